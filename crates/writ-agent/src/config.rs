@@ -1,0 +1,396 @@
+//! Settings of the turn machine, and the bounds of a turn.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::unit::{ByteCount, Tokens};
+
+use crate::repeat;
+
+/// The settings of a turn. They travel in the event that opens it, so that a
+/// turn is recovered with the settings that it began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What the model sees, and how much of it.
+    pub context: ContextConfig,
+    /// What a turn may use up.
+    pub limits: Limits,
+}
+
+/// How much the model sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ContextConfig {
+    /// The whole budget, in estimated tokens. Default 180,000: below the 200,000 of common models.
+    pub total_tokens: Tokens,
+    /// The most that the system text and the tool descriptions may take. Default 8,000.
+    pub system_max: Tokens,
+    /// Above this share of `total_tokens` items are evicted. Default 0.80.
+    pub eviction_threshold_pct: Share,
+    /// The profile used when none is named, or an unknown one. Default `conversation`.
+    pub default_profile: String,
+    /// Profiles of the owner's own, and changes to the built-in ones (see [`BUILT_IN_PROFILES`]). Default none.
+    pub profiles: BTreeMap<String, Profile>,
+}
+
+/// How the budget is split over the zones that can be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The share of the history.
+    pub chronicle_pct: Share,
+    /// The share of what is remembered.
+    pub memory_pct: Share,
+    /// The share of plans and subscriptions.
+    pub workspace_pct: Share,
+}
+
+/// What a turn may use up. No limit can be zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Tool calls that are performed in one turn. Default 20.
+    pub max_tool_calls_per_turn: u32,
+    /// Model calls of one turn. Default 40: twice the tool calls, so that refused calls can be corrected.
+    pub max_model_calls_per_turn: u32,
+    /// Tool calls of one reply that are looked at; the rest is answered in one line. Default 32.
+    pub max_calls_per_reply: u32,
+    /// The largest arguments of one tool call, as canonical JSON. Default 256 KiB: more than any file that is edited as one.
+    pub max_argument_bytes: ByteCount,
+    /// The longest text of one tool result, in characters; more is cut with a mark. Default 100,000.
+    pub max_result_chars: u32,
+    /// Messages that one turn takes in beyond those that opened it. Default 16.
+    pub max_absorbed_messages: u32,
+    /// Equal calls with equal results, one after another, before the next is refused. Default 3, at most 8.
+    pub max_identical_calls: u32,
+    /// The most tokens of one answer. Default 8,192.
+    pub max_output_tokens: Tokens,
+    /// The longest that a turn may take, in seconds. Default 3,600.
+    pub max_turn_secs: u32,
+}
+
+/// A share of a whole, from 0 to 1, kept in hundredths of a per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Share(u32);
+
+/// A number that is no share.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{0} is not a share: it must lie between 0.0 and 1.0")]
+pub struct NotAShare(pub f64);
+
+/// What is wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A limit is zero.
+    #[error("{key} must not be 0")]
+    Zero {
+        /// The key.
+        key: &'static str,
+    },
+    /// A limit is above what the machine can keep track of.
+    #[error("{key} must not be above {most}")]
+    TooLarge {
+        /// The key.
+        key: &'static str,
+        /// The largest value allowed.
+        most: u64,
+    },
+    /// The shares of a profile leave too little for the rest.
+    #[error("the shares of context profile '{profile}' add up to more than 0.80")]
+    ProfileSum {
+        /// The profile.
+        profile: String,
+    },
+    /// The default profile does not exist.
+    #[error("context.default_profile names the unknown profile '{profile}'")]
+    UnknownProfile {
+        /// The name.
+        profile: String,
+    },
+    /// The system zone alone would be evicted.
+    #[error("context.system_max must be below context.total_tokens times context.eviction_threshold_pct")]
+    SystemAboveThreshold,
+}
+
+/// The profiles that always exist: name and shares of chronicle, memory and
+/// workspace in per cent (requirement SIL-072).
+pub const BUILT_IN_PROFILES: [(&str, Profile); 5] = [
+    ("conversation", Profile::of_percent(45, 20, 15)),
+    ("coding", Profile::of_percent(20, 20, 40)),
+    ("research", Profile::of_percent(20, 40, 20)),
+    ("support", Profile::of_percent(40, 25, 15)),
+    ("planning", Profile::of_percent(15, 25, 35)),
+];
+
+/// The most that the shares of one profile may add up to: the rest absorbs the error of the estimate.
+pub const MAX_PROFILE_SUM: Share = Share::of_percent(80);
+
+// === impl Config ===
+
+impl Config {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    ///
+    /// For the first setting that is out of range, naming it.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.context.validate()?;
+        self.limits.validate()
+    }
+}
+
+// === impl ContextConfig ===
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        Self {
+            total_tokens: Tokens::new(180_000),
+            system_max: Tokens::new(8_000),
+            eviction_threshold_pct: Share::of_percent(80),
+            default_profile: "conversation".to_owned(),
+            profiles: BTreeMap::new(),
+        }
+    }
+}
+
+impl ContextConfig {
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    ///
+    /// For the first setting that is out of range, naming it.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (key, value) in [
+            ("context.total_tokens", self.total_tokens.get()),
+            ("context.system_max", self.system_max.get()),
+            ("context.eviction_threshold_pct", u64::from(self.eviction_threshold_pct.0)),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::Zero { key });
+            }
+        }
+        for (name, profile) in &self.profiles {
+            if profile.sum() > MAX_PROFILE_SUM {
+                return Err(ConfigError::ProfileSum { profile: name.clone() });
+            }
+        }
+        if self.find(&self.default_profile).is_none() {
+            return Err(ConfigError::UnknownProfile { profile: self.default_profile.clone() });
+        }
+        if self.system_max >= self.threshold() {
+            return Err(ConfigError::SystemAboveThreshold);
+        }
+        Ok(())
+    }
+
+    /// The profile with this name, else the default one.
+    pub fn profile(&self, name: &str) -> Profile {
+        let fallback = Profile::of_percent(45, 20, 15);
+        self.find(name).or_else(|| self.find(&self.default_profile)).unwrap_or(fallback)
+    }
+
+    /// The number of tokens above which items are evicted.
+    pub fn threshold(&self) -> Tokens {
+        self.eviction_threshold_pct.of(self.total_tokens)
+    }
+
+    fn find(&self, name: &str) -> Option<Profile> {
+        let built_in = || BUILT_IN_PROFILES.iter().find(|(known, _)| *known == name).map(|(_, profile)| *profile);
+        self.profiles.get(name).copied().or_else(built_in)
+    }
+}
+
+// === impl Profile ===
+
+impl Profile {
+    /// A profile from whole per cents; each is capped at 100.
+    pub const fn of_percent(chronicle: u32, memory: u32, workspace: u32) -> Self {
+        Self {
+            chronicle_pct: Share::of_percent(chronicle),
+            memory_pct: Share::of_percent(memory),
+            workspace_pct: Share::of_percent(workspace),
+        }
+    }
+
+    const fn sum(self) -> Share {
+        Share(self.chronicle_pct.0 + self.memory_pct.0 + self.workspace_pct.0)
+    }
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_tool_calls_per_turn: 20,
+            max_model_calls_per_turn: 40,
+            max_calls_per_reply: 32,
+            max_argument_bytes: ByteCount::new(256 * 1024),
+            max_result_chars: 100_000,
+            max_absorbed_messages: 16,
+            max_identical_calls: 3,
+            max_output_tokens: Tokens::new(8_192),
+            max_turn_secs: 3_600,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks that no limit is zero or beyond what the machine keeps track of.
+    ///
+    /// # Errors
+    ///
+    /// For the first limit that is out of range, naming it.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (key, value) in [
+            ("limits.max_tool_calls_per_turn", u64::from(self.max_tool_calls_per_turn)),
+            ("limits.max_model_calls_per_turn", u64::from(self.max_model_calls_per_turn)),
+            ("limits.max_calls_per_reply", u64::from(self.max_calls_per_reply)),
+            ("limits.max_argument_bytes", self.max_argument_bytes.get()),
+            ("limits.max_result_chars", u64::from(self.max_result_chars)),
+            ("limits.max_absorbed_messages", u64::from(self.max_absorbed_messages)),
+            ("limits.max_identical_calls", u64::from(self.max_identical_calls)),
+            ("limits.max_output_tokens", self.max_output_tokens.get()),
+            ("limits.max_turn_secs", u64::from(self.max_turn_secs)),
+        ] {
+            if value == 0 {
+                return Err(ConfigError::Zero { key });
+            }
+        }
+        if self.max_identical_calls > repeat::MAX_IDENTICAL {
+            let most = u64::from(repeat::MAX_IDENTICAL);
+            return Err(ConfigError::TooLarge { key: "limits.max_identical_calls", most });
+        }
+        Ok(())
+    }
+}
+
+// === impl Share ===
+
+impl Share {
+    /// The whole, in the unit kept.
+    const WHOLE: u32 = 10_000;
+
+    /// A share from whole per cents, capped at 100.
+    pub const fn of_percent(percent: u32) -> Self {
+        if percent > 100 { Self(Self::WHOLE) } else { Self(percent * 100) }
+    }
+
+    /// This share of a number of tokens, rounded down.
+    pub fn of(self, whole: Tokens) -> Tokens {
+        let part = u128::from(whole.get()) * u128::from(self.0) / u128::from(Self::WHOLE);
+        Tokens::new(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+}
+
+impl TryFrom<f64> for Share {
+    type Error = NotAShare;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the value lies between 0 and 10,000"
+    )]
+    fn try_from(value: f64) -> Result<Self, NotAShare> {
+        if (0.0..=1.0).contains(&value) {
+            Ok(Self((value * f64::from(Self::WHOLE)).round() as u32))
+        } else {
+            Err(NotAShare(value))
+        }
+    }
+}
+
+impl From<Share> for f64 {
+    fn from(share: Share) -> Self {
+        Self::from(share.0) / Self::from(Share::WHOLE)
+    }
+}
+
+// === impl ConfigError ===
+
+impl ToReport for ConfigError {
+    fn report(&self) -> Report {
+        Report::new(Exit::Config, "agent.config", self.to_string())
+            .hint("correct the value in the configuration; `writ config check` shows the file and line")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(json: &str) -> Result<Profile, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    /// Rows: SIL-256 SIL-257
+    #[test]
+    fn absent_keys_give_the_documented_defaults() {
+        let config: Config = serde_json::from_str("{}").expect("parses");
+        assert_eq!(config.context.total_tokens, Tokens::new(180_000));
+        assert_eq!(config.context.system_max, Tokens::new(8_000));
+        assert_eq!(config.context.threshold(), Tokens::new(144_000));
+        assert_eq!(config.limits.max_tool_calls_per_turn, 20);
+        assert_eq!(config.validate(), Ok(()));
+        let error = serde_json::from_str::<Config>(r#"{"limits":{"max_tools":3}}"#).expect_err("unknown key");
+        assert!(error.to_string().contains("max_tools"), "{error}");
+    }
+
+    /// Rows: SIL-262
+    #[test]
+    fn shares_outside_their_range_are_refused() {
+        let sum = |json| {
+            let mut config = ContextConfig::default();
+            config.profiles.insert("mine".to_owned(), profile(json).expect("parses"));
+            config.validate()
+        };
+        assert_eq!(sum(r#"{"chronicle_pct":0.4,"memory_pct":0.25,"workspace_pct":0.15}"#), Ok(()));
+        assert_eq!(
+            sum(r#"{"chronicle_pct":0.41,"memory_pct":0.25,"workspace_pct":0.15}"#),
+            Err(ConfigError::ProfileSum { profile: "mine".to_owned() })
+        );
+        assert!(profile(r#"{"chronicle_pct":-0.1,"memory_pct":0.25,"workspace_pct":0.15}"#).is_err());
+        assert!(profile(r#"{"chronicle_pct":1.1,"memory_pct":0.25,"workspace_pct":0.15}"#).is_err());
+        assert!(profile(r#"{"chronicle_pct":0.1,"memory_pct":0.25}"#).is_err());
+    }
+
+    #[test]
+    fn every_built_in_profile_is_valid_and_an_unknown_name_falls_back() {
+        for (name, profile) in BUILT_IN_PROFILES {
+            assert!(profile.sum() <= MAX_PROFILE_SUM, "{name}");
+        }
+        let config = ContextConfig::default();
+        let share = |name: &str| config.profile(name).chronicle_pct.of(config.total_tokens).get();
+        assert_eq!((share("conversation"), share("coding"), share("planning")), (81_000, 36_000, 27_000));
+        assert_eq!(share("no such profile"), 81_000);
+        let config = ContextConfig { default_profile: "none".to_owned(), ..config };
+        assert_eq!(config.validate(), Err(ConfigError::UnknownProfile { profile: "none".to_owned() }));
+    }
+
+    /// Rows: SCL-032
+    #[test]
+    fn a_limit_of_zero_is_refused() {
+        let with = |json| serde_json::from_str::<Config>(json).expect("parses").validate();
+        for key in [
+            "max_tool_calls_per_turn",
+            "max_model_calls_per_turn",
+            "max_calls_per_reply",
+            "max_argument_bytes",
+            "max_result_chars",
+            "max_absorbed_messages",
+            "max_identical_calls",
+            "max_output_tokens",
+            "max_turn_secs",
+        ] {
+            let error = with(&format!(r#"{{"limits":{{"{key}":0}}}}"#)).expect_err(key);
+            assert_eq!(error.to_string(), format!("limits.{key} must not be 0"));
+            assert_eq!(error.report().exit, Exit::Config);
+        }
+        assert!(with(r#"{"limits":{"max_identical_calls":9}}"#).is_err());
+        assert!(with(r#"{"context":{"total_tokens":0}}"#).is_err());
+        assert_eq!(with(r#"{"context":{"system_max":144000}}"#), Err(ConfigError::SystemAboveThreshold));
+    }
+}

@@ -1,0 +1,375 @@
+//! What happens to a turn, and how it is stored.
+
+use serde::{Deserialize, Serialize};
+use writ_types::action::MemoryKind;
+use writ_types::chat::{ChatMessage, ModelReply, ToolResult, ToolSpec};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::{AskId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::taint::Label;
+use writ_types::unit::{Timestamp, Tokens};
+
+use crate::config::Config;
+use crate::notice::BudgetNote;
+
+/// The version of stored events that this code writes, and the newest that it reads.
+pub const EVENT_VERSION: u32 = 1;
+
+/// What happened. Every event of a turn is stored before its effects are performed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The turn begins. The first event of every turn.
+    Opened(Box<Opened>),
+    /// The input gates judged the message that was handed to them.
+    InputJudged {
+        /// What they said.
+        verdict: Verdict,
+    },
+    /// The message was signed and is in the chronicle.
+    Recorded,
+    /// The memory was searched.
+    Recalled {
+        /// What was found, best first.
+        hits: Vec<MemoryItem>,
+    },
+    /// The model answered.
+    ModelReplied {
+        /// Its complete answer.
+        reply: ModelReply,
+    },
+    /// The model did not answer, or was not asked.
+    ModelFailed {
+        /// Why.
+        failure: ModelFailure,
+    },
+    /// A tool call came to an end, was refused, or waits.
+    Acted {
+        /// What the model is told.
+        result: ToolResult,
+        /// The ask that it waits for; required with `ToolOutcome::Waiting`.
+        ask: Option<AskId>,
+    },
+    /// An ask of this turn was answered, or has expired.
+    Answered {
+        /// The ask.
+        ask: AskId,
+        /// What came of it: performed, denied, …
+        result: ToolResult,
+    },
+    /// The output gates judged the answer.
+    OutputJudged {
+        /// What they said.
+        verdict: Verdict,
+    },
+    /// The answer went out.
+    Delivered,
+    /// Another message of this session came in.
+    Arrived {
+        /// The message.
+        message: TurnMessage,
+    },
+    /// A person stops the turn.
+    Cancel,
+    /// The time of [`Turn::deadline`](crate::turn::Turn::deadline) has come.
+    DeadlinePassed,
+}
+
+/// The variants of [`Event`] without their data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each names the variant of `Event`, which is documented there")]
+pub enum EventKind {
+    Opened,
+    InputJudged,
+    Recorded,
+    Recalled,
+    ModelReplied,
+    ModelFailed,
+    Acted,
+    Answered,
+    OutputJudged,
+    Delivered,
+    Arrived,
+    Cancel,
+    DeadlinePassed,
+}
+
+/// Everything that a turn begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// Its number in the session, counted from one and never again from one after a restart.
+    pub number: u64,
+    /// The messages that it answers; at least one.
+    pub messages: Vec<TurnMessage>,
+    /// What the model is to know besides them.
+    pub seed: ContextSeed,
+    /// The settings of this turn.
+    pub config: Config,
+}
+
+/// A message as it takes part in a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnMessage {
+    /// The message.
+    pub id: MessageId,
+    /// Its text.
+    pub text: String,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// What gates say about a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing to object.
+    Pass,
+    /// Go on with another text.
+    Transform {
+        /// The text.
+        text: String,
+    },
+    /// Stop it.
+    Block {
+        /// What the person is told.
+        reason: String,
+    },
+}
+
+/// Why there is no answer of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "failure", rename_all = "snake_case")]
+pub enum ModelFailure {
+    /// The token budget of the session is used up; the model was not called.
+    SessionExhausted,
+    /// The token budget of the day is used up; the model was not called.
+    DailyExhausted,
+    /// Anything else: unreachable, cut, invalid, refused by the door, too expensive.
+    Failed {
+        /// The exit code that a command ends with.
+        exit: Exit,
+        /// What happened, for those outside.
+        text: String,
+        /// What to do about it; may be empty.
+        hint: String,
+    },
+}
+
+/// What the model is to know besides the messages of the turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextSeed {
+    /// The pinned texts of the system zone, in their order.
+    pub system: Vec<SystemText>,
+    /// The tools that may be used in this turn.
+    pub tools: Vec<ToolSpec>,
+    /// What is known of the owner; pinned.
+    pub owner_profile: Vec<MemoryItem>,
+    /// The conversation so far, oldest first.
+    pub history: Vec<ChatMessage>,
+    /// Whether this is the first turn of the session after a restart.
+    pub rehydrated: bool,
+    /// The context profile; an unknown name gives the default.
+    pub profile: String,
+    /// Where the session stands with its token budget.
+    pub budget: BudgetSeed,
+}
+
+/// A text of the system zone. Pinned: never evicted, never cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemText {
+    /// What it is.
+    pub source: SystemSource,
+    /// The text.
+    pub text: String,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// What a text of the system zone is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemSource {
+    /// What the agent is and how it works.
+    Constitution,
+    /// The owner's rules (`RULES.md`).
+    Rules,
+    /// The agent's own notes (`AGENTS.md`).
+    Notes,
+    /// Facts of the configuration: folder, sandbox, limits.
+    Facts,
+}
+
+/// Something remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryItem {
+    /// The memory.
+    pub id: MemoryId,
+    /// What kind it is.
+    pub kind: MemoryKind,
+    /// Its text.
+    pub text: String,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// Where a session stands with its token budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetSeed {
+    /// Tokens used by the session so far.
+    pub used: Tokens,
+    /// Its limit; `Tokens::MAX`: none.
+    pub limit: Tokens,
+    /// The last note that the session was given.
+    pub given: Option<BudgetNote>,
+}
+
+/// An event as it is stored: with the version of its form and the time that the machine was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredEvent {
+    /// The version of the form; see [`EVENT_VERSION`].
+    pub v: u32,
+    /// The `now` of [`Turn::handle`](crate::turn::Turn::handle).
+    pub at: Timestamp,
+    /// The event.
+    pub event: Event,
+}
+
+/// Why a stored event cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredEventError {
+    /// It was written by a newer version.
+    #[error("the stored event has version {found}, this program reads versions up to {EVENT_VERSION}")]
+    Newer {
+        /// The version found.
+        found: u32,
+    },
+    /// It is not an event.
+    #[error("the stored event cannot be read")]
+    Malformed(#[source] serde_json::Error),
+    /// It has no JSON form.
+    #[error("the event cannot be written as JSON")]
+    Unwritable(#[source] serde_json::Error),
+}
+
+// === impl Event ===
+
+impl Event {
+    /// Which kind of event this is.
+    pub const fn kind(&self) -> EventKind {
+        match self {
+            Self::Opened(_) => EventKind::Opened,
+            Self::InputJudged { .. } => EventKind::InputJudged,
+            Self::Recorded => EventKind::Recorded,
+            Self::Recalled { .. } => EventKind::Recalled,
+            Self::ModelReplied { .. } => EventKind::ModelReplied,
+            Self::ModelFailed { .. } => EventKind::ModelFailed,
+            Self::Acted { .. } => EventKind::Acted,
+            Self::Answered { .. } => EventKind::Answered,
+            Self::OutputJudged { .. } => EventKind::OutputJudged,
+            Self::Delivered => EventKind::Delivered,
+            Self::Arrived { .. } => EventKind::Arrived,
+            Self::Cancel => EventKind::Cancel,
+            Self::DeadlinePassed => EventKind::DeadlinePassed,
+        }
+    }
+}
+
+impl EventKind {
+    /// Every kind, in the order of [`Event`].
+    pub const ALL: [Self; 13] = [
+        Self::Opened,
+        Self::InputJudged,
+        Self::Recorded,
+        Self::Recalled,
+        Self::ModelReplied,
+        Self::ModelFailed,
+        Self::Acted,
+        Self::Answered,
+        Self::OutputJudged,
+        Self::Delivered,
+        Self::Arrived,
+        Self::Cancel,
+        Self::DeadlinePassed,
+    ];
+}
+
+// === impl StoredEvent ===
+
+impl StoredEvent {
+    /// An event in the form of this version.
+    pub const fn new(event: Event, at: Timestamp) -> Self {
+        Self { v: EVENT_VERSION, at, event }
+    }
+
+    /// The event as JSON, for the store.
+    ///
+    /// # Errors
+    ///
+    /// If it has no JSON form; the only way to fail.
+    pub fn encode(&self) -> Result<String, StoredEventError> {
+        serde_json::to_string(self).map_err(StoredEventError::Unwritable)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// If it was written by a newer version, or is not an event.
+    pub fn decode(json: &str) -> Result<Self, StoredEventError> {
+        /// The part that every version has.
+        #[derive(Deserialize)]
+        struct Version {
+            v: u32,
+        }
+        let Version { v: found } = serde_json::from_str(json).map_err(StoredEventError::Malformed)?;
+        if found > EVENT_VERSION {
+            return Err(StoredEventError::Newer { found });
+        }
+        serde_json::from_str(json).map_err(StoredEventError::Malformed)
+    }
+}
+
+// === impl StoredEventError ===
+
+impl ToReport for StoredEventError {
+    fn report(&self) -> Report {
+        match self {
+            Self::Newer { .. } => Report::new(Exit::Config, "agent.event_version", self.to_string())
+                .hint("finish the open turns with the newer program, or cancel them there"),
+            Self::Malformed(source) => Report::new(Exit::Bug, "agent.event_malformed", self.to_string())
+                .inside(format!("{self}: {source}"))
+                .hint("`writ audit verify` shows whether the store was changed"),
+            Self::Unwritable(source) => Report::new(Exit::Bug, "agent.event_unwritable", self.to_string())
+                .inside(format!("{self}: {source}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_a_newer_version_is_refused_with_its_number() {
+        let newer = r#"{"v":2,"at":0,"event":{"event":"teleported","to":"mars"},"more":true}"#;
+        let error = StoredEvent::decode(newer).expect_err("newer");
+        assert!(matches!(error, StoredEventError::Newer { found: 2 }), "{error:?}");
+        assert_eq!(error.report().exit, Exit::Config);
+        for malformed in ["", "{}", r#"{"v":1}"#, r#"{"v":1,"at":0,"event":{"event":"teleported"}}"#] {
+            let error = StoredEvent::decode(malformed).expect_err(malformed);
+            assert!(matches!(error, StoredEventError::Malformed(_)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn stored_events_come_back_equal() {
+        let stored = StoredEvent::new(Event::Recorded, Timestamp::from_millis(7));
+        let json = stored.encode().expect("encodes");
+        assert_eq!(json, r#"{"v":1,"at":7,"event":{"event":"recorded"}}"#);
+        assert_eq!(StoredEvent::decode(&json).expect("decodes"), stored);
+    }
+}

@@ -1,0 +1,179 @@
+//! Every fixed text that the machine says, to the model and to people.
+
+use serde::{Deserialize, Serialize};
+use writ_types::unit::Tokens;
+
+use crate::event::BudgetSeed;
+
+/// Said to the model once, in the first turn after a restart.
+pub const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
+
+/// Said to the person when the session's token budget is used up: nothing is lost, and there are three ways on.
+pub const SESSION_EXHAUSTED: &str = "The token budget of this session is used up, so the session is paused. \
+Nothing is lost. You can send another message to go on with a fresh allocation, send /reset to start over, \
+or raise `[budget].max_tokens_per_session`.";
+
+/// Said to the person when the day's token budget is used up.
+pub const DAILY_EXHAUSTED: &str = "The token budget of today is used up, so all sessions are paused. \
+Send a message tomorrow to go on, or raise `[budget].max_tokens_per_day`.";
+
+/// Said to the person when the answer reached its size limit.
+pub const CUT: &str = "The answer is cut: it reached the size limit of one answer.";
+
+/// Said to the person when the provider withheld the answer.
+pub const WITHHELD: &str = "The model's provider withheld the answer (content filter).";
+
+/// Said to the person when the model said nothing at all.
+pub const NO_ANSWER: &str = "The model ended without an answer.";
+
+/// Said to the person when the model did what it wanted and then said nothing.
+pub const NO_CLOSING_TEXT: &str = "The model used its tools and ended without a closing text.";
+
+/// Said to the person when the model stopped for tools and named none.
+pub const NO_TOOL_NAMED: &str = "The model stopped to use a tool but named none.";
+
+/// Said to the person when the model repeats itself.
+pub const STUCK: &str = "The turn was ended: the model kept repeating the same tool calls without any progress.";
+
+/// Said to the model when it repeats itself for the first time.
+pub const REPEATED: &str = "Refused: you have made this call before, with the same result each time. \
+Do something else, or tell the person what stops you. Repeating it again ends the turn.";
+
+/// Said to the model about a call that was open or outstanding when the turn was stopped.
+pub const STOPPED: &str = "Not finished: the turn was stopped.";
+
+/// Said to the model about a call whose end was lost in a crash.
+pub const UNKNOWN: &str = "It is not known whether this call took effect: the program was restarted while it ran. \
+Look before you do it again; doing it again asks the person first.";
+
+/// Kept in the conversation when a person stopped the turn.
+pub const CANCELLED: &str = "[SYSTEM] The person stopped this turn before it was answered.";
+
+/// A note about the session's token budget, for the model only. Each is given once per session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetNote {
+    /// 70 per cent are used.
+    Wrap,
+    /// 85 per cent are used.
+    Finish,
+    /// 95 per cent are used.
+    Last,
+}
+
+impl BudgetNote {
+    /// Every note, in the order in which they come.
+    pub const ALL: [Self; 3] = [Self::Wrap, Self::Finish, Self::Last];
+
+    /// From how many per cent of the budget on it is due.
+    pub const fn percent(self) -> u64 {
+        match self {
+            Self::Wrap => 70,
+            Self::Finish => 85,
+            Self::Last => 95,
+        }
+    }
+
+    /// What the model is told.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Wrap => "[System: Budget at 70%. Consider wrapping up or summarising.]",
+            Self::Finish => "[System: Budget at 85%. Finish what you are doing and avoid new tool calls.]",
+            Self::Last => {
+                "[System: Budget at 95%. Send your final response now: the session is about to be paused.]"
+            }
+        }
+    }
+
+    /// The note that is due, if the session has not been given it yet. When
+    /// several thresholds were crossed at once, only the last counts.
+    pub fn due(budget: &BudgetSeed) -> Option<Self> {
+        if budget.limit == Tokens::MAX {
+            return None;
+        }
+        let crossed = |note: &Self| {
+            u128::from(budget.used.get()) * 100 >= u128::from(note.percent()) * u128::from(budget.limit.get())
+        };
+        Self::ALL.into_iter().rev().find(crossed).filter(|note| budget.given.is_none_or(|given| given < *note))
+    }
+}
+
+/// Said to the model about calls beyond the cap of one reply.
+pub(crate) fn too_many_calls(left_out: usize, most: u32) -> String {
+    format!("[SYSTEM] {left_out} more tool calls of that reply were ignored: at most {most} are looked at.")
+}
+
+/// Said to the model about a tool that does not exist.
+pub(crate) fn unknown_tool(name: &str, offered: &[&str]) -> String {
+    format!("There is no tool '{name}'. The tools are: {}.", offered.join(", "))
+}
+
+/// Said to the model about arguments of the wrong shape.
+pub(crate) const ARGUMENTS_NOT_AN_OBJECT: &str =
+    "The arguments must be a JSON object that fits the tool's schema. Nothing was done.";
+
+/// Said to the model about arguments beyond the limit.
+pub(crate) fn arguments_too_large(bytes: usize, most: u64) -> String {
+    format!("The arguments have {bytes} bytes, at most {most} are accepted. Nothing was done.")
+}
+
+/// Said to the person when the cap of tool calls ended the turn.
+pub(crate) fn tool_cap(most: u32) -> String {
+    format!("The turn was ended: it reached its limit of {most} tool calls. Send another message to go on.")
+}
+
+/// Said to the model about a call beyond the cap.
+pub(crate) fn beyond_tool_cap(most: u32) -> String {
+    format!("Not run: the limit of {most} tool calls per turn is reached.")
+}
+
+/// Said to the person when the cap of model calls ended the turn.
+pub(crate) fn model_cap(most: u32) -> String {
+    format!("The turn was ended: it reached its limit of {most} model calls. Send another message to go on.")
+}
+
+/// Said to the person when the turn took too long.
+pub(crate) fn too_long(secs: u32) -> String {
+    format!("The turn was ended: it reached its time limit of {secs} seconds. Send another message to go on.")
+}
+
+/// Said to the person when the model stopped for a reason that nobody here knows.
+pub(crate) fn stopped_for(reason: &str) -> String {
+    format!("The model stopped before it was done (reason: {reason}).")
+}
+
+/// Said to the person when a message that came during the turn was stopped by a gate.
+pub(crate) fn message_blocked(reason: &str) -> String {
+    format!("A message that you sent meanwhile was blocked: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(used: u64, given: Option<BudgetNote>) -> Option<BudgetNote> {
+        BudgetNote::due(&BudgetSeed { used: Tokens::new(used), limit: Tokens::new(1_000), given })
+    }
+
+    /// Rows: WIN-356 WIN-357 WIN-358
+    #[test]
+    fn notes_are_due_at_70_85_and_95_per_cent_and_once_each() {
+        assert_eq!(due(699, None), None);
+        assert_eq!(due(700, None), Some(BudgetNote::Wrap));
+        assert_eq!(due(849, Some(BudgetNote::Wrap)), None);
+        assert_eq!(due(850, Some(BudgetNote::Wrap)), Some(BudgetNote::Finish));
+        assert_eq!(due(949, Some(BudgetNote::Finish)), None);
+        assert_eq!(due(950, Some(BudgetNote::Finish)), Some(BudgetNote::Last));
+        assert_eq!(due(2_000, Some(BudgetNote::Last)), None);
+        assert_eq!(due(960, None), Some(BudgetNote::Last));
+        for note in BudgetNote::ALL {
+            assert!(note.text().starts_with(&format!("[System: Budget at {}%", note.percent())));
+        }
+    }
+
+    #[test]
+    fn a_session_without_a_limit_gets_no_notes() {
+        let budget = BudgetSeed { used: Tokens::MAX, limit: Tokens::MAX, given: None };
+        assert_eq!(BudgetNote::due(&budget), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Notices when a model runs in circles.
+
+use std::collections::VecDeque;
+
+use writ_types::chat::{ToolCall, ToolResult};
+use writ_types::digest::Digest;
+
+/// The largest setting of `limits.max_identical_calls`.
+pub(crate) const MAX_IDENTICAL: u32 = 8;
+
+/// How many calls are remembered: as many as the longest pattern needs.
+const WINDOW: usize = 8;
+
+/// Two full cycles of A-B are a circle.
+const CYCLE: usize = 4;
+
+/// Refused calls without progress between them that end the turn.
+const MAX_STRIKES: u32 = 2;
+
+/// The last calls with their results. Equal results are what makes a circle: a result that changed is progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Repeats {
+    recent: VecDeque<Step>,
+    strikes: u32,
+}
+
+/// A call and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    call: Digest,
+    result: Digest,
+}
+
+/// Whether a call may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It is no repetition.
+    No,
+    /// It would close a circle.
+    Again,
+    /// It would close a circle, and the model was told so before.
+    Stuck,
+}
+
+impl Repeats {
+    /// Judges a call before it is performed.
+    pub(crate) fn judge(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
+        if !self.closes_a_circle(digest_of_call(call), max_identical) {
+            return Repeat::No;
+        }
+        self.strikes += 1;
+        if self.strikes >= MAX_STRIKES { Repeat::Stuck } else { Repeat::Again }
+    }
+
+    /// Notes what came of a call.
+    pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) {
+        let outcome = format!("{:?} {}", result.outcome, result.text);
+        let step = Step { call: digest_of_call(call), result: Digest::of(outcome.as_bytes()) };
+        if !self.recent.contains(&step) {
+            self.strikes = 0;
+        }
+        self.recent.push_front(step);
+        self.recent.truncate(WINDOW);
+    }
+
+    fn closes_a_circle(&self, call: Digest, max_identical: u32) -> bool {
+        let Some(last) = self.recent.front() else { return false };
+        let identical = self.recent.iter().take_while(|step| *step == last).count();
+        if last.call == call {
+            return identical >= usize::try_from(max_identical).unwrap_or(usize::MAX);
+        }
+        let cycle: Vec<&Step> = self.recent.iter().take(CYCLE).collect();
+        match cycle.as_slice() {
+            [b2, a2, b1, a1] => a1 == a2 && b1 == b2 && a1.call == call,
+            _ => false,
+        }
+    }
+}
+
+/// Name and canonical arguments: the order of keys does not make another call.
+fn digest_of_call(call: &ToolCall) -> Digest {
+    Digest::of_canonical(&(&call.name, &call.arguments))
+        .unwrap_or_else(|_| Digest::of(format!("{} {}", call.name, call.arguments).as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use writ_types::chat::ToolOutcome;
+    use writ_types::taint::{Label, Taint};
+
+    fn call(name: &str) -> ToolCall {
+        let arguments = serde_json::json!({"b": 1, "a": name});
+        ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments }
+    }
+
+    fn result(text: &str) -> ToolResult {
+        ToolResult {
+            call_id: "c".to_owned(),
+            name: String::new(),
+            outcome: ToolOutcome::Done,
+            text: text.to_owned(),
+            label: Label::new(Taint::Owner),
+        }
+    }
+
+    fn after(steps: &[(&str, &str)]) -> Repeats {
+        let mut repeats = Repeats::default();
+        for (name, text) in steps {
+            repeats.note(&call(name), &result(text));
+        }
+        repeats
+    }
+
+    #[test]
+    fn the_fourth_identical_call_with_equal_results_is_a_circle() {
+        assert_eq!(after(&[("a", "1"), ("a", "1")]).judge(&call("a"), 3), Repeat::No);
+        let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
+        let reordered =
+            ToolCall { arguments: serde_json::json!({"a": "a", "b": 1}), ..call("a") };
+        assert_eq!(repeats.judge(&call("b"), 3), Repeat::No);
+        assert_eq!(repeats.judge(&reordered, 3), Repeat::Again);
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Stuck);
+    }
+
+    #[test]
+    fn a_changed_result_is_progress() {
+        assert_eq!(after(&[("a", "1"), ("a", "1"), ("a", "2")]).judge(&call("a"), 3), Repeat::No);
+        let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
+        repeats.note(&call("b"), &result("new"));
+        for _ in 0..3 {
+            repeats.note(&call("a"), &result("1"));
+        }
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again, "progress forgets the strike");
+        repeats.note(&call("a"), &result("1"));
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Stuck, "an old result does not");
+    }
+
+    #[test]
+    fn two_full_cycles_are_a_circle_when_the_results_are_equal() {
+        let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
+        assert_eq!(after(&circle).judge(&call("a"), 3), Repeat::Again);
+        assert_eq!(after(&circle).judge(&call("c"), 3), Repeat::No);
+        assert_eq!(after(&circle).judge(&call("b"), 3), Repeat::No);
+        assert_eq!(after(&circle[1..]).judge(&call("a"), 3), Repeat::No);
+        assert_eq!(
+            after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge(&call("a"), 3),
+            Repeat::No
+        );
+        assert_eq!(
+            after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge(&call("a"), 3),
+            Repeat::No
+        );
+    }
+}

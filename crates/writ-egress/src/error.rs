@@ -1,0 +1,116 @@
+//! Why nothing went out, or not everything came in.
+
+use std::time::Duration;
+
+use writ_policy::permit::PermitExpired;
+use writ_types::action::ActionKind;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::host::{HostPort, InvalidHost};
+
+/// What went wrong on a line while it was up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The host's name has no address.
+    #[error("{host} has no address: {cause}")]
+    Unresolved {
+        /// The permitted host.
+        host: HostPort,
+        /// What the resolver said.
+        cause: String,
+    },
+    /// No address of the host accepted a connection.
+    #[error("{host} cannot be reached: {cause}")]
+    Unreachable {
+        /// The permitted host.
+        host: HostPort,
+        /// What the last address said.
+        cause: String,
+    },
+    /// Connecting took too long.
+    #[error("{host} did not accept a connection within {limit:?}")]
+    ConnectTimeout {
+        /// The permitted host.
+        host: HostPort,
+        /// The limit.
+        limit: Duration,
+    },
+    /// More bytes came in than one permit may bring.
+    #[error("{host} sent more than {limit} bytes")]
+    TooMuchReceived {
+        /// The permitted host.
+        host: HostPort,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// More bytes would go out than one permit may take.
+    #[error("more than {limit} bytes for {host}")]
+    TooMuchSent {
+        /// The permitted host.
+        host: HostPort,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+}
+
+/// Why an outbound action was not performed.
+#[derive(Debug, thiserror::Error)]
+pub enum EgressError {
+    /// The permit came too late.
+    #[error(transparent)]
+    Expired(#[from] PermitExpired),
+    /// The permit is for something that this crate does not perform.
+    #[error("a permit for '{}' opens no way out", .0.as_str())]
+    NotOutbound(ActionKind),
+    /// The permit names no usable host.
+    #[error(transparent)]
+    InvalidHost(#[from] InvalidHost),
+    /// The line failed, and the work with it.
+    #[error(transparent)]
+    Line(#[from] Fault),
+    /// The private socket could not be made.
+    #[error("the private socket in the runtime folder could not be made: {0}")]
+    Socket(#[source] std::io::Error),
+    /// The HTTP client could not be made.
+    #[error("the HTTP client could not be made: {0}")]
+    Client(#[source] reqwest::Error),
+    /// The system's certificates or the crypto provider could not be loaded.
+    #[error("TLS could not be set up: {0}")]
+    Tls(#[source] rustls::Error),
+}
+
+impl ToReport for Fault {
+    fn report(&self) -> Report {
+        let (code, hint) = match self {
+            Self::Unresolved { .. } => ("egress.unresolved", "Check the host's name and the network."),
+            Self::Unreachable { .. } => ("egress.unreachable", "Check that the server runs and the network is up."),
+            Self::ConnectTimeout { .. } => ("egress.connect_timeout", "Check the network, then try again."),
+            Self::TooMuchReceived { .. } => ("egress.too_much_received", "Nothing of the answer was used."),
+            Self::TooMuchSent { .. } => ("egress.too_much_sent", "Send less at once."),
+        };
+        Report::new(Exit::Model, code, self.to_string()).hint(hint)
+    }
+}
+
+impl ToReport for EgressError {
+    fn report(&self) -> Report {
+        let inside = self.to_string();
+        match self {
+            Self::Expired(_) => Report::new(Exit::Denied, "egress.permit_expired", inside)
+                .hint("Ask again: a permit is short-lived."),
+            Self::NotOutbound(_) => Report::new(Exit::Bug, "egress.not_outbound", inside),
+            Self::InvalidHost(_) => Report::new(Exit::Config, "egress.invalid_host", inside)
+                .hint("A host is written as HOST:PORT."),
+            Self::Line(fault) => fault.report(),
+            Self::Socket(_) => Report::new(Exit::Blocked, "egress.socket", "the way out could not be set up")
+                .inside(inside)
+                .hint("Check that the runtime folder is writable and its path is short."),
+            Self::Client(_) => {
+                Report::new(Exit::Bug, "egress.client", "the way out could not be set up").inside(inside)
+            }
+            Self::Tls(_) => Report::new(Exit::Blocked, "egress.tls", "TLS could not be set up")
+                .inside(inside)
+                .hint("Install the system's CA certificates."),
+        }
+    }
+}

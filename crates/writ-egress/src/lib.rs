@@ -1,0 +1,22 @@
+//! The one way out: every connection that leaves the host is opened here, for one permit, to one host.
+//!
+//! [`Egress::perform`] consumes a permit and lends a `reqwest::Client` for the host that the permit names.
+//! The client has no way to the network of its own. It is bound to a private Unix socket, the *line*, and
+//! this crate carries the bytes between that socket and the permitted host. Whatever URL the client is given
+//! (another name, a literal address, the target of a redirect), no other host is ever connected to. The line
+//! counts bytes both ways and dies with the permit's work.
+//!
+//! Read in this order: [`host`] says where, `line` carries, [`perform`] lends.
+
+pub mod host;
+
+mod line;
+
+pub mod error;
+
+pub mod perform;
+
+pub use perform::{Egress, EgressConfig};
+
+#[cfg(test)]
+mod tests;

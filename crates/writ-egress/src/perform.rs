@@ -1,0 +1,169 @@
+//! Lending a client for one permit.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustls::crypto::CryptoProvider;
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use serde::{Deserialize, Serialize};
+use writ_policy::permit::Permit;
+use writ_types::action::Action;
+use writ_types::unit::Timestamp;
+
+use crate::error::EgressError;
+use crate::host::HostPort;
+use crate::line::{Limits, Line};
+
+/// Limits of what leaves and comes in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EgressConfig {
+    /// How long connecting may take, name lookup included, in milliseconds. Default: 10 seconds (SCL-013).
+    pub connect_timeout_ms: u64,
+    /// The most bytes that one permit may send. Default: 32 MiB, the largest request that providers accept.
+    pub max_sent_bytes: u64,
+    /// The most bytes that one permit may bring in, headers and TLS included. Default: 64 MiB: an answer of
+    /// 8 MiB in stream frames of a hundred bytes for every few characters.
+    pub max_received_bytes: u64,
+}
+
+impl Default for EgressConfig {
+    fn default() -> Self {
+        Self {
+            connect_timeout_ms: 10_000,
+            max_sent_bytes: 32 * 1024 * 1024,
+            max_received_bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// The way out.
+#[derive(Debug)]
+pub struct Egress {
+    limits: Limits,
+    folder: tempfile::TempDir,
+    tls: rustls::ClientConfig,
+    lines: AtomicU64,
+}
+
+impl Egress {
+    /// Prepares the way out: loads the system's certificates and makes a private folder in `runtime`
+    /// (removed on drop), where lines have their sockets.
+    ///
+    /// Uses the process's crypto provider, or `aws-lc-rs` where none was installed.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be made, or TLS cannot be set up.
+    pub fn new(config: &EgressConfig, runtime: &Path) -> Result<Self, EgressError> {
+        // `tempfile` makes folders with mode 0700.
+        let folder =
+            tempfile::Builder::new().prefix("out-").tempdir_in(runtime).map_err(EgressError::Socket)?;
+        let provider = CryptoProvider::get_default()
+            .cloned()
+            .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_platform_verifier())
+            .map_err(EgressError::Tls)?
+            .with_no_client_auth();
+        let limits = Limits {
+            connect: Duration::from_millis(config.connect_timeout_ms),
+            sent: config.max_sent_bytes,
+            received: config.max_received_bytes,
+        };
+        Ok(Self { limits, folder, tls, lines: AtomicU64::new(0) })
+    }
+
+    /// Consumes a permit and does `work` with a client that reaches the permitted host and nothing else.
+    ///
+    /// The client follows no redirect, knows no proxy, decodes no compression (so that the byte limits are
+    /// those of what is kept), and is cut off when `work` ends.
+    ///
+    /// # Errors
+    ///
+    /// If the permit has expired, is not for an outbound action or names no usable host, and if `work`
+    /// failed because the line did. An error of `work` itself is the inner result.
+    pub async fn perform<T, E, F, W>(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        work: F,
+    ) -> Result<Result<T, E>, EgressError>
+    where
+        F: FnOnce(reqwest::Client) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        let opened = permit.open(now)?;
+        let host = permitted_host(&opened.prepared.action)?;
+        self.lend(host, work).await
+    }
+
+    /// Lends a client for a host that a permit has been consumed for.
+    pub(crate) async fn lend<T, E, F, W>(&self, host: HostPort, work: F) -> Result<Result<T, E>, EgressError>
+    where
+        F: FnOnce(reqwest::Client) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        let number = self.lines.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.path().join(number.to_string());
+        let line = Line::open(path, host, self.limits).map_err(EgressError::Socket)?;
+        let client = self.client(&line)?;
+        match work(client).await {
+            Ok(value) => Ok(Ok(value)),
+            Err(error) => match line.fault() {
+                Some(fault) => Err(fault.into()),
+                None => Ok(Err(error)),
+            },
+        }
+    }
+
+    fn client(&self, line: &Line) -> Result<reqwest::Client, EgressError> {
+        reqwest::Client::builder()
+            .unix_socket(line.path())
+            .tls_backend_preconfigured(self.tls.clone())
+            .http1_only()
+            .no_proxy()
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
+            .referer(false)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("writ/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(EgressError::Client)
+    }
+}
+
+/// The host that an action leads to, where it is one that this crate performs.
+fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
+    match action {
+        Action::ModelCall(call) => Ok(call.host.parse()?),
+        Action::Exec(_)
+        | Action::ReadFile(_)
+        | Action::WriteFile(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => Err(EgressError::NotOutbound(action.kind())),
+    }
+}

@@ -1,0 +1,187 @@
+//! Tests over real loopback servers.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::get;
+use futures::stream;
+use tokio::net::TcpListener;
+
+use crate::error::{EgressError, Fault};
+use crate::host::HostPort;
+use crate::perform::{Egress, EgressConfig};
+
+/// A server that counts its requests.
+struct Server {
+    address: SocketAddr,
+    hits: Arc<AtomicUsize>,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+async fn server(redirect_to: Option<String>) -> Server {
+    let hits = Arc::new(AtomicUsize::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("has an address");
+    let hello = |State(hits): State<Arc<AtomicUsize>>| async move {
+        hits.fetch_add(1, Ordering::SeqCst);
+        "hello"
+    };
+    let endless = || async {
+        let bytes = stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 8192]));
+        Body::from_stream(bytes).into_response()
+    };
+    let moved = move || async move { Redirect::temporary(&redirect_to.unwrap_or_default()) };
+    let router = Router::new()
+        .route("/", get(hello).post(hello))
+        .route("/endless", get(endless))
+        .route("/moved", get(moved))
+        .with_state(Arc::clone(&hits));
+    let running = tokio::spawn(async move { axum::serve(listener, router).await.expect("serves") });
+    Server { address, hits, running }
+}
+
+fn egress(config: &EgressConfig) -> (Egress, tempfile::TempDir) {
+    let runtime = tempfile::tempdir().expect("a folder");
+    (Egress::new(config, runtime.path()).expect("egress"), runtime)
+}
+
+fn host(address: impl ToString) -> HostPort {
+    address.to_string().parse().expect("a host")
+}
+
+async fn text(client: reqwest::Client, url: String) -> Result<String, reqwest::Error> {
+    client.get(url).send().await?.text().await
+}
+
+#[tokio::test]
+async fn a_lent_client_reaches_the_permitted_host_and_no_other() {
+    let permitted = server(None).await;
+    let other = server(None).await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let answer =
+        egress.lend(host(permitted.address), |client| text(client, format!("http://{}/", permitted.address)));
+    assert_eq!(answer.await.expect("a line").expect("an answer"), "hello");
+    assert_eq!(permitted.hits.load(Ordering::SeqCst), 1);
+
+    // A literal address, a name and a port of another server: their bytes end at the permitted host.
+    for url in [format!("http://{}/", other.address), format!("http://localhost:{}/", other.address.port())] {
+        let sent = egress.lend(host(permitted.address), |client| text(client, url)).await.expect("a line");
+        drop(sent);
+        assert_eq!(other.hits.load(Ordering::SeqCst), 0, "another host was reached");
+    }
+    // Over TLS the permitted host cannot even pose as the other.
+    let posed = egress.lend(host(permitted.address), |client| text(client, "https://example.org/".to_owned()));
+    posed.await.expect("a line").expect_err("no TLS there");
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let other = server(None).await;
+    let permitted = server(Some(format!("http://{}/", other.address))).await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let url = format!("http://{}/moved", permitted.address);
+    let status = egress
+        .lend(host(permitted.address), |client| async move { client.get(url).send().await.map(|r| r.status()) })
+        .await
+        .expect("a line")
+        .expect("an answer");
+    assert_eq!(status.as_u16(), 307);
+    assert_eq!(other.hits.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn what_comes_in_and_goes_out_is_bounded() {
+    let server = server(None).await;
+    let config = EgressConfig { max_received_bytes: 100_000, max_sent_bytes: 10_000, ..EgressConfig::default() };
+    let (egress, _runtime) = egress(&config);
+    let url = format!("http://{}/endless", server.address);
+    let error = egress.lend(host(server.address), |client| text(client, url)).await.expect_err("endless");
+    assert!(matches!(error, EgressError::Line(Fault::TooMuchReceived { limit: 100_000, .. })), "{error}");
+
+    let url = format!("http://{}/", server.address);
+    let send = |bytes: usize| {
+        let url = url.clone();
+        egress.lend(host(server.address), move |client| async move {
+            client.post(url).body(vec![b'x'; bytes]).send().await?.text().await
+        })
+    };
+    assert_eq!(send(9_000).await.expect("a line").expect("fits"), "hello");
+    let error = send(1_000_000).await.expect_err("too much");
+    assert!(matches!(error, EgressError::Line(Fault::TooMuchSent { limit: 10_000, .. })), "{error}");
+}
+
+/// A host that never answers the handshake: the accept queue of a listener with backlog 1 is filled.
+#[tokio::test]
+async fn a_connect_that_takes_too_long_is_a_typed_error() {
+    let config = EgressConfig { connect_timeout_ms: 50, ..EgressConfig::default() };
+    let (egress, _runtime) = egress(&config);
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("binds");
+    let listener = socket.listen(1).expect("listens");
+    let address = listener.local_addr().expect("has an address");
+    let mut held = Vec::new();
+    loop {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        match tokio::time::timeout(Duration::from_millis(200), socket.connect(address)).await {
+            Ok(stream) => held.push(stream.expect("connects")),
+            Err(_) => break,
+        }
+    }
+    let error = egress
+        .lend(host(address), |client| text(client, format!("http://{address}/")))
+        .await
+        .expect_err("a black hole");
+    assert!(matches!(error, EgressError::Line(Fault::ConnectTimeout { .. })), "{error}");
+    assert!(!held.is_empty());
+}
+
+#[tokio::test]
+async fn a_closed_port_and_an_unknown_name_are_typed_errors() {
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("has an address");
+    drop(listener);
+    let error = egress
+        .lend(host(address), |client| text(client, format!("http://{address}/")))
+        .await
+        .expect_err("closed");
+    assert!(matches!(error, EgressError::Line(Fault::Unreachable { .. })), "{error}");
+    let error = egress
+        .lend(host("nowhere.invalid:80"), |client| text(client, "http://nowhere.invalid/".to_owned()))
+        .await
+        .expect_err("no such name");
+    assert!(
+        matches!(error, EgressError::Line(Fault::Unresolved { .. } | Fault::ConnectTimeout { .. })),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_line_dies_with_its_work() {
+    let server = server(None).await;
+    let (egress, runtime) = egress(&EgressConfig::default());
+    let kept = egress
+        .lend(host(server.address), |client| async move { Ok::<_, Infallible>(client) })
+        .await
+        .expect("a line")
+        .expect("a client");
+    text(kept, format!("http://{}/", server.address)).await.expect_err("the line is gone");
+    assert_eq!(server.hits.load(Ordering::SeqCst), 0);
+    let folder = std::fs::read_dir(runtime.path()).expect("reads").next().expect("one").expect("entry");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0, "a socket was left behind");
+    drop(egress);
+    assert_eq!(std::fs::read_dir(runtime.path()).expect("reads").count(), 0, "a folder was left behind");
+}

@@ -1,0 +1,206 @@
+//! Approvals: a person's signature over exactly what was shown.
+
+use std::collections::BTreeMap;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use writ_types::digest::{Digest, NotCanonical, canonical_json};
+use writ_types::entry::{Decision, Risk};
+use writ_types::id::{AskId, InstallationId};
+use writ_types::unit::Timestamp;
+
+/// Separates approvals from everything else that the same key could sign.
+const DOMAIN: &[u8] = b"writ approval v1\n";
+/// The namespace of approval nonces in the nonce store.
+pub const NONCE_NAMESPACE: &str = "approval";
+
+/// Which key signed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Approver {
+    /// An enrolled approver key, outside the engine's reach.
+    Key {
+        /// Its public half, hexadecimal.
+        public: String,
+    },
+    /// The harness, for the session of a person whom the surface proved. Reaches medium risk at most.
+    Session {
+        /// The person.
+        principal: String,
+    },
+}
+
+/// What is signed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalClaims {
+    /// The installation that it is good for.
+    pub installation: InstallationId,
+    /// The epoch that it is good for.
+    pub epoch: u64,
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// The answer.
+    pub decision: Decision,
+    /// Hash of the prepared action.
+    pub prepared: Digest,
+    /// Hash of the text that was shown.
+    pub shown: Digest,
+    /// Random, 16 bytes, hexadecimal.
+    pub nonce: String,
+    /// When it was signed.
+    pub issued_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// Who signs.
+    pub approver: Approver,
+}
+
+/// Claims with their signature.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalToken {
+    /// What is signed.
+    pub claims: ApprovalClaims,
+    /// Ed25519 over the domain and the claims' canonical form, hexadecimal.
+    pub signature: String,
+}
+
+/// Why an approval does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalError {
+    /// The signature is not good.
+    #[error("the approval's signature is not valid")]
+    Signature,
+    /// The key is not enrolled, or was revoked.
+    #[error("the approver key is not enrolled here, or was revoked")]
+    UnknownApprover,
+    /// It is for another installation or an earlier epoch.
+    #[error("the approval belongs to another installation, or to the time before a restore")]
+    Foreign,
+    /// It is for another ask, action or text.
+    #[error("the approval was given for something else ({0})")]
+    Mismatch(&'static str),
+    /// It has ended, or begins in the future.
+    #[error("the approval is not valid at this time")]
+    Expired,
+    /// The nonce is not 16 bytes in hexadecimal.
+    #[error("the approval's nonce is malformed")]
+    Nonce,
+    /// The risk is too high for this way of signing.
+    #[error("this needs a signature by an enrolled approver key (risk: {0:?})")]
+    TooRisky(Risk),
+}
+
+/// How far the clock of whoever signs may be ahead, in milliseconds.
+const MAX_SKEW_MS: i64 = 60_000;
+
+impl ApprovalToken {
+    /// Signs claims.
+    ///
+    /// # Errors
+    ///
+    /// If the claims have no canonical form.
+    pub fn sign(claims: ApprovalClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
+        let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
+        Ok(Self { claims, signature })
+    }
+}
+
+fn message(claims: &ApprovalClaims) -> Result<Vec<u8>, NotCanonical> {
+    Ok([DOMAIN, &canonical_json(claims)?].concat())
+}
+
+/// What an approval must be for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The installation.
+    pub installation: InstallationId,
+    /// The epoch in force.
+    pub epoch: u64,
+    /// The ask.
+    pub ask: AskId,
+    /// Hash of the prepared action, as it is now.
+    pub prepared: Digest,
+    /// Hash of the text that was shown.
+    pub shown: Digest,
+    /// Its risk.
+    pub risk: Risk,
+    /// When the ask ends.
+    pub expires_at: Timestamp,
+}
+
+/// Whose signatures count.
+#[derive(Clone, Debug)]
+pub struct Approvers {
+    /// Enrolled approver keys that were not revoked, by their public half in hexadecimal.
+    pub keys: BTreeMap<String, VerifyingKey>,
+    /// The harness's own key, for sessions.
+    pub harness: VerifyingKey,
+}
+
+/// An approval that was checked against what it must be for. Made only by [`verify`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    claims: ApprovalClaims,
+}
+
+impl Approval {
+    /// What was signed.
+    pub const fn claims(&self) -> &ApprovalClaims {
+        &self.claims
+    }
+}
+
+/// Checks an answer: signature, approver, installation, epoch, content and time. Uses nothing up.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub fn verify(
+    token: &ApprovalToken,
+    expected: &Expected,
+    approvers: &Approvers,
+    now: Timestamp,
+) -> Result<Approval, ApprovalError> {
+    let claims = &token.claims;
+    let key = match &claims.approver {
+        Approver::Key { public } => approvers.keys.get(public).ok_or(ApprovalError::UnknownApprover)?,
+        Approver::Session { .. } if expected.risk > Risk::Medium && claims.decision == Decision::Approve => {
+            return Err(ApprovalError::TooRisky(expected.risk));
+        }
+        Approver::Session { .. } => &approvers.harness,
+    };
+    let mut bytes = [0; 64];
+    hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
+    let message = message(claims).map_err(|_| ApprovalError::Signature)?;
+    key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
+    if claims.installation != expected.installation || claims.epoch != expected.epoch {
+        return Err(ApprovalError::Foreign);
+    }
+    if claims.ask != expected.ask {
+        return Err(ApprovalError::Mismatch("another ask"));
+    }
+    if claims.prepared != expected.prepared {
+        return Err(ApprovalError::Mismatch("the action has changed"));
+    }
+    if claims.shown != expected.shown {
+        return Err(ApprovalError::Mismatch("another text was shown"));
+    }
+    if claims.nonce.len() != 32 || hex::decode(&claims.nonce).is_err() {
+        return Err(ApprovalError::Nonce);
+    }
+    let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
+    if early || now >= claims.expires_at || now >= expected.expires_at {
+        return Err(ApprovalError::Expired);
+    }
+    Ok(Approval { claims: claims.clone() })
+}
+
+/// Whether a raw signature is good; for tests of the vectors of RFC 8032 and for other programs.
+pub fn signature_is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
+    key.verify(message, &Signature::from_bytes(signature)).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,454 @@
+//! The door's stages, in their only order.
+//!
+//! ```text
+//! precheck: shape → keys          decide: verdicts → rules → taint → budget → approval          redeem
+//! ```
+//!
+//! [`precheck`] and [`decide`] are pure. [`Grant::redeem`] writes approval use, nonce, counters, reservation
+//! and intent in one transaction, and only then makes the [`Permit`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use writ_types::action::{Action, ActionKind};
+use writ_types::digest::Digest;
+use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Risk};
+use writ_types::id::AttemptId;
+use writ_types::unit::Timestamp;
+
+use crate::approval::{Approval, ApprovalError};
+use crate::budget::{self, BudgetFacts, Exhausted};
+use crate::keys::Authority;
+use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
+use crate::prepared::Prepared;
+use crate::rules::{RuleSet, RuleVerdict};
+use crate::scope;
+use crate::show;
+use crate::taint::{self, TaintVerdict};
+
+/// How long a permit may wait to be performed.
+pub const PERMIT_TTL: Duration = Duration::from_secs(60);
+/// The most arguments of a program (Linux itself allows more; no honest command needs them).
+pub const MAX_ARGV: usize = 4_096;
+/// The most bytes of all text in an action.
+pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
+/// The most files that one action may change.
+pub const MAX_CHANGES: usize = 10_000;
+
+/// Whether permitted actions are performed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They are.
+    #[default]
+    Execute,
+    /// They are decided and logged, not performed.
+    DryRun,
+}
+
+/// Everything that the door must know, as arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What was granted.
+    pub authority: &'a Authority,
+    /// Ids of keys that were revoked.
+    pub revoked: &'a BTreeSet<String>,
+    /// The rules in force.
+    pub rules: &'a RuleSet,
+    /// Limits and what was spent.
+    pub budget: &'a BudgetFacts,
+    /// An approval for exactly this, or what was wrong with one that was given.
+    pub approval: Option<&'a Result<Approval, ApprovalError>>,
+}
+
+/// What hooks and gates said of an action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Who said what, with the reason.
+    pub gates: Vec<(String, GateVerdict, String)>,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Hash of the prepared action, when it has one.
+    pub prepared: Option<Digest>,
+    /// What was wished.
+    pub kind: ActionKind,
+    /// Why, for machines.
+    pub reason: DenyReason,
+    /// The rule, key, gate or bound that decided.
+    pub rule: String,
+    /// Why, for people and the model.
+    pub text: String,
+}
+
+impl Denial {
+    /// The ledger's record of it.
+    pub fn fact(&self) -> Fact {
+        Fact::Denied {
+            prepared: self.prepared,
+            kind: self.kind,
+            reason: self.reason,
+            rule: self.rule.clone(),
+            text: self.text.clone(),
+            outside: self.outside(),
+        }
+    }
+
+    /// What the model may know: that it was refused and by which stage, never how to get around it.
+    pub fn outside(&self) -> String {
+        format!("Refused: {}. Do not try another way; say so, or go on with what is allowed.", self.text)
+    }
+}
+
+/// An action that passed shape and keys.
+#[derive(Debug)]
+pub struct Checked {
+    prepared: Prepared,
+    hash: Digest,
+}
+
+impl Checked {
+    /// The action.
+    pub const fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// Its hash under the rules in force.
+    pub const fn hash(&self) -> Digest {
+        self.hash
+    }
+}
+
+/// A question to a person.
+#[derive(Debug)]
+pub struct Ask {
+    /// The action, held until the answer.
+    pub prepared: Prepared,
+    /// Its hash.
+    pub hash: Digest,
+    /// How much harm a wrong answer can do.
+    pub risk: Risk,
+    /// Which rules ask.
+    pub rules: BTreeSet<String>,
+    /// Why it is asked.
+    pub reason: String,
+}
+
+/// Leave to perform, once it is written down.
+#[derive(Debug)]
+#[must_use = "a grant becomes a permit only by redeem"]
+pub struct Grant {
+    checked: Checked,
+    reservation: Reservation,
+    approval: Option<ApprovalUse>,
+}
+
+/// What the door decides.
+#[derive(Debug)]
+pub enum Decided {
+    /// It may be performed.
+    Grant(Box<Grant>),
+    /// A person must say so first.
+    Ask(Box<Ask>),
+    /// No.
+    Deny(Box<Denial>),
+}
+
+/// First stage: shape and bounds, then keys: capability, scope, expiry, revocation, binding.
+///
+/// # Errors
+///
+/// The first thing that refuses it.
+pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<Checked, Box<Denial>> {
+    let hash = prepared.hash(facts.rules.digest()).ok();
+    let kind = prepared.action.kind();
+    let deny = |reason, rule: &str, text: String| {
+        Box::new(Denial { prepared: hash, kind, reason, rule: rule.to_owned(), text })
+    };
+    let Some(hash) = hash else {
+        return Err(deny(DenyReason::Shape, "canonical form", "the action cannot be written down".into()));
+    };
+    check_shape(&prepared).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
+    check_keys(&prepared, facts, now).map_err(|(reason, rule, text)| deny(reason, &rule, text))?;
+    Ok(Checked { prepared, hash })
+}
+
+fn check_shape(prepared: &Prepared) -> Result<(), String> {
+    let bytes = serde_json::to_vec(&prepared.action).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_ACTION_BYTES {
+        return Err(format!("the action has {bytes} bytes; the limit is {MAX_ACTION_BYTES}"));
+    }
+    match &prepared.action {
+        Action::Exec(exec) => {
+            if exec.argv.is_empty() || exec.argv.first().is_some_and(String::is_empty) {
+                return Err("there is no program to run".into());
+            }
+            if exec.argv.len() > MAX_ARGV {
+                return Err(format!("{} arguments; the limit is {MAX_ARGV}", exec.argv.len()));
+            }
+            let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
+            if texts.chain([&exec.cwd]).any(|text| text.contains('\0')) {
+                return Err("an argument holds a NUL character".into());
+            }
+            if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+                return Err("an environment variable has no proper name".into());
+            }
+            if exec.timeout_ms == 0 {
+                return Err("the time limit is zero".into());
+            }
+            Ok(())
+        }
+        Action::WriteFile(write) => {
+            if write.changes.is_empty() {
+                return Err("there is nothing to write".into());
+            }
+            if write.changes.len() > MAX_CHANGES {
+                return Err(format!("{} files; the limit is {MAX_CHANGES}", write.changes.len()));
+            }
+            if write.changes.iter().any(|change| change.path.is_empty() || change.path.contains('\0')) {
+                return Err("a file has no proper name".into());
+            }
+            Ok(())
+        }
+        Action::ReadFile(read) if read.path.contains('\0') => Err("the path holds a NUL character".into()),
+        Action::ReadFile(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => Ok(()),
+    }
+}
+
+type KeyRefusal = (DenyReason, String, String);
+
+fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<(), KeyRefusal> {
+    let (base, task) = (facts.authority.base(), facts.authority.task());
+    let refuse = |reason, rule: String, text: String| Err((reason, rule, text));
+    if prepared.agent != base.agent || prepared.session != Some(task.session) {
+        let text = "the key belongs to another agent or session".to_owned();
+        return refuse(DenyReason::Binding, format!("task key {}", task.key), text);
+    }
+    if facts.authority.revocation_ids().iter().any(|id| facts.revoked.contains(id)) {
+        return refuse(DenyReason::Revoked, format!("task key {}", task.key), "the key was revoked".into());
+    }
+    if now < task.not_before || now >= task.expires_at || now >= base.expires_at {
+        let text = "the key is not valid at this time".to_owned();
+        return refuse(DenyReason::Expired, format!("task key {}", task.key), text);
+    }
+    let kind = prepared.action.kind();
+    for (name, key, grants) in [
+        ("base key", base.key, &base.grants),
+        ("task key", task.key, &task.grants),
+    ] {
+        if !grants.kinds.contains_key(&kind) {
+            let text = format!("the {name} does not grant '{}'", kind.as_str());
+            return refuse(DenyReason::Capability, format!("{name} {key}"), text);
+        }
+        for (dimension, value) in scope::attributes(&prepared.action) {
+            if !grants.covers(kind, dimension, &value) {
+                let text =
+                    format!("{} '{value}' is outside what the {name} grants for '{}'", dimension.as_str(), kind.as_str());
+                return refuse(DenyReason::Scope, format!("{name} {key}: {}", dimension.as_str()), text);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Second stage: verdicts (block is final) → rules → taint → budget → approval. Deny always wins.
+pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Timestamp) -> Decided {
+    match judge(&checked, verdicts, facts, now) {
+        Ok(Judgement::Grant { reservation, approval }) => {
+            Decided::Grant(Box::new(Grant { checked, reservation, approval }))
+        }
+        Ok(Judgement::Ask { rules, reason }) => {
+            let risk = show::risk(&checked.prepared.action);
+            let Checked { prepared, hash } = checked;
+            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason }))
+        }
+        Err((reason, rule, text)) => {
+            let kind = checked.prepared.action.kind();
+            Decided::Deny(Box::new(Denial { prepared: Some(checked.hash), kind, reason, rule, text }))
+        }
+    }
+}
+
+enum Judgement {
+    Grant { reservation: Reservation, approval: Option<ApprovalUse> },
+    Ask { rules: BTreeSet<String>, reason: String },
+}
+
+fn judge(
+    checked: &Checked,
+    verdicts: &Verdicts,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Result<Judgement, KeyRefusal> {
+    let prepared = &checked.prepared;
+    if let Some((gate, _, why)) = verdicts.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block) {
+        return Err((DenyReason::Gate, gate.clone(), why.clone()));
+    }
+    let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind());
+    let (mut rules, mut reasons) = match facts.rules.judge(prepared, preapproved) {
+        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new()),
+        RuleVerdict::Ask { rules, reasons } => (rules, reasons),
+        RuleVerdict::Forbid { rule } => {
+            return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
+        }
+    };
+    match taint::judge(prepared) {
+        TaintVerdict::Pass => {}
+        TaintVerdict::Ask(_) if preapproved => {}
+        TaintVerdict::Ask(why) => {
+            rules.insert("taint".to_owned());
+            reasons.insert(why.to_owned());
+        }
+        TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
+    }
+    let reservation = budget::judge(prepared, facts.budget).map_err(exhausted)?;
+    if rules.is_empty() {
+        return Ok(Judgement::Grant { reservation, approval: None });
+    }
+    match facts.approval {
+        None => {
+            let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
+            Ok(Judgement::Ask { rules, reason })
+        }
+        Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
+        Some(Ok(approval)) => {
+            let approval = use_of(approval, checked.hash, now)?;
+            Ok(Judgement::Grant { reservation, approval: Some(approval) })
+        }
+    }
+}
+
+fn exhausted(limit: Exhausted) -> KeyRefusal {
+    let text = match limit {
+        Exhausted::UnknownPrice => {
+            "a money limit is set, but the price of this model is not known".to_owned()
+        }
+        Exhausted::SessionTokens
+        | Exhausted::DayTokens
+        | Exhausted::ToolCalls
+        | Exhausted::CallCost
+        | Exhausted::TurnCost
+        | Exhausted::SessionCost
+        | Exhausted::DayCost => format!("the limit '{}' is reached", limit.setting()),
+    };
+    (DenyReason::Budget, limit.setting().to_owned(), text)
+}
+
+fn use_of(approval: &Approval, hash: Digest, now: Timestamp) -> Result<ApprovalUse, KeyRefusal> {
+    let claims = approval.claims();
+    let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
+    match claims.decision {
+        writ_types::entry::Decision::Deny => {
+            return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
+        }
+        writ_types::entry::Decision::Approve => {}
+    }
+    if claims.prepared != hash {
+        return refuse("the approval was given for something else");
+    }
+    if now >= claims.expires_at {
+        return refuse("the approval has expired");
+    }
+    Ok(ApprovalUse { ask: claims.ask.clone(), prepared: hash, nonce: claims.nonce.clone() })
+}
+
+impl Grant {
+    /// What was granted.
+    pub const fn prepared(&self) -> &Prepared {
+        &self.checked.prepared
+    }
+
+    /// The hash of what was granted.
+    pub const fn hash(&self) -> Digest {
+        self.checked.hash
+    }
+
+    /// The approval that it uses up, if it needed one.
+    pub const fn approval(&self) -> Option<&ApprovalUse> {
+        self.approval.as_ref()
+    }
+
+    /// Third stage: writes everything in one transaction and makes the permit. The only maker of permits.
+    ///
+    /// # Errors
+    ///
+    /// If the approval cannot be consumed or the ledger cannot be written; then nothing may be performed.
+    pub async fn redeem(
+        self,
+        journal: &impl Journal,
+        attempt: AttemptId,
+        now: Timestamp,
+    ) -> Result<Permit, RedeemError> {
+        let Checked { prepared, hash } = self.checked;
+        let intent = Entry {
+            at: now,
+            session: prepared.session,
+            turn: prepared.turn,
+            turn_number: prepared.turn_number,
+            fact: Fact::Intent {
+                attempt,
+                prepared: hash,
+                action: prepared.action.clone(),
+                call: prepared.call.clone(),
+                approval: self.approval.as_ref().map(|used| used.ask.clone()),
+                idempotent: prepared.idempotent,
+                label: prepared.label.clone(),
+            },
+        };
+        let durability = durability(&prepared.action);
+        let redemption =
+            Redemption { attempt, intent, approval: self.approval, reservation: self.reservation, durability };
+        let entry = journal.redeem(redemption).await?;
+        Ok(Permit::new(prepared, attempt, entry, now.plus(PERMIT_TTL)))
+    }
+}
+
+/// Effects are on disk before they happen; reads and model calls need only survive the process.
+const fn durability(action: &Action) -> Durability {
+    match action {
+        Action::ReadFile(_) | Action::Recall(_) | Action::ModelCall(_) | Action::Say(_) => Durability::Relaxed,
+        Action::Exec(_)
+        | Action::WriteFile(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => Durability::Synced,
+    }
+}
+
+#[cfg(test)]
+mod tests;

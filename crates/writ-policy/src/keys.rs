@@ -1,0 +1,291 @@
+//! Keys: Biscuit tokens that say what an agent may do, verified once into a plain [`Authority`].
+//!
+//! A *base key* is signed by the installation's root key and says what an agent may do at all. A *task
+//! key* is a third-party block of the router over exactly one base key, for one session, and is
+//! short-lived. Authority is what both grant. Blocks hold facts of fixed shapes only; a token with rules,
+//! checks, scopes or other facts is refused, so nothing in a token is ever computed.
+
+pub mod grants;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use biscuit_auth::builder::{Algorithm, BlockBuilder, Fact};
+use biscuit_auth::{AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, PublicKey};
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use writ_types::digest::Digest;
+use writ_types::id::{InstallationId, KeyId, SessionId};
+use writ_types::unit::Timestamp;
+
+use grants::{Fields, Grants};
+
+/// The largest token accepted, in bytes, before anything of it is parsed.
+pub const MAX_TOKEN_BYTES: usize = 32 * 1024;
+/// The longest that a task key lives unless configured otherwise (design 3.2).
+pub const TASK_KEY_TTL: Duration = Duration::from_secs(30 * 60);
+/// Limits on the evaluation of a token (design 3.2).
+const LIMITS: AuthorizerLimits =
+    AuthorizerLimits { max_facts: 1_000, max_iterations: 100, max_time: Duration::from_millis(50) };
+
+/// What a base key says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseClaims {
+    /// Its id.
+    pub key: KeyId,
+    /// The installation that it is good for.
+    pub installation: InstallationId,
+    /// The epoch that it is good for; a restore raises the epoch.
+    pub epoch: u64,
+    /// The agent.
+    pub agent: String,
+    /// Hash of the agent's rules when it was made.
+    pub policy: Digest,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// What it grants.
+    pub grants: Grants,
+}
+
+/// What a task key says, on top of its base key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskClaims {
+    /// Its id.
+    pub key: KeyId,
+    /// The base key that it belongs to.
+    pub base: KeyId,
+    /// The session that it is for.
+    pub session: SessionId,
+    /// From when it is good.
+    pub not_before: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// What it grants; never more than the base key.
+    pub grants: Grants,
+}
+
+/// A signed token, as bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// Wraps bytes that claim to be a token.
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Token({} bytes)", self.0.len())
+    }
+}
+
+/// Why a token proves nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// It is too large to be looked at.
+    #[error("the key has {0} bytes; the limit is {MAX_TOKEN_BYTES}")]
+    TooLarge(usize),
+    /// It is not a token, or its signatures are not good.
+    #[error("the key is not signed by this installation, or was changed")]
+    Signature,
+    /// It has too few or too many blocks, or a block of somebody else.
+    #[error("the key has a block that does not belong there")]
+    Blocks,
+    /// It holds something other than the fixed facts.
+    #[error("the key holds '{0}', which keys do not hold")]
+    Content(String),
+    /// A fact is missing or malformed.
+    #[error("the key lacks a valid '{0}'")]
+    Missing(&'static str),
+    /// It is for another installation or an earlier epoch.
+    #[error("the key belongs to another installation, or to the time before a restore")]
+    Foreign,
+    /// The task key belongs to another base key.
+    #[error("the task key belongs to another base key")]
+    Mixed,
+    /// A token could not be made.
+    #[error("the key could not be made: {0}")]
+    Build(String),
+}
+
+/// What a verified pair of keys grants. Made only by [`Verifier::verify`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    base: BaseClaims,
+    task: TaskClaims,
+    revocation_ids: BTreeSet<String>,
+}
+
+impl Authority {
+    /// The agent that it is for.
+    pub fn agent(&self) -> &str {
+        &self.base.agent
+    }
+
+    /// The base key.
+    pub const fn base(&self) -> &BaseClaims {
+        &self.base
+    }
+
+    /// The task key.
+    pub const fn task(&self) -> &TaskClaims {
+        &self.task
+    }
+
+    /// The ids under which any part of it can be revoked: Biscuit's own and both key ids.
+    pub const fn revocation_ids(&self) -> &BTreeSet<String> {
+        &self.revocation_ids
+    }
+}
+
+fn biscuit_key(key: &SigningKey) -> Result<KeyPair, KeyError> {
+    PrivateKey::from_bytes(&key.to_bytes(), Algorithm::Ed25519)
+        .map(|private| KeyPair::from(&private))
+        .map_err(|e| KeyError::Build(e.to_string()))
+}
+
+fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
+    PublicKey::from_bytes(key.as_bytes(), Algorithm::Ed25519).map_err(|_| KeyError::Signature)
+}
+
+fn block(facts: Vec<Fact>) -> BlockBuilder {
+    let mut block = BlockBuilder::new();
+    block.facts = facts;
+    block
+}
+
+/// Makes a base key.
+///
+/// # Errors
+///
+/// If a claim cannot be written.
+pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<Token, KeyError> {
+    let mut facts = vec![
+        grants::text("base", &claims.key.to_string()),
+        grants::text("installation", &claims.installation.to_string()),
+        grants::number("epoch", claims.epoch),
+        grants::text("agent", &claims.agent),
+        grants::text("policy", &claims.policy.to_string()),
+        grants::time("expires", claims.expires_at),
+    ];
+    facts.extend(claims.grants.to_facts());
+    let token = Biscuit::builder()
+        .merge(block(facts))
+        .build(&biscuit_key(root)?)
+        .map_err(|e| KeyError::Build(e.to_string()))?;
+    Ok(Token(token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?))
+}
+
+/// Makes a task key over a base key: a third-party block of the router, which cannot be moved to another base key.
+///
+/// # Errors
+///
+/// If the base key is not one, or a claim cannot be written.
+pub fn mint_task(
+    base: &Token,
+    claims: &TaskClaims,
+    root: &VerifyingKey,
+    router: &SigningKey,
+) -> Result<Token, KeyError> {
+    let base = Biscuit::from(base.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
+    let mut facts = vec![
+        grants::text("task", &claims.key.to_string()),
+        grants::text("task_base", &claims.base.to_string()),
+        grants::text("session", &claims.session.to_string()),
+        grants::time("not_before", claims.not_before),
+        grants::time("expires", claims.expires_at),
+    ];
+    facts.extend(claims.grants.to_facts());
+    let router = biscuit_key(router)?;
+    let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
+    let request = base.third_party_request().map_err(build)?;
+    let signed = request.create_block(&router.private(), block(facts)).map_err(build)?;
+    let token = base.append_third_party(router.public(), signed).map_err(build)?;
+    Ok(Token(token.to_vec().map_err(build)?))
+}
+
+/// Whose signatures count.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    /// The root key's public half: signs base keys.
+    pub root: VerifyingKey,
+    /// The router's public half: signs task keys.
+    pub router: VerifyingKey,
+    /// This installation.
+    pub installation: InstallationId,
+    /// The epoch in force.
+    pub epoch: u64,
+}
+
+impl Verifier {
+    /// Verifies a token with its two blocks into an [`Authority`]. Expiry, revocation and scope are checked on every use, not here.
+    ///
+    /// # Errors
+    ///
+    /// If anything in it is not exactly as this installation writes it.
+    pub fn verify(&self, token: &Token) -> Result<Authority, KeyError> {
+        if token.0.len() > MAX_TOKEN_BYTES {
+            return Err(KeyError::TooLarge(token.0.len()));
+        }
+        let biscuit =
+            Biscuit::from(token.as_bytes(), biscuit_public(&self.root)?).map_err(|_| KeyError::Signature)?;
+        let router = biscuit_public(&self.router)?;
+        if biscuit.external_public_keys() != [None, Some(router)] {
+            return Err(KeyError::Blocks);
+        }
+        let mut authorizer = AuthorizerBuilder::new()
+            .set_limits(LIMITS)
+            .build(&biscuit)
+            .map_err(|_| KeyError::Signature)?;
+        let (_, rules, checks, policies) = authorizer.dump();
+        if !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
+            return Err(KeyError::Content("a rule or check".to_owned()));
+        }
+        let known = biscuit_auth::builder::Scope::PublicKey(router);
+        let base = Fields::read(&mut authorizer, biscuit_auth::builder::Scope::Authority)?;
+        let task = Fields::read(&mut authorizer, known)?;
+        self.assemble(&biscuit, base, task)
+    }
+
+    fn assemble(&self, biscuit: &Biscuit, mut base: Fields, mut task: Fields) -> Result<Authority, KeyError> {
+        let base = BaseClaims {
+            key: base.parsed("base")?,
+            installation: base.parsed("installation")?,
+            epoch: base.number("epoch")?,
+            agent: base.parsed("agent")?,
+            policy: base.parsed("policy")?,
+            expires_at: base.time("expires")?,
+            grants: base.grants()?,
+        };
+        let task = TaskClaims {
+            key: task.parsed("task")?,
+            base: task.parsed("task_base")?,
+            session: task.parsed("session")?,
+            not_before: task.time("not_before")?,
+            expires_at: task.time("expires")?,
+            grants: task.grants()?,
+        };
+        if base.installation != self.installation || base.epoch != self.epoch {
+            return Err(KeyError::Foreign);
+        }
+        if task.base != base.key {
+            return Err(KeyError::Mixed);
+        }
+        let revocation_ids = biscuit
+            .revocation_identifiers()
+            .iter()
+            .map(hex::encode)
+            .chain([base.key.to_string(), task.key.to_string()])
+            .collect();
+        Ok(Authority { base, task, revocation_ids })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! The door: everything that an agent does to the world passes here.
+//!
+//! Pure: no I/O, no runtime, no clock, no randomness; what it must know are arguments. Read in this
+//! order: [`principal`] says who speaks, [`prepared`] what is wished, [`keys`] and [`scope`] what was
+//! granted, [`gate`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
+//! a person signs, [`door`] puts them in order, and [`permit`] is what comes out.
+
+pub mod principal;
+
+pub mod prepared;
+
+pub mod keys;
+
+pub mod scope;
+
+pub mod gate;
+
+pub mod rules;
+
+pub mod taint;
+
+pub mod budget;
+
+pub mod show;
+
+pub mod approval;
+
+pub mod door;
+
+pub mod permit;

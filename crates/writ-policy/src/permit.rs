@@ -1,0 +1,150 @@
+//! The proof that one attempt passed the door, and the journal that makes it so.
+//!
+//! A [`Permit`] has private fields and is made in one place, [`crate::door::Grant::redeem`]. It is neither
+//! `Clone` nor serialisable, and whoever performs the action consumes it.
+//!
+//! ```compile_fail
+//! // No permit outside the door: its fields are private.
+//! let permit = writ_policy::permit::Permit { opened: todo!(), entry: todo!(), expires_at: todo!() };
+//! ```
+//!
+//! ```compile_fail
+//! // One permit, one attempt: it cannot be copied.
+//! fn twice(permit: writ_policy::permit::Permit) { let _ = permit.clone(); }
+//! ```
+//!
+//! ```compile_fail
+//! // It cannot leave the process.
+//! fn send(permit: &writ_policy::permit::Permit) -> String { serde_json::to_string(permit).unwrap() }
+//! ```
+
+use std::future::Future;
+
+use writ_types::action::Action;
+use writ_types::digest::Digest;
+use writ_types::entry::Entry;
+use writ_types::id::{AskId, AttemptId, EntrySeq};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::prepared::Prepared;
+
+/// How durable an intent must be before its action is performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk: it survives a loss of power.
+    Synced,
+    /// Handed to the operating system: it survives the end of the process. For reads and model calls.
+    Relaxed,
+}
+
+/// The use of an approval: consumed exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalUse {
+    /// The ask that was approved.
+    pub ask: AskId,
+    /// The hash that the approval was given for.
+    pub prepared: Digest,
+    /// The approval's nonce.
+    pub nonce: String,
+}
+
+/// What an attempt may take at most, set aside before it is performed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// Model tokens.
+    pub tokens: Tokens,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+}
+
+/// Everything that [`Journal::redeem`] writes in one transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redemption {
+    /// This attempt.
+    pub attempt: AttemptId,
+    /// The intent, ready to be appended.
+    pub intent: Entry,
+    /// The approval that it uses up, if it needed one.
+    pub approval: Option<ApprovalUse>,
+    /// What is set aside.
+    pub reservation: Reservation,
+    /// How durable it must be.
+    pub durability: Durability,
+}
+
+/// Why a redemption was refused. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedeemError {
+    /// The approval was used already, is not there, or was made for something else.
+    #[error("approval {0} is used up or not valid for this action")]
+    ApprovalSpent(AskId),
+    /// The ledger could not be written: nothing is performed.
+    #[error("the ledger could not be written: {0}")]
+    Unwritable(String),
+}
+
+/// The store's side of the door. Implemented in `writ-store` alone.
+pub trait Journal {
+    /// Writes approval use, nonce, counters, reservation and intent in one transaction, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the approval cannot be consumed or the ledger cannot be written.
+    fn redeem(&self, redemption: Redemption) -> impl Future<Output = Result<EntrySeq, RedeemError>> + Send;
+}
+
+/// Proof that one attempt passed the door.
+#[derive(Debug)]
+#[must_use = "a permit that is not performed leaves an open intent"]
+pub struct Permit {
+    opened: Opened,
+    entry: EntrySeq,
+    expires_at: Timestamp,
+}
+
+/// A permit that was consumed: what is to be performed, once, now.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Opened {
+    /// What is to be performed.
+    pub prepared: Prepared,
+    /// The attempt that its outcome names.
+    pub attempt: AttemptId,
+}
+
+/// The permit was not used in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the permit expired at {0}")]
+pub struct PermitExpired(pub Timestamp);
+
+impl Permit {
+    pub(crate) fn new(prepared: Prepared, attempt: AttemptId, entry: EntrySeq, expires_at: Timestamp) -> Self {
+        Self { opened: Opened { prepared, attempt }, entry, expires_at }
+    }
+
+    /// The action that is permitted.
+    pub const fn action(&self) -> &Action {
+        &self.opened.prepared.action
+    }
+
+    /// The attempt that the outcome must name.
+    pub const fn attempt(&self) -> AttemptId {
+        self.opened.attempt
+    }
+
+    /// The ledger entry of the intent.
+    pub const fn entry(&self) -> EntrySeq {
+        self.entry
+    }
+
+    /// Consumes the permit. Only performers call this.
+    ///
+    /// # Errors
+    ///
+    /// If the permit has expired.
+    pub fn open(self, now: Timestamp) -> Result<Opened, PermitExpired> {
+        if now > self.expires_at { Err(PermitExpired(self.expires_at)) } else { Ok(self.opened) }
+    }
+}

@@ -1,0 +1,86 @@
+//! A prepared action: exactly what would run, in a form that can be hashed, shown and approved.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use writ_types::action::Action;
+use writ_types::digest::{Digest, NotCanonical};
+use writ_types::id::{SessionId, TurnId};
+use writ_types::taint::Label;
+
+/// An argument that says who, where or what is touched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sink {
+    /// The argument's name, as the tool declares it.
+    pub argument: String,
+    /// Its final value.
+    pub value: String,
+}
+
+/// An action after its performer has resolved it: final argv, canonical paths, digests, sinks.
+///
+/// Serialisable, so that an ask survives a restart. Its [`hash`](Self::hash) covers everything that
+/// decides what would happen; the turn and the model's call id are left out, so that equal wishes
+/// of one session are one ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The action.
+    pub action: Action,
+    /// The agent that wishes it.
+    pub agent: String,
+    /// The session that it belongs to.
+    pub session: Option<SessionId>,
+    /// The turn that wished it.
+    pub turn: Option<TurnId>,
+    /// The number of that turn.
+    pub turn_number: u64,
+    /// The model's call that wished it.
+    pub call: Option<String>,
+    /// The tool that made it, or the harness's word for its own actions.
+    pub tool: String,
+    /// The arguments that say who, where, what is touched.
+    pub sinks: Vec<Sink>,
+    /// What the arguments rest on.
+    pub label: Label,
+    /// Digests of what is executed or read: executable, script, inputs, by name.
+    pub bindings: BTreeMap<String, Digest>,
+    /// Whether performing it twice is the same as performing it once.
+    pub idempotent: bool,
+    /// What it is for, in one line, for people.
+    pub intent: String,
+}
+
+/// What the hash of a prepared action covers.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    v: u8,
+    action: &'a Action,
+    agent: &'a str,
+    session: Option<SessionId>,
+    tool: &'a str,
+    sinks: &'a [Sink],
+    taint: &'a str,
+    bindings: &'a BTreeMap<String, Digest>,
+    policy: Digest,
+}
+
+impl Prepared {
+    /// The hash that approvals, asks and intents name, under the rules with digest `policy`.
+    ///
+    /// # Errors
+    ///
+    /// If a value in the action has no canonical form.
+    pub fn hash(&self, policy: Digest) -> Result<Digest, NotCanonical> {
+        Digest::of_canonical(&Canonical {
+            v: 1,
+            action: &self.action,
+            agent: &self.agent,
+            session: self.session,
+            tool: &self.tool,
+            sinks: &self.sinks,
+            taint: self.label.taint.as_str(),
+            bindings: &self.bindings,
+            policy,
+        })
+    }
+}

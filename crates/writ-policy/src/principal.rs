@@ -1,0 +1,284 @@
+//! Who speaks: evidence becomes an authenticated, bounded, normalised message.
+
+use std::fmt;
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, VerifyingKey};
+use unicode_normalization::UnicodeNormalization as _;
+use writ_types::digest::canonical_json;
+use writ_types::entry::InboundRecord;
+use writ_types::id::SessionId;
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+
+/// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// Somebody whose word counts for something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Principal {
+    /// The owner of the home.
+    Owner,
+    /// Another person that the owner has named.
+    Member(String),
+    /// A person who may answer asks.
+    Approver(String),
+    /// A person who may look.
+    Viewer(String),
+    /// A customer in one case; its text is external.
+    Guest {
+        /// The case.
+        case: String,
+    },
+    /// The harness, under a standing order of the owner.
+    Harness {
+        /// The order.
+        order: String,
+    },
+}
+
+impl Principal {
+    /// How far this principal's own words may be trusted.
+    pub const fn taint(&self) -> Taint {
+        match self {
+            Self::Owner | Self::Harness { .. } => Taint::Owner,
+            Self::Member(_) | Self::Approver(_) | Self::Viewer(_) => Taint::Auth,
+            Self::Guest { .. } => Taint::External,
+        }
+    }
+
+    /// Whether this principal may open turns.
+    pub const fn may_ask(&self) -> bool {
+        match self {
+            Self::Owner | Self::Member(_) | Self::Guest { .. } | Self::Harness { .. } => true,
+            Self::Approver(_) | Self::Viewer(_) => false,
+        }
+    }
+
+    /// Whether this principal may answer asks.
+    pub const fn may_approve(&self) -> bool {
+        match self {
+            Self::Owner | Self::Approver(_) => true,
+            Self::Member(_) | Self::Viewer(_) | Self::Guest { .. } | Self::Harness { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner => f.write_str("owner"),
+            Self::Member(name) => write!(f, "member:{name}"),
+            Self::Approver(name) => write!(f, "approver:{name}"),
+            Self::Viewer(name) => write!(f, "viewer:{name}"),
+            Self::Guest { case } => write!(f, "guest:{case}"),
+            Self::Harness { order } => write!(f, "harness:{order}"),
+        }
+    }
+}
+
+/// What a surface knows of whoever speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The kernel's word for the user id of the process at the other end of `control.sock`.
+    PeerUid(u32),
+    /// Nothing.
+    None,
+}
+
+/// Whom the installation knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// The user id that owns the home folder.
+    pub home_uid: u32,
+}
+
+/// A message as it came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// The session that it is for.
+    pub session: SessionId,
+    /// The client's id of the message; unique per session.
+    pub client_id: String,
+    /// What is said.
+    pub text: String,
+}
+
+/// Something that is known to come from a principal. Made only by [`authenticate`] and [`identify`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authenticated<T> {
+    principal: Principal,
+    at: Timestamp,
+    value: T,
+}
+
+impl<T> Authenticated<T> {
+    /// Who said it.
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// When it was authenticated.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// What was said.
+    pub const fn get(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Why something is not accepted as coming from anybody.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// Nobody that the installation knows.
+    #[error("not the owner of this home")]
+    Unknown,
+    /// The message is empty.
+    #[error("the message is empty")]
+    Empty,
+    /// The message is too long.
+    #[error("the message has {bytes} bytes; the limit is {MAX_MESSAGE_BYTES}")]
+    TooLong {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The client's id of the message is not 1 to 128 visible ASCII characters.
+    #[error("client_id must be 1 to 128 visible ASCII characters")]
+    ClientId,
+    /// This principal may not do that.
+    #[error("{0} may not do that")]
+    NotAllowed(Principal),
+}
+
+/// Establishes who speaks.
+///
+/// # Errors
+///
+/// If the evidence proves nobody whom the directory knows.
+pub fn identify(evidence: Evidence, directory: &Directory, now: Timestamp) -> Result<Authenticated<()>, AuthError> {
+    match evidence {
+        Evidence::PeerUid(uid) if uid == directory.home_uid => {
+            Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
+        }
+        Evidence::PeerUid(_) | Evidence::None => Err(AuthError::Unknown),
+    }
+}
+
+/// Authenticates, bounds and normalises (NFC, no NUL) a message: the only way to an `Authenticated<Inbound>`.
+///
+/// # Errors
+///
+/// If nobody is proven, the principal may not open turns, or the message is empty or too long.
+pub fn authenticate(
+    evidence: Evidence,
+    inbound: Inbound,
+    directory: &Directory,
+    now: Timestamp,
+) -> Result<Authenticated<Inbound>, AuthError> {
+    let who = identify(evidence, directory, now)?;
+    if !who.principal.may_ask() {
+        return Err(AuthError::NotAllowed(who.principal));
+    }
+    if inbound.text.len() > MAX_MESSAGE_BYTES {
+        return Err(AuthError::TooLong { bytes: inbound.text.len() });
+    }
+    let text: String = inbound.text.nfc().filter(|c| *c != '\0').collect();
+    if text.trim().is_empty() {
+        return Err(AuthError::Empty);
+    }
+    let id = &inbound.client_id;
+    if id.is_empty() || id.len() > 128 || !id.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(AuthError::ClientId);
+    }
+    let value = Inbound { text, ..inbound };
+    Ok(Authenticated { principal: who.principal, at: now, value })
+}
+
+/// Signs the record of a message together with its taint and turn number; the result is hexadecimal.
+///
+/// # Errors
+///
+/// If the record has no canonical form.
+pub fn sign_record(record: &InboundRecord, key: &SigningKey) -> Result<String, writ_types::digest::NotCanonical> {
+    Ok(hex::encode(key.sign(&canonical_json(record)?).to_bytes()))
+}
+
+/// Whether a record's signature is good.
+pub fn record_is_signed(record: &InboundRecord, signature: &str, key: &VerifyingKey) -> bool {
+    let mut bytes = [0; 64];
+    hex::decode_to_slice(signature, &mut bytes).is_ok()
+        && canonical_json(record)
+            .is_ok_and(|message| key.verify(&message, &Signature::from_bytes(&bytes)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::digest::Digest;
+    use writ_types::id::MessageId;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+    const DIRECTORY: Directory = Directory { home_uid: 1000 };
+
+    fn inbound(text: &str) -> Inbound {
+        Inbound { session: SessionId::from_parts(NOW, 1), client_id: "c1".into(), text: text.into() }
+    }
+
+    /// Rows: SIL-013 SIL-167
+    #[test]
+    fn only_the_owner_of_the_home_is_the_owner() {
+        let message = authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, NOW).expect("owner");
+        assert_eq!(message.principal(), &Principal::Owner);
+        assert_eq!(message.principal().taint(), Taint::Owner);
+        for evidence in [Evidence::PeerUid(0), Evidence::PeerUid(1001), Evidence::None] {
+            assert_eq!(authenticate(evidence, inbound("hi"), &DIRECTORY, NOW), Err(AuthError::Unknown));
+        }
+    }
+
+    /// Rows: SCL-043
+    #[test]
+    fn messages_are_bounded_and_normalised() {
+        let owner = Evidence::PeerUid(1000);
+        assert_eq!(authenticate(owner, inbound(" \n\0"), &DIRECTORY, NOW), Err(AuthError::Empty));
+        let long = "x".repeat(MAX_MESSAGE_BYTES + 1);
+        assert_eq!(
+            authenticate(owner, inbound(&long), &DIRECTORY, NOW),
+            Err(AuthError::TooLong { bytes: MAX_MESSAGE_BYTES + 1 })
+        );
+        let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, NOW).expect("accepted");
+        assert_eq!(message.get().text, "\u{e9}");
+        let named = Inbound { client_id: "a b".into(), ..inbound("hi") };
+        assert_eq!(authenticate(owner, named, &DIRECTORY, NOW), Err(AuthError::ClientId));
+    }
+
+    /// Rows: SIL-024
+    #[test]
+    fn a_record_is_signed_with_its_taint_and_turn() {
+        let key = SigningKey::from_bytes(&[7; 32]);
+        let record = InboundRecord {
+            message: MessageId::from_parts(NOW, 1),
+            session: SessionId::from_parts(NOW, 1),
+            turn_number: 3,
+            principal: "owner".into(),
+            taint: Taint::Owner,
+            text: Digest::of(b"hi"),
+            at: NOW,
+        };
+        let signature = sign_record(&record, &key).expect("signs");
+        assert!(record_is_signed(&record, &signature, &key.verifying_key()));
+        let renumbered = InboundRecord { turn_number: 4, ..record.clone() };
+        assert!(!record_is_signed(&renumbered, &signature, &key.verifying_key()));
+        let relabelled = InboundRecord { taint: Taint::External, ..record };
+        assert!(!record_is_signed(&relabelled, &signature, &key.verifying_key()));
+    }
+
+    #[test]
+    fn viewers_neither_ask_nor_approve() {
+        assert!(!Principal::Viewer("v".into()).may_ask());
+        assert!(!Principal::Viewer("v".into()).may_approve());
+        assert!(!Principal::Guest { case: "1".into() }.may_approve());
+        assert_eq!(Principal::Guest { case: "1".into() }.taint(), Taint::External);
+    }
+}

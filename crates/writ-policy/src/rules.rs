@@ -1,0 +1,330 @@
+//! Rules: Cedar policies over every action, with questions written as `@ask("reason") forbid`.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use cedar_policy::{
+    Authorizer, Context, Decision, Effect, Entities, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet,
+    Request, RestrictedExpression, Schema, ValidationMode, Validator,
+};
+use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
+use writ_types::digest::Digest;
+
+use crate::prepared::Prepared;
+use crate::scope::{self, Dimension};
+
+const SCHEMA: &str = include_str!("rules/schema.cedarschema");
+/// The rules that are in force unless the home holds others.
+pub const SHIPPED: &str = include_str!("rules/default.cedar");
+/// The longest text of rules accepted, in bytes.
+pub const MAX_RULES_BYTES: usize = 1024 * 1024;
+
+/// What the rules say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleVerdict {
+    /// A rule permits it and none forbids it.
+    Permit,
+    /// Only rules with `@ask` forbid it; names of the rules and their reasons.
+    Ask {
+        /// The rules.
+        rules: BTreeSet<String>,
+        /// Their reasons.
+        reasons: BTreeSet<String>,
+    },
+    /// Forbidden by this rule, or permitted by none, or an evaluation failed.
+    Forbid {
+        /// The rule, or `no rule permits it`.
+        rule: String,
+    },
+}
+
+/// Rules that cannot stand.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// Too long.
+    #[error("{origin}: {bytes} bytes of rules; the limit is {MAX_RULES_BYTES}")]
+    TooLong {
+        /// Where the rules come from.
+        origin: String,
+        /// Their size.
+        bytes: usize,
+    },
+    /// Not Cedar.
+    #[error("{origin}: {text}")]
+    Syntax {
+        /// Where the rules come from.
+        origin: String,
+        /// What is wrong.
+        text: String,
+    },
+    /// Not in keeping with the schema.
+    #[error("rules do not fit the schema: {0}")]
+    Schema(String),
+    /// A rule has no `@id`, or one that is taken.
+    #[error("{origin}: every rule needs an @id of its own ('{id}')")]
+    Id {
+        /// Where the rules come from.
+        origin: String,
+        /// The id.
+        id: String,
+    },
+    /// A project's rule permits: projects can only narrow.
+    #[error("{origin}: rule '{id}' permits; a project's rules can only forbid")]
+    Widens {
+        /// Where the rules come from.
+        origin: String,
+        /// The rule.
+        id: String,
+    },
+    /// `@ask` on a rule that permits.
+    #[error("{origin}: rule '{id}' has @ask but permits; only 'forbid' can ask")]
+    AskingPermit {
+        /// Where the rules come from.
+        origin: String,
+        /// The rule.
+        id: String,
+    },
+}
+
+/// Where rules come from, and whether they may permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authorship {
+    /// The owner's.
+    Home,
+    /// A project's: it can only narrow.
+    Project,
+}
+
+/// One file of rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSource {
+    /// Its name, for errors.
+    pub origin: String,
+    /// Whose it is.
+    pub authorship: Authorship,
+    /// Its text.
+    pub text: String,
+}
+
+impl RuleSource {
+    /// The shipped rules.
+    pub fn shipped() -> Self {
+        Self { origin: "shipped rules".into(), authorship: Authorship::Home, text: SHIPPED.into() }
+    }
+}
+
+/// The rules in force.
+#[derive(Debug)]
+pub struct RuleSet {
+    schema: Schema,
+    all: PolicySet,
+    /// The same without the rules that ask: what would hold if a person said yes.
+    without_asks: PolicySet,
+    digest: Digest,
+    authorizer: Authorizer,
+}
+
+impl RuleSet {
+    /// Parses and validates rules against the schema of all actions.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that cannot stand, with its origin.
+    pub fn load(sources: &[RuleSource]) -> Result<Self, RuleError> {
+        let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
+        let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
+        let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
+        for source in sources {
+            source.add_to(&mut all, &mut without_asks)?;
+        }
+        let result = Validator::new(schema.clone()).validate(&all, ValidationMode::Strict);
+        if let Some(error) = result.validation_errors().next() {
+            return Err(RuleError::Schema(error.to_string()));
+        }
+        let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
+        let digest = Digest::of_canonical(&texts).map_err(|e| syntax(e.to_string()))?;
+        Ok(Self { schema, all, without_asks, digest, authorizer: Authorizer::new() })
+    }
+
+    /// Hash of all rules in force: approvals are bound to it.
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
+    /// An evaluation error is a refusal.
+    pub fn judge(&self, prepared: &Prepared, preapproved: bool) -> RuleVerdict {
+        let (mut rules, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+        for target in targets(&prepared.action) {
+            match self.judge_target(prepared, &target, preapproved) {
+                RuleVerdict::Permit => {}
+                RuleVerdict::Ask { rules: more_rules, reasons: more_reasons } => {
+                    rules.extend(more_rules);
+                    reasons.extend(more_reasons);
+                }
+                refused @ RuleVerdict::Forbid { .. } => return refused,
+            }
+        }
+        if rules.is_empty() { RuleVerdict::Permit } else { RuleVerdict::Ask { rules, reasons } }
+    }
+
+    fn judge_target(&self, prepared: &Prepared, target: &str, preapproved: bool) -> RuleVerdict {
+        let refused = |rule: &str| RuleVerdict::Forbid { rule: rule.to_owned() };
+        let Some(request) = self.request(prepared, target, preapproved) else {
+            return refused("the request does not fit the schema");
+        };
+        let entities = Entities::empty();
+        let answer = self.authorizer.is_authorized(&request, &self.all, &entities);
+        if answer.diagnostics().errors().next().is_some() {
+            return refused("a rule could not be evaluated");
+        }
+        if answer.decision() == Decision::Allow {
+            return RuleVerdict::Permit;
+        }
+        let determining: Vec<&PolicyId> = answer.diagnostics().reason().collect();
+        if determining.is_empty() {
+            return refused("no rule permits it");
+        }
+        let (mut rules, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+        for id in determining {
+            let Some(reason) = self.all.annotation(id, "ask") else { return refused(&id.to_string()) };
+            rules.insert(id.to_string());
+            reasons.insert(reason.to_owned());
+        }
+        let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
+        if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
+            return refused("no rule permits it, even if approved");
+        }
+        RuleVerdict::Ask { rules, reasons }
+    }
+
+    fn request(&self, prepared: &Prepared, target: &str, preapproved: bool) -> Option<Request> {
+        let kind = prepared.action.kind();
+        let action = uid("Action", kind.as_str())?;
+        let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
+        let facts = Circumstances::of(&prepared.action);
+        let context = Context::from_pairs([
+            ("taint".to_owned(), string(prepared.label.taint.as_str())),
+            ("place".to_owned(), string(facts.place)),
+            ("profile".to_owned(), string(facts.profile)),
+            ("trust".to_owned(), string(facts.trust)),
+            ("tool".to_owned(), string(&prepared.tool)),
+            ("network".to_owned(), RestrictedExpression::new_bool(facts.network)),
+            ("preapproved".to_owned(), RestrictedExpression::new_bool(preapproved)),
+        ])
+        .ok()?;
+        Request::new(uid("Agent", &prepared.agent)?, action, uid("Target", target)?, context, Some(&self.schema))
+            .ok()
+    }
+}
+
+impl RuleSource {
+    fn add_to(&self, all: &mut PolicySet, without_asks: &mut PolicySet) -> Result<(), RuleError> {
+        if self.text.len() > MAX_RULES_BYTES {
+            return Err(RuleError::TooLong { origin: self.origin.clone(), bytes: self.text.len() });
+        }
+        let syntax = |text: String| RuleError::Syntax { origin: self.origin.clone(), text };
+        let parsed = PolicySet::from_str(&self.text).map_err(|e| syntax(e.to_string()))?;
+        if parsed.templates().next().is_some() {
+            return Err(syntax("templates are not used here".into()));
+        }
+        for policy in parsed.policies() {
+            let id = policy.annotation("id").unwrap_or_default().to_owned();
+            let asks = policy.annotation("ask").is_some();
+            match policy.effect() {
+                Effect::Permit if self.authorship == Authorship::Project => {
+                    return Err(RuleError::Widens { origin: self.origin.clone(), id });
+                }
+                Effect::Permit if asks => {
+                    return Err(RuleError::AskingPermit { origin: self.origin.clone(), id });
+                }
+                Effect::Permit | Effect::Forbid => {}
+            }
+            let named = policy.new_id(PolicyId::new(&id));
+            let taken = |_| RuleError::Id { origin: self.origin.clone(), id: id.clone() };
+            if id.is_empty() {
+                return Err(RuleError::Id { origin: self.origin.clone(), id });
+            }
+            all.add(named.clone()).map_err(taken)?;
+            if !asks {
+                without_asks.add(named).map_err(taken)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn uid(kind: &str, id: &str) -> Option<EntityUid> {
+    Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
+}
+
+/// What rules may look at besides agent, action and target.
+struct Circumstances {
+    place: &'static str,
+    profile: &'static str,
+    trust: &'static str,
+    network: bool,
+}
+
+impl Circumstances {
+    fn of(action: &Action) -> Self {
+        let none = Self { place: "", profile: "", trust: "", network: false };
+        match action {
+            Action::Exec(exec) => {
+                let profile = match exec.profile {
+                    ExecProfile::Task => "task",
+                    ExecProfile::Verification => "verification",
+                };
+                Self { profile, network: !exec.hosts.is_empty(), ..none }
+            }
+            Action::WriteFile(write) => {
+                let place = match write.place {
+                    Place::Overlay => "overlay",
+                    Place::Project => "project",
+                };
+                Self { place, ..none }
+            }
+            Action::Remember(remember) => {
+                let trust = match remember.trust {
+                    MemoryTrust::Working => "working",
+                    MemoryTrust::Verified => "verified",
+                    MemoryTrust::Constitutional => "constitutional",
+                };
+                Self { trust, ..none }
+            }
+            Action::ReadFile(_)
+            | Action::Fetch(_)
+            | Action::Browse(_)
+            | Action::Recall(_)
+            | Action::Forget(_)
+            | Action::Say(_)
+            | Action::SendFile(_)
+            | Action::CallTool(_)
+            | Action::CreateTool(_)
+            | Action::InstallSkill(_)
+            | Action::Docker(_)
+            | Action::Subscribe(_)
+            | Action::Message(_)
+            | Action::Handoff(_)
+            | Action::Spawn(_)
+            | Action::Escalate(_)
+            | Action::ModelCall(_)
+            | Action::Vcs(_)
+            | Action::ModifySelf(_)
+            | Action::Operate(_) => none,
+        }
+    }
+}
+
+/// Everything that a rule can name as resource: what the action touches. Place and profile stand in the context.
+fn targets(action: &Action) -> BTreeSet<String> {
+    let touched: BTreeSet<String> = scope::attributes(action)
+        .into_iter()
+        .filter(|(dimension, _)| !matches!(dimension, Dimension::Place | Dimension::Profile))
+        .map(|(_, value)| value)
+        .collect();
+    if touched.is_empty() { BTreeSet::from([action.kind().as_str().to_owned()]) } else { touched }
+}
+
+#[cfg(test)]
+mod tests;

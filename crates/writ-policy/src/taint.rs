@@ -1,0 +1,62 @@
+//! What external content may lead to.
+//!
+//! Effects that stay in the session's sandbox are free; effects that leave or outlast it are not.
+
+use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
+use writ_types::taint::Taint;
+
+use crate::prepared::Prepared;
+
+/// What taint says of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaintVerdict {
+    /// Nothing to object.
+    Pass,
+    /// A person must look: external content would leave or outlast the session.
+    Ask(&'static str),
+    /// Never, whoever approves.
+    Deny(&'static str),
+}
+
+/// Judges a prepared action by the label that its arguments rest on.
+pub fn judge(prepared: &Prepared) -> TaintVerdict {
+    if prepared.label.taint != Taint::External {
+        return TaintVerdict::Pass;
+    }
+    const LEAVES: TaintVerdict =
+        TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
+    match &prepared.action {
+        Action::Remember(remember) => match remember.trust {
+            MemoryTrust::Working => TaintVerdict::Pass,
+            MemoryTrust::Verified | MemoryTrust::Constitutional => {
+                TaintVerdict::Deny("external content cannot become a verified or constitutional memory")
+            }
+        },
+        Action::Exec(exec) => match exec.profile {
+            ExecProfile::Task | ExecProfile::Verification if exec.hosts.is_empty() => TaintVerdict::Pass,
+            ExecProfile::Task | ExecProfile::Verification => LEAVES,
+        },
+        Action::WriteFile(write) => match write.place {
+            Place::Overlay => TaintVerdict::Pass,
+            Place::Project => LEAVES,
+        },
+        // Reads stay inside; the owner's own screen is inside; a model's clearance is judged by its provider's key scope.
+        Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
+        Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Forget(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => LEAVES,
+    }
+}

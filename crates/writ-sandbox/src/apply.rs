@@ -1,0 +1,74 @@
+//! Bringing changes into the project.
+
+use writ_types::action::ActionKind;
+use writ_types::error::{Exit, Report, ToReport};
+
+use writ_policy::permit::PermitExpired;
+
+/// What was brought into the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Files that were written or deleted now, by path.
+    pub done: Vec<String>,
+    /// Files that were as wanted already: an earlier attempt had got that far.
+    pub already: Vec<String>,
+}
+
+/// Why changes were not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The permit is too old.
+    #[error(transparent)]
+    Expired(#[from] PermitExpired),
+    /// The permit is for something else.
+    #[error("a permit for {} cannot apply changes", found.as_str())]
+    WrongAction {
+        /// What it is for.
+        found: ActionKind,
+    },
+    /// The permit names another folder than this workspace's project, or there is no project.
+    #[error("the permit is for another project")]
+    WrongProject,
+    /// A path that no diff of ours would name.
+    #[error("'{path}' cannot be applied: {why}")]
+    BadPath {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The project's file or the overlay's file is not what was approved. Nothing was written.
+    #[error("changed since the approval: {}", .paths.join(", "))]
+    Conflict {
+        /// Which files.
+        paths: Vec<String>,
+    },
+    /// The system refused. Nothing was renamed when `done` is empty.
+    #[error("'{path}': {source} ({done} files were applied before it)")]
+    Io {
+        /// Which file.
+        path: String,
+        /// How many files had been applied.
+        done: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ToReport for ApplyError {
+    fn report(&self) -> Report {
+        match self {
+            Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
+            Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", self.to_string()),
+            Self::WrongProject => Report::new(Exit::Denied, "apply.wrong_project", self.to_string()),
+            Self::BadPath { .. } => Report::new(Exit::Denied, "apply.bad_path", self.to_string()),
+            Self::Conflict { .. } => Report::new(Exit::Verification, "apply.conflict", self.to_string())
+                .hint("look at the diff again and approve what it is now"),
+            Self::Io { path, source, .. } => {
+                Report::new(Exit::Blocked, "apply.io", format!("'{path}' could not be written"))
+                    .inside(source.to_string())
+                    .hint("make the file writable or free some space, then apply again: what is done is kept")
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What the owner may set.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One mebibyte, in bytes.
+const MIB: u64 = 1024 * 1024;
+
+/// Settings of the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SandboxConfig {
+    /// The executable that is started again as zygote; `None`: the running one. Its `main` must call
+    /// [`init_main`](crate::init_main) first.
+    pub exe: Option<PathBuf>,
+    /// The home in which toolchains are looked for and credentials are kept out of reach; `None`: the
+    /// home of the running user as the system knows it.
+    pub host_home: Option<PathBuf>,
+    /// More folders to show inside, read-only, at their own paths: toolchains outside the usual places.
+    pub read_only: Vec<PathBuf>,
+    /// Do without user namespaces even where there are some: the second rung. Default `false`.
+    pub forbid_user_namespaces: bool,
+    /// Memory of everything that one command starts, in bytes. Default 4 GiB: a linker needs 1 to 3.
+    pub memory_max: u64,
+    /// Processes and threads that one command may have at once. Default 1,024: a parallel build has hundreds.
+    pub processes_max: u64,
+    /// Size of `/tmp`, in bytes of memory. Default 1 GiB.
+    pub tmp_max: u64,
+    /// Open files of one process. Default 4,096.
+    pub open_files_max: u64,
+    /// What is kept of each of standard output and error, in bytes; the rest is read, counted and dropped.
+    /// Default 1 MiB: more than any model reads.
+    pub output_max: u64,
+    /// What a command may write to one of them before it is killed, in bytes. Default 4 GiB.
+    pub output_kill: u64,
+    /// The longest that any command may run, in milliseconds, whatever its own limit says. Default 2 hours.
+    pub time_max_ms: u64,
+    /// Size of a session's overlay and home together, in bytes; above it the command is killed. Default 2 GiB.
+    pub overlay_max: u64,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self {
+            exe: None,
+            host_home: None,
+            read_only: Vec::new(),
+            forbid_user_namespaces: false,
+            memory_max: 4096 * MIB,
+            processes_max: 1024,
+            tmp_max: 1024 * MIB,
+            open_files_max: 4096,
+            output_max: MIB,
+            output_kill: 4096 * MIB,
+            time_max_ms: 2 * 60 * 60 * 1000,
+            overlay_max: 2048 * MIB,
+        }
+    }
+}
+
+/// The work folder of one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceConfig {
+    /// The session's own folder on the host, `data/overlays/ID`: made when it is not there, kept between
+    /// commands and restarts.
+    pub data_dir: PathBuf,
+    /// The project that is seen at `/work`; `None`: an empty folder.
+    pub project: Option<PathBuf>,
+}

@@ -1,0 +1,124 @@
+//! Why nothing could be run.
+
+use writ_policy::permit::PermitExpired;
+use writ_types::action::ActionKind;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::file::FileFault;
+
+/// Why a sandbox could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// This machine cannot confine commands.
+    #[error("commands cannot be confined here: {}", .reasons.join("; "))]
+    Refused {
+        /// Why not.
+        reasons: Vec<String>,
+    },
+    /// The permit is too old.
+    #[error(transparent)]
+    Expired(#[from] PermitExpired),
+    /// The permit is for something else.
+    #[error("a permit for {} cannot be used here", found.as_str())]
+    WrongAction {
+        /// What it is for.
+        found: ActionKind,
+    },
+    /// The command cannot be started as it is written.
+    #[error("the command cannot be started: {why}")]
+    BadCommand {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Making the sandbox failed.
+    #[error("the sandbox could not be made ({stage}): {why}")]
+    Setup {
+        /// What was being done.
+        stage: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The zygote is gone and cannot be started again, or speaks nonsense.
+    #[error("the sandbox's helper process failed ({doing}): {why}")]
+    Helper {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// A file request was not done.
+    #[error(transparent)]
+    File(#[from] FileFault),
+    /// A file request took too long or asked for too much.
+    #[error("the file request was stopped: {why}")]
+    Stopped {
+        /// Which limit it hit.
+        why: String,
+    },
+    /// The project cannot be worked on.
+    #[error("this folder cannot be worked on: {why}")]
+    Project {
+        /// Why not.
+        why: String,
+    },
+    /// The workspace's own folder on the host.
+    #[error("the workspace's folder: {doing}: {source}")]
+    Workspace {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ToReport for SandboxError {
+    fn report(&self) -> Report {
+        let inside = self.to_string();
+        match self {
+            Self::Refused { .. } => Report::new(Exit::Blocked, "sandbox.refused", inside.clone())
+                .hint("allow user namespaces, or enable Landlock: `writ sandbox status` tells more"),
+            Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
+            Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", inside.clone()),
+            Self::BadCommand { .. } => Report::new(Exit::Usage, "sandbox.bad_command", inside.clone()),
+            Self::Setup { stage, .. } => Report::new(
+                Exit::Blocked,
+                "sandbox.setup",
+                format!("the sandbox could not be made ({stage})"),
+            )
+            .hint("`writ doctor` shows what this machine lacks"),
+            Self::Helper { doing, .. } => Report::new(
+                Exit::Blocked,
+                "sandbox.helper",
+                format!("the sandbox's helper process failed ({doing})"),
+            ),
+            Self::File(fault) => fault.report(),
+            Self::Stopped { .. } => Report::new(Exit::Budget, "sandbox.stopped", inside.clone())
+                .hint("ask for less: a narrower folder, pattern or range"),
+            Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()),
+            Self::Workspace { .. } => {
+                Report::new(Exit::Blocked, "sandbox.workspace", "the workspace's folder cannot be used")
+                    .hint("look for free space and rights in the home's data folder")
+            }
+        }
+        .inside(inside)
+    }
+}
+
+impl ToReport for FileFault {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Self::NotFound { .. } => Report::new(Exit::Usage, "file.not_found", text),
+            Self::Outside { .. } => Report::new(Exit::Denied, "file.outside", text)
+                .hint("paths are relative to the work folder"),
+            Self::Link { .. } => Report::new(Exit::Denied, "file.link", text),
+            Self::Kind { .. } => Report::new(Exit::Usage, "file.kind", text),
+            Self::TooLarge { .. } => Report::new(Exit::Budget, "file.too_large", text),
+            Self::Pattern { .. } => Report::new(Exit::Usage, "file.pattern", text),
+            Self::Conflict { .. } => Report::new(Exit::Verification, "file.conflict", text).hint("read it again"),
+            Self::Content { .. } => Report::new(Exit::Verification, "file.content", text),
+            Self::Unsupported { .. } => Report::new(Exit::Usage, "file.unsupported", text),
+            Self::Io { .. } => Report::new(Exit::Blocked, "file.io", text),
+        }
+    }
+}

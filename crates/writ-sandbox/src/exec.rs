@@ -1,0 +1,146 @@
+//! What running a program gives.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::status::Rung;
+
+/// What ended a program that did not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The wall-clock limit.
+    Time,
+    /// The memory limit.
+    Memory,
+    /// The limit on processes, where no control group refuses them one by one.
+    Processes,
+    /// The overlay and the home grew above their limit.
+    Disk,
+    /// It wrote endlessly.
+    Output,
+    /// The caller cancelled it.
+    Cancelled,
+}
+
+impl Limit {
+    /// The name used in records and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Memory => "memory",
+            Self::Processes => "processes",
+            Self::Disk => "disk",
+            Self::Output => "output",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ending", rename_all = "snake_case")]
+pub enum Ending {
+    /// By itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// By a signal that the sandbox did not send.
+    Signalled {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// The sandbox killed it and everything that it had started.
+    Killed {
+        /// Which limit it hit.
+        limit: Limit,
+    },
+    /// There is no such program in the sandbox.
+    NotFound,
+    /// The file is there and cannot be executed.
+    NotExecutable,
+}
+
+/// What came out of one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// The beginning, as text; invalid UTF-8 is replaced.
+    pub text: String,
+    /// Everything that was written, in bytes.
+    pub bytes: u64,
+    /// Whether `text` leaves something out.
+    pub truncated: bool,
+}
+
+/// What a program did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecResult {
+    /// How it ended.
+    pub ending: Ending,
+    /// Standard output.
+    pub stdout: Output,
+    /// Standard error.
+    pub stderr: Output,
+    /// How long it ran, in milliseconds, with making and removing the sandbox.
+    pub duration_ms: u64,
+    /// How it was confined.
+    pub rung: Rung,
+}
+
+impl ExecResult {
+    /// The exit code as a shell would tell it: 127 not found, 126 not executable, 124 out of time,
+    /// 128 + signal otherwise.
+    pub const fn exit_code(&self) -> i32 {
+        match self.ending {
+            Ending::Exited { code } => code,
+            Ending::Signalled { signal } => 128_i32.saturating_add(signal),
+            Ending::Killed { limit: Limit::Time } => 124,
+            Ending::Killed { .. } => 137,
+            Ending::NotFound => 127,
+            Ending::NotExecutable => 126,
+        }
+    }
+
+    /// Whether the wall-clock limit ended it.
+    pub const fn timed_out(&self) -> bool {
+        matches!(self.ending, Ending::Killed { limit: Limit::Time })
+    }
+
+    /// How long it ran.
+    pub const fn duration(&self) -> Duration {
+        Duration::from_millis(self.duration_ms)
+    }
+}
+
+/// Which stream a piece of output came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// A piece of output, while the program runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it came from.
+    pub stream: Stream,
+    /// The bytes; a character may be cut in two between pieces.
+    pub bytes: Vec<u8>,
+}
+
+/// How a program is watched.
+#[derive(Clone, Debug, Default)]
+pub struct ExecOptions {
+    /// Cancelling it kills the program and everything that it started. Dropping the future does, too.
+    pub cancel: CancellationToken,
+    /// Where output goes while the program runs. A full channel loses pieces: the program never waits for it.
+    /// Only what is kept ([`output_max`](crate::config::SandboxConfig::output_max)) is sent.
+    pub output: Option<mpsc::Sender<Piece>>,
+}

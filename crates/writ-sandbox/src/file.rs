@@ -1,0 +1,191 @@
+//! What reading and writing in the work folder gives. All of it happens in a worker inside the sandbox.
+
+use serde::{Deserialize, Serialize};
+use writ_types::digest::Digest;
+
+/// The most bytes of text that one read returns: about 60,000 tokens, more than a turn should see at once.
+pub const TEXT_MAX: u64 = 256 * 1024;
+/// The largest file that is read, written or searched, in bytes.
+pub const FILE_MAX: u64 = 16 * 1024 * 1024;
+/// The most entries that one listing returns.
+pub const ENTRIES_MAX: usize = 5_000;
+/// The most matches that one search returns, whatever was asked for.
+pub const MATCHES_MAX: u64 = 1_000;
+/// The longest line that a search shows, in bytes.
+pub const LINE_MAX: usize = 500;
+/// The longest that one file request may take, in milliseconds.
+pub const FILE_TIME_MAX_MS: u64 = 30_000;
+
+/// What a read returns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "read", rename_all = "snake_case")]
+pub enum ReadResult {
+    /// Lines of a text file.
+    Text {
+        /// The lines, with their ends.
+        text: String,
+        /// The first of them, counted from one.
+        first_line: u64,
+        /// How many lines the file has.
+        total_lines: u64,
+        /// Size of the file, in bytes.
+        bytes: u64,
+        /// Digest of the whole file.
+        digest: Digest,
+        /// Whether a bound other than the one asked for cut the text.
+        truncated: bool,
+    },
+    /// The file is not text.
+    Binary {
+        /// Size of the file, in bytes.
+        bytes: u64,
+        /// Digest of the whole file.
+        digest: Digest,
+    },
+    /// The entries of a folder, sorted by name.
+    List {
+        /// The entries.
+        entries: Vec<ListEntry>,
+        /// Whether there are more.
+        truncated: bool,
+    },
+    /// Lines that match, sorted by path and line.
+    Search {
+        /// The matches.
+        matches: Vec<SearchMatch>,
+        /// How many files were searched.
+        files: u64,
+        /// Whether there may be more.
+        truncated: bool,
+    },
+}
+
+/// One entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListEntry {
+    /// Its name; what is not UTF-8 is replaced.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Its size in bytes, for files.
+    pub bytes: u64,
+}
+
+/// What an entry of a folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// Anything else.
+    Special,
+}
+
+/// A line that matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SearchMatch {
+    /// The file, relative to the work folder.
+    pub path: String,
+    /// The line, counted from one.
+    pub line: u64,
+    /// The line's text, at most [`LINE_MAX`] bytes.
+    pub text: String,
+}
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Digest of the file now; `None` when it was deleted.
+    pub digest: Option<Digest>,
+    /// Its size, in bytes.
+    pub bytes: u64,
+}
+
+/// A file as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Digest of the whole file.
+    pub digest: Digest,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Whether its owner may execute it.
+    pub executable: bool,
+}
+
+/// Why a file request was not done. Travels from the worker to the host; holds paths of the work folder only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "fault", rename_all = "snake_case")]
+pub enum FileFault {
+    /// Nothing is there.
+    #[error("'{path}' does not exist")]
+    NotFound {
+        /// What was asked for.
+        path: String,
+    },
+    /// The path is absolute, or leaves the work folder.
+    #[error("'{path}' lies outside the work folder")]
+    Outside {
+        /// What was asked for.
+        path: String,
+    },
+    /// A symbolic link stands in the way; links are not followed.
+    #[error("'{path}' is or passes a symbolic link")]
+    Link {
+        /// What was asked for.
+        path: String,
+    },
+    /// A folder, where a file is needed, or the other way round, or a pipe, socket or device.
+    #[error("'{path}' is not a {expected}")]
+    Kind {
+        /// What was asked for.
+        path: String,
+        /// What it would have to be.
+        expected: String,
+    },
+    /// Above [`FILE_MAX`].
+    #[error("'{path}' has {bytes} bytes: too large")]
+    TooLarge {
+        /// What was asked for.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The pattern or glob is not valid.
+    #[error("invalid pattern: {why}")]
+    Pattern {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The file is not what the change was made for.
+    #[error("'{path}' has changed since it was read")]
+    Conflict {
+        /// What was asked for.
+        path: String,
+        /// What it is now.
+        found: Option<Digest>,
+    },
+    /// The content does not have the digest that the change names.
+    #[error("the content for '{path}' is not the one that the change names")]
+    Content {
+        /// What was asked for.
+        path: String,
+    },
+    /// The change is not one file with content.
+    #[error("this change cannot be written here: {why}")]
+    Unsupported {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The system refused.
+    #[error("'{path}': {why}")]
+    Io {
+        /// What was asked for.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+}

@@ -1,0 +1,40 @@
+//! Runs what agents run: the sandbox, the session's work folder in it, its diff, and the host's own git.
+//!
+//! Read in this order: [`config`] and [`status`] say what can be had, [`exec`] and [`file`] are what is done
+//! inside, [`changes`] and [`apply`] bring work out, [`host`] starts the few processes that run outside.
+//!
+//! Every effect takes a [`Permit`](writ_policy::permit::Permit) by value. The host never runs what the
+//! sandbox could have written, and there is no function here that would.
+//!
+//! A binary that uses this crate calls [`init_main`] first in its `main`: the same file, started again, is the
+//! zygote that forks sandboxes and the worker that reads files inside them.
+
+pub mod config;
+
+pub mod error;
+
+pub mod status;
+
+pub mod exec;
+
+pub mod file;
+
+pub mod changes;
+
+pub mod apply;
+
+pub mod host;
+
+mod name;
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(target_os = "linux")]
+pub use linux::{Sandbox, Workspace, init_main};
+
+#[cfg(not(target_os = "linux"))]
+mod refuse;
+
+#[cfg(not(target_os = "linux"))]
+pub use refuse::{Sandbox, Workspace, init_main};

@@ -1,0 +1,33 @@
+//! What can be set about secrets.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of this crate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How long the keyring service may take to answer the first call, in milliseconds. Default 3,000: a
+    /// running service answers in a few; one that is absent must not hold up a command.
+    pub connect_timeout_ms: u64,
+    /// How long one operation may take, in milliseconds: a person may have to unlock the keyring, another
+    /// process may hold the lock of the keys folder. Default 30,000.
+    pub operation_timeout_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { connect_timeout_ms: 3_000, operation_timeout_ms: 30_000 }
+    }
+}
+
+impl Config {
+    pub(crate) const fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout_ms)
+    }
+
+    pub(crate) const fn operation_timeout(&self) -> Duration {
+        Duration::from_millis(self.operation_timeout_ms)
+    }
+}

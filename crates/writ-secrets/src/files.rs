@@ -1,0 +1,152 @@
+//! Files that only their owner may read: opened without following links, checked, replaced as a whole.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::libc;
+use zeroize::Zeroizing;
+
+use crate::error::SecretsError;
+use crate::wait::within;
+
+/// The largest file of a keys folder, in bytes: room for [`crate::store::MAX_SECRETS`] secrets of usual size.
+pub(crate) const MAX_FILE_BYTES: usize = 1024 * 1024;
+
+/// Permission bits of files and of the folder.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// Bits that give others access.
+const OTHERS: u32 = 0o077;
+
+/// The file that writers lock.
+const LOCK_FILE: &str = "lock";
+
+/// Makes the keys folder if it is not there, and checks it.
+pub(crate) fn ensure_folder(dir: &Path) -> Result<(), SecretsError> {
+    match DirBuilder::new().mode(FOLDER_MODE).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(".", "created")(error)),
+    }
+    if is_private_folder(dir)? { Ok(()) } else { Err(SecretsError::NotCreated) }
+}
+
+/// Whether the keys folder is there.
+///
+/// # Errors
+///
+/// If it is no folder, or open to others.
+pub(crate) fn is_private_folder(dir: &Path) -> Result<bool, SecretsError> {
+    let meta = match fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(".", "read")(error)),
+    };
+    if !meta.is_dir() {
+        return Err(SecretsError::NotAFile { name: shown(".") });
+    }
+    check(dir, ".", &meta, FOLDER_MODE)?;
+    Ok(true)
+}
+
+/// Whether a file of this name lies in the folder, whatever it is.
+pub(crate) fn exists(dir: &Path, name: &str) -> bool {
+    fs::symlink_metadata(dir.join(name)).is_ok()
+}
+
+/// Reads a file; `None` when there is none.
+pub(crate) fn read(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(dir.join(name));
+    let file = match file {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return Err(SecretsError::NotAFile { name: shown(name) });
+        }
+        Err(error) => return Err(failed(name, "opened")(error)),
+    };
+    let meta = file.metadata().map_err(failed(name, "read"))?;
+    if !meta.is_file() {
+        return Err(SecretsError::NotAFile { name: shown(name) });
+    }
+    check(&dir.join(name), name, &meta, FILE_MODE)?;
+    // The whole capacity at once: a growing buffer would leave copies behind that are not wiped.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
+    let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed(name, "read"))?;
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(SecretsError::TooLarge { what: "a file of the keys folder", limit: MAX_FILE_BYTES });
+    }
+    Ok(Some(bytes))
+}
+
+/// Replaces a file as a whole and waits until it is on disk. The caller holds the [`Lock`].
+pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), SecretsError> {
+    let new = dir.join(format!(".{name}.new"));
+    // Left behind by a writer that was killed; nobody else writes while we hold the lock.
+    match fs::remove_file(&new) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(name, "replaced")(error)),
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&new)
+        .map_err(failed(name, "written"))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed(name, "written"))?;
+    fs::rename(&new, dir.join(name)).map_err(failed(name, "replaced"))?;
+    File::open(dir).and_then(|folder| folder.sync_all()).map_err(failed(name, "synced"))
+}
+
+/// Held while the folder is being changed, over all processes.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, waiting at most `limit`.
+    pub(crate) fn take(dir: &Path, limit: Duration) -> Result<Self, SecretsError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(dir.join(LOCK_FILE))
+            .map_err(failed(LOCK_FILE, "opened"))?;
+        let locked = within(limit, move || file.lock().map(|()| file));
+        let file = locked.ok_or(SecretsError::Busy)?.map_err(failed(LOCK_FILE, "locked"))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Checks owner and mode.
+fn check(path: &Path, name: &str, meta: &fs::Metadata, wanted: u32) -> Result<(), SecretsError> {
+    if meta.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(SecretsError::WrongOwner { name: shown(name), path: path.to_owned(), owner: meta.uid() });
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(SecretsError::WrongMode { name: shown(name), path: path.to_owned(), mode, wanted });
+    }
+    Ok(())
+}
+
+/// The name as shown outside: relative to the home.
+fn shown(name: &str) -> String {
+    if name == "." { "keys".to_owned() } else { format!("keys/{name}") }
+}
+
+fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> SecretsError {
+    let name = shown(name);
+    move |source| SecretsError::Io { name, action, source }
+}

@@ -1,0 +1,24 @@
+//! Waiting with an end for calls that may never return.
+
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+/// Runs `work` in a thread of its own and waits at most `limit`.
+///
+/// `None`: it took longer, or ended without a result. The thread then goes on by itself and its result is
+/// dropped; whoever calls must not pile up such calls.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = sync_channel(1);
+    thread::Builder::new()
+        .name("writ-secrets".into())
+        .spawn(move || {
+            // The receiver is gone when the wait has ended: then nobody wants the result.
+            let _late = sender.send(work());
+        })
+        .ok()?;
+    receiver.recv_timeout(limit).ok()
+}

@@ -1,0 +1,47 @@
+//! The store: one SQLite database per home, one writer, and the ledger in it.
+//!
+//! Everything is written by [`store::Store::commit`]: a [`batch::Batch`] of typed operations becomes one
+//! [`batch::Receipt`], or a typed error and nothing. Batches that wait together share one transaction
+//! and one sync. Reads are small methods of [`store::Store`], one group per noun.
+//!
+//! The [`ledger`] is an RFC 6962 Merkle tree over signed rows whose payloads can be erased; its heads
+//! are signed in every commit that appends, and [`ledger::verify`] names the first bad leaf.
+//!
+//! All SQL on Writ's own database is in this crate; no business rule is.
+
+pub mod config;
+
+pub mod error;
+
+pub mod batch;
+
+pub mod store;
+
+mod journal;
+
+pub mod lock;
+
+pub mod ledger;
+
+pub mod queue;
+
+pub mod turns;
+
+pub mod sessions;
+
+pub mod usage;
+
+pub mod approvals;
+
+pub mod memory;
+
+pub mod settings;
+
+mod codec;
+mod filesystem;
+mod readers;
+mod schema;
+mod writer;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,103 @@
+//! Numbered migrations with checksums.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use writ_types::digest::Digest;
+
+use crate::error::StoreError;
+
+/// One step of the schema. Its text is part of the program and never changes once released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    /// Counted from one, without gaps.
+    pub(crate) number: u32,
+    /// What it is about.
+    pub(crate) name: &'static str,
+    /// The statements.
+    pub(crate) sql: &'static str,
+}
+
+/// Every migration, in order.
+pub(crate) const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, name: "initial", sql: include_str!("schema/0001_initial.sql") }];
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT";
+
+/// Brings the database to the newest schema; each migration is one transaction.
+///
+/// # Errors
+///
+/// If the database is newer, an applied migration was changed, or a statement fails.
+pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result<(), StoreError> {
+    conn.execute_batch(TABLE)?;
+    check_not_newer(conn, migrations)?;
+    for migration in migrations {
+        let checksum = Digest::of(migration.sql.as_bytes()).to_string();
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let applied: Option<String> = tx
+            .query_row("SELECT checksum FROM migration WHERE number = ?1", [migration.number], |row| row.get(0))
+            .optional()?;
+        match applied {
+            Some(found) if found == checksum => {}
+            Some(_) => {
+                return Err(StoreError::ChangedMigration {
+                    number: migration.number,
+                    name: migration.name.to_owned(),
+                });
+            }
+            None => {
+                tx.execute_batch(migration.sql)?;
+                tx.execute(
+                    "INSERT INTO migration (number, name, checksum) VALUES (?1, ?2, ?3)",
+                    params![migration.number, migration.name, checksum],
+                )?;
+            }
+        }
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+fn check_not_newer(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
+    let found: u32 =
+        conn.query_row("SELECT coalesce(max(number), 0) FROM migration", [], |row| row.get(0))?;
+    let known = migrations.last().map_or(0, |migration| migration.number);
+    if found > known { Err(StoreError::NewerSchema { found, known }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANGED: &[Migration] =
+        &[Migration { number: 1, name: "initial", sql: "CREATE TABLE other (x INTEGER) STRICT" }];
+
+    /// Rows: SIL-100 SIL-102
+    #[test]
+    fn migrations_run_once_and_a_changed_one_is_refused() {
+        let mut conn = Connection::open_in_memory().expect("opens");
+        migrate(&mut conn, MIGRATIONS).expect("first run");
+        migrate(&mut conn, MIGRATIONS).expect("second run changes nothing");
+        let error = migrate(&mut conn, CHANGED).expect_err("changed file");
+        assert_eq!(error, StoreError::ChangedMigration { number: 1, name: "initial".into() });
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused() {
+        let mut conn = Connection::open_in_memory().expect("opens");
+        migrate(&mut conn, MIGRATIONS).expect("runs");
+        conn.execute("INSERT INTO migration VALUES (99, 'later', '')", []).expect("inserts");
+        let known = MIGRATIONS.len().try_into().expect("few");
+        assert_eq!(migrate(&mut conn, MIGRATIONS), Err(StoreError::NewerSchema { found: 99, known }));
+    }
+
+    #[test]
+    fn a_failing_migration_leaves_nothing() {
+        let broken: &[Migration] =
+            &[Migration { number: 1, name: "broken", sql: "CREATE TABLE a (x INTEGER); CREATE NONSENSE;" }];
+        let mut conn = Connection::open_in_memory().expect("opens");
+        assert!(migrate(&mut conn, broken).is_err());
+        assert!(conn.execute("INSERT INTO a VALUES (1)", []).is_err(), "rolled back");
+        migrate(&mut conn, MIGRATIONS).expect("a good one runs afterwards");
+    }
+}

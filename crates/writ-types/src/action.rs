@@ -1,0 +1,541 @@
+//! Everything an agent can wish to do to the world.
+//!
+//! [`Action`] is closed: policy, performers and ledger match every variant, so
+//! a new one cannot compile until each has decided about it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::id::{MemoryId, SessionId};
+use crate::taint::Taint;
+use crate::unit::{MicroUsd, Tokens};
+
+/// A wish of an agent. Data only: it says what, never whether.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Action {
+    /// Run a program in the sandbox.
+    Exec(Exec),
+    /// Read a file, list a folder or search files.
+    ReadFile(ReadFile),
+    /// Create, change or delete files.
+    WriteFile(WriteFile),
+    /// Read from a URL.
+    Fetch(Fetch),
+    /// Drive a browser.
+    Browse(Browse),
+    /// Search what is remembered.
+    Recall(Recall),
+    /// Remember something.
+    Remember(Remember),
+    /// Forget something.
+    Forget(Forget),
+    /// Say something to a person.
+    Say(Say),
+    /// Send a file to a person.
+    SendFile(SendFile),
+    /// Call a tool of an MCP server or a plugin.
+    CallTool(CallTool),
+    /// Make or change a dynamic tool.
+    CreateTool(CreateTool),
+    /// Install or activate a skill.
+    InstallSkill(InstallSkill),
+    /// Operate a container.
+    Docker(Docker),
+    /// Keep a file or URL in the context.
+    Subscribe(Subscribe),
+    /// Send a message to another agent.
+    Message(AgentMessage),
+    /// Hand a piece of work to another agent.
+    Handoff(Handoff),
+    /// Start a sub-agent.
+    Spawn(Spawn),
+    /// Ask a stronger model or a person.
+    Escalate(Escalate),
+    /// Call a model.
+    ModelCall(ModelCall),
+    /// Operate version control.
+    Vcs(Vcs),
+    /// Change the agent's own files.
+    ModifySelf(ModifySelf),
+    /// Run a declared operation of the security proxy.
+    Operate(Operate),
+}
+
+/// The variants of [`Action`] without their data: what keys grant and rules name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "each names the variant of `Action`, which is documented there")]
+pub enum ActionKind {
+    Exec,
+    ReadFile,
+    WriteFile,
+    Fetch,
+    Browse,
+    Recall,
+    Remember,
+    Forget,
+    Say,
+    SendFile,
+    CallTool,
+    CreateTool,
+    InstallSkill,
+    Docker,
+    Subscribe,
+    Message,
+    Handoff,
+    Spawn,
+    Escalate,
+    ModelCall,
+    Vcs,
+    ModifySelf,
+    Operate,
+}
+
+impl ActionKind {
+    /// Every kind, in the order of [`Action`].
+    pub const ALL: [Self; 23] = [
+        Self::Exec,
+        Self::ReadFile,
+        Self::WriteFile,
+        Self::Fetch,
+        Self::Browse,
+        Self::Recall,
+        Self::Remember,
+        Self::Forget,
+        Self::Say,
+        Self::SendFile,
+        Self::CallTool,
+        Self::CreateTool,
+        Self::InstallSkill,
+        Self::Docker,
+        Self::Subscribe,
+        Self::Message,
+        Self::Handoff,
+        Self::Spawn,
+        Self::Escalate,
+        Self::ModelCall,
+        Self::Vcs,
+        Self::ModifySelf,
+        Self::Operate,
+    ];
+
+    /// The name used in keys, rules, records and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::ReadFile => "read_file",
+            Self::WriteFile => "write_file",
+            Self::Fetch => "fetch",
+            Self::Browse => "browse",
+            Self::Recall => "recall",
+            Self::Remember => "remember",
+            Self::Forget => "forget",
+            Self::Say => "say",
+            Self::SendFile => "send_file",
+            Self::CallTool => "call_tool",
+            Self::CreateTool => "create_tool",
+            Self::InstallSkill => "install_skill",
+            Self::Docker => "docker",
+            Self::Subscribe => "subscribe",
+            Self::Message => "message",
+            Self::Handoff => "handoff",
+            Self::Spawn => "spawn",
+            Self::Escalate => "escalate",
+            Self::ModelCall => "model_call",
+            Self::Vcs => "vcs",
+            Self::ModifySelf => "modify_self",
+            Self::Operate => "operate",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl Action {
+    /// Which kind of action this is.
+    pub const fn kind(&self) -> ActionKind {
+        match self {
+            Self::Exec(_) => ActionKind::Exec,
+            Self::ReadFile(_) => ActionKind::ReadFile,
+            Self::WriteFile(_) => ActionKind::WriteFile,
+            Self::Fetch(_) => ActionKind::Fetch,
+            Self::Browse(_) => ActionKind::Browse,
+            Self::Recall(_) => ActionKind::Recall,
+            Self::Remember(_) => ActionKind::Remember,
+            Self::Forget(_) => ActionKind::Forget,
+            Self::Say(_) => ActionKind::Say,
+            Self::SendFile(_) => ActionKind::SendFile,
+            Self::CallTool(_) => ActionKind::CallTool,
+            Self::CreateTool(_) => ActionKind::CreateTool,
+            Self::InstallSkill(_) => ActionKind::InstallSkill,
+            Self::Docker(_) => ActionKind::Docker,
+            Self::Subscribe(_) => ActionKind::Subscribe,
+            Self::Message(_) => ActionKind::Message,
+            Self::Handoff(_) => ActionKind::Handoff,
+            Self::Spawn(_) => ActionKind::Spawn,
+            Self::Escalate(_) => ActionKind::Escalate,
+            Self::ModelCall(_) => ActionKind::ModelCall,
+            Self::Vcs(_) => ActionKind::Vcs,
+            Self::ModifySelf(_) => ActionKind::ModifySelf,
+            Self::Operate(_) => ActionKind::Operate,
+        }
+    }
+}
+
+/// Which sandbox a program runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecProfile {
+    /// The session's own sandbox, on its overlay.
+    Task,
+    /// A sandbox of its own on a read-only snapshot of the work: `PATH` and `HOME` only, network off.
+    Verification,
+}
+
+/// A program to run. There is no shell in between: `argv` is what is executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exec {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Working directory as the program sees it, absolute.
+    pub cwd: String,
+    /// Environment beyond the sandbox's own.
+    pub env: BTreeMap<String, String>,
+    /// Text for standard input.
+    pub stdin: Option<String>,
+    /// Wall-clock limit, in milliseconds.
+    pub timeout_ms: u64,
+    /// Which sandbox.
+    pub profile: ExecProfile,
+    /// Hosts that it may reach through the proxy; empty: no network at all.
+    pub hosts: Vec<String>,
+}
+
+/// What to read. Paths are relative to the session's work folder, with `/` between names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadFile {
+    /// The file or folder, relative to the work folder; empty for the folder itself.
+    pub path: String,
+    /// How to read it.
+    pub mode: ReadMode,
+}
+
+/// How something is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case")]
+pub enum ReadMode {
+    /// The text of a file.
+    Text {
+        /// First line, counted from one.
+        first_line: u64,
+        /// Number of lines.
+        lines: u64,
+    },
+    /// The entries of a folder.
+    List,
+    /// Lines that match a regular expression, below a folder.
+    Search {
+        /// The regular expression.
+        pattern: String,
+        /// A glob that file names must match; empty for all.
+        glob: String,
+        /// The most matches returned.
+        max_matches: u64,
+    },
+}
+
+/// Where files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The session's overlay: nothing leaves the sandbox.
+    Overlay,
+    /// The owner's project folder itself: outlasts the session.
+    Project,
+}
+
+/// Files to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteFile {
+    /// Where.
+    pub place: Place,
+    /// The folder that the paths are relative to: `/work` in the overlay, the project's own path otherwise.
+    pub root: String,
+    /// What changes, sorted by path.
+    pub changes: Vec<FileChange>,
+    /// The new text, for a single change in the overlay; `None` when the bytes lie in the overlay already.
+    pub content: Option<String>,
+}
+
+/// What happens to one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Path relative to the root, `/` between names.
+    pub path: String,
+    /// What happens.
+    pub kind: ChangeKind,
+    /// Digest of the content before, when there was a file.
+    pub before: Option<Digest>,
+    /// Digest of the content after, when there is a file.
+    pub after: Option<Digest>,
+    /// Whether the file is executable afterwards.
+    pub executable: bool,
+    /// Size afterwards, in bytes.
+    pub bytes: u64,
+}
+
+/// What happens to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It is new.
+    Create,
+    /// Its content or executable bit changes.
+    Modify,
+    /// It goes.
+    Delete,
+}
+
+/// A URL to read from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    /// The HTTP method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// Digest of the body sent, if any.
+    pub body: Option<Digest>,
+    /// Where the answer is saved, relative to the work folder.
+    pub save_to: Option<String>,
+}
+
+/// A step in a browser.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Browse {
+    /// The operation: `open`, `click`, `type`, `submit`, …
+    pub operation: String,
+    /// The page's URL.
+    pub url: String,
+    /// The element or text that the operation is about.
+    pub target: String,
+}
+
+/// A search of the memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recall {
+    /// Words to look for.
+    pub query: String,
+    /// The most hits returned.
+    pub limit: u64,
+}
+
+/// What kind of thing is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryKind {
+    /// Something that is so.
+    Fact,
+    /// Something that happened.
+    Episode,
+    /// What the owner likes.
+    Preference,
+    /// How something is done.
+    Procedure,
+    /// Who the owner is: pinned when a session is opened.
+    Profile,
+}
+
+/// How firmly a memory is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryTrust {
+    /// Noted, not confirmed.
+    Working,
+    /// Confirmed by the owner. Never from external content.
+    Verified,
+    /// Part of what the agent is. Never from external content.
+    Constitutional,
+}
+
+/// Something to remember.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remember {
+    /// The text.
+    pub text: String,
+    /// What kind it is.
+    pub memory_kind: MemoryKind,
+    /// How firmly it is to be held.
+    pub trust: MemoryTrust,
+    /// How far the text may be trusted; set by the harness.
+    pub taint: Taint,
+    /// The session whose memory this is; `None`: every session's.
+    pub session: Option<SessionId>,
+}
+
+/// Something to forget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forget {
+    /// Which memory.
+    pub memory: MemoryId,
+}
+
+/// Something to say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Say {
+    /// To whom: `owner` on the session's own channel.
+    pub to: String,
+    /// The text.
+    pub text: String,
+}
+
+/// A file to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendFile {
+    /// To whom.
+    pub to: String,
+    /// The file, relative to the work folder.
+    pub path: String,
+    /// Digest of its content.
+    pub digest: Digest,
+}
+
+/// A call of a foreign tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallTool {
+    /// The server or plugin.
+    pub server: String,
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub arguments: serde_json::Value,
+}
+
+/// A dynamic tool to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTool {
+    /// Its name.
+    pub name: String,
+    /// Digest of its files.
+    pub digest: Digest,
+}
+
+/// A skill to install.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstallSkill {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: String,
+    /// Digest of the exact version.
+    pub digest: Digest,
+}
+
+/// A container operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Docker {
+    /// The operation: `run`, `stop`, …
+    pub operation: String,
+    /// The image, by digest where it has one.
+    pub image: String,
+}
+
+/// Something to keep in the context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subscribe {
+    /// A path or URL.
+    pub target: String,
+    /// Whether to stop rather than start.
+    pub stop: bool,
+}
+
+/// A message to another agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentMessage {
+    /// The agent.
+    pub to: String,
+    /// The text.
+    pub text: String,
+}
+
+/// Work handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handoff {
+    /// The agent, or the capability that it must prove.
+    pub to: String,
+    /// What to do.
+    pub task: String,
+}
+
+/// A sub-agent to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawn {
+    /// The agent's name.
+    pub agent: String,
+    /// What to do.
+    pub task: String,
+    /// What it may spend.
+    pub budget: MicroUsd,
+}
+
+/// A question to a stronger model or a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escalate {
+    /// Whom to ask: `oracle` or `person`.
+    pub to: String,
+    /// The question.
+    pub question: String,
+}
+
+/// A model call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelCall {
+    /// The provider's name in the configuration.
+    pub provider: String,
+    /// The model's name at that provider.
+    pub model: String,
+    /// Host and port that the call goes to.
+    pub host: String,
+    /// Digest of the request.
+    pub request: Digest,
+    /// Size of the request, estimated.
+    pub input_tokens: Tokens,
+    /// The most tokens that the answer may have.
+    pub max_output_tokens: Tokens,
+    /// What the call may cost at most by the price table; `None`: the price is unknown.
+    pub ceiling: Option<MicroUsd>,
+}
+
+/// A version-control operation by the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vcs {
+    /// The operation: `commit`, `merge`, `push`, …
+    pub operation: String,
+    /// The repository.
+    pub repository: String,
+    /// The branch or remote that it is about.
+    pub target: String,
+}
+
+/// A change of the agent's own files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModifySelf {
+    /// The file, relative to the agent's folder.
+    pub path: String,
+    /// Digest of the new content.
+    pub digest: Digest,
+}
+
+/// A declared operation of the security proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operate {
+    /// Its name.
+    pub operation: String,
+    /// Its parameters.
+    pub parameters: BTreeMap<String, String>,
+}

@@ -1,0 +1,215 @@
+//! What models are told and what they answer, in no vendor's words.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use crate::taint::Label;
+use crate::unit::Tokens;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The harness.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool's result.
+    Tool,
+}
+
+/// A model's wish to use a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The provider's id of this call; the result carries it back.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments: as sent, still to be validated.
+    pub arguments: serde_json::Value,
+}
+
+/// What a model is told about a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// The id of the call.
+    pub call_id: String,
+    /// The tool's name.
+    pub name: String,
+    /// What came of it.
+    pub outcome: ToolOutcome,
+    /// What the model reads.
+    pub text: String,
+    /// How far the text may be trusted.
+    pub label: Label,
+}
+
+/// What came of a tool call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    /// It was performed and did what it says.
+    Done,
+    /// It was performed and failed, or its arguments were wrong.
+    Failed,
+    /// The door refused it.
+    Denied,
+    /// It waits for an approval; nothing was performed.
+    Waiting,
+    /// It was begun before a crash; whether it happened is not known.
+    Unknown,
+    /// It was decided and logged, not performed (`dry-run`, `shadow`).
+    Simulated,
+    /// It was stopped by a person or by the end of the turn.
+    Cancelled,
+}
+
+/// One piece of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "snake_case")]
+pub enum Part {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A tool call of the assistant.
+    Call(ToolCall),
+    /// A result for the assistant.
+    Result(ToolResult),
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said.
+    pub parts: Vec<Part>,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// A tool as a model sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Its name.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub schema: serde_json::Value,
+}
+
+/// A request to a model, before a provider and a model are chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRequest {
+    /// The system text; byte-identical between the calls of a session, so that providers can cache it.
+    pub system: String,
+    /// The conversation, oldest first.
+    pub messages: Vec<ChatMessage>,
+    /// The tools offered.
+    pub tools: Vec<ToolSpec>,
+    /// The most tokens of the answer.
+    pub max_output_tokens: Tokens,
+}
+
+/// Why a model stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It has said what it wanted.
+    EndTurn,
+    /// It wants tools.
+    ToolUse,
+    /// The answer reached its size limit.
+    MaxTokens,
+    /// The provider withheld the answer.
+    ContentFilter,
+    /// Something else, in the provider's word; never taken for a normal end.
+    Other(String),
+}
+
+/// Tokens of one or more calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens sent, cached ones included.
+    pub input: Tokens,
+    /// Tokens of the answer.
+    pub output: Tokens,
+    /// Tokens sent that the provider had cached.
+    pub cache_read: Tokens,
+    /// Tokens sent that the provider wrote to its cache.
+    pub cache_write: Tokens,
+}
+
+impl Usage {
+    /// Input and output together; saturates.
+    pub const fn total(&self) -> Tokens {
+        self.input.saturating_add(self.output)
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+    }
+}
+
+/// A complete answer of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelReply {
+    /// Its text; may be empty when it only wants tools.
+    pub text: String,
+    /// The tools that it wants, in order.
+    pub calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// What it took.
+    pub usage: Usage,
+    /// The model that answered, in the provider's word.
+    pub model: String,
+}
+
+/// Characters per token in estimates: the common rule of thumb for English text. Estimates count characters, not bytes.
+pub const CHARS_PER_TOKEN: u64 = 4;
+
+/// Estimates the tokens of a text from its number of characters, rounding up.
+pub fn estimate_tokens(text: &str) -> Tokens {
+    Tokens::new(u64::try_from(text.chars().count()).unwrap_or(u64::MAX).div_ceil(CHARS_PER_TOKEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SCL-027
+    #[test]
+    fn usage_adds_up_and_saturates() {
+        let mut usage = Usage { input: Tokens::new(10), output: Tokens::new(5), ..Usage::default() };
+        usage += Usage { input: Tokens::new(3), output: Tokens::new(2), ..Usage::default() };
+        assert_eq!(usage.total(), Tokens::new(20));
+        usage += Usage { input: Tokens::MAX, ..Usage::default() };
+        assert_eq!(usage.total(), Tokens::MAX);
+    }
+
+    /// Rows: SCL-024
+    #[test]
+    fn an_unknown_role_does_not_parse() {
+        assert!(serde_json::from_str::<Role>("\"tool\"").is_ok());
+        assert!(serde_json::from_str::<Role>("\"root\"").is_err());
+    }
+
+    #[test]
+    fn estimates_count_characters() {
+        assert_eq!(estimate_tokens("äöüß"), Tokens::new(1));
+        assert_eq!(estimate_tokens("12345"), Tokens::new(2));
+        assert_eq!(estimate_tokens(""), Tokens::ZERO);
+    }
+}

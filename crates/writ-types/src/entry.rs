@@ -1,0 +1,372 @@
+//! What the ledger keeps: one [`Entry`] for every fact.
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
+use crate::chat::{StopReason, ToolOutcome, Usage};
+use crate::digest::Digest;
+use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use crate::taint::{Label, Taint};
+use crate::unit::{MicroUsd, Timestamp};
+
+/// One fact: who, when, in which turn, and what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it happened.
+    pub at: Timestamp,
+    /// The session that it belongs to, if any.
+    pub session: Option<SessionId>,
+    /// The turn that it belongs to, if any.
+    pub turn: Option<TurnId>,
+    /// The number of that turn in its session, counted from one; zero outside turns.
+    pub turn_number: u64,
+    /// What happened.
+    pub fact: Fact,
+}
+
+/// A record of an inbound message, signed by the harness together with taint and turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboundRecord {
+    /// The message.
+    pub message: MessageId,
+    /// Its session.
+    pub session: SessionId,
+    /// The number of the turn that it opens or joins.
+    pub turn_number: u64,
+    /// Who sent it, as in the directory: `owner`, `member:NAME`, …
+    pub principal: String,
+    /// How far it may be trusted.
+    pub taint: Taint,
+    /// Digest of its text.
+    pub text: Digest,
+    /// When it came.
+    pub at: Timestamp,
+}
+
+/// Why the door refused, in a form that machines can compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DenyReason {
+    /// The action is malformed or beyond a fixed bound.
+    Shape,
+    /// No key grants this kind of action.
+    Capability,
+    /// A key grants it, but not here: outside the folder, host or recipient.
+    Scope,
+    /// The key has expired or is not valid yet.
+    Expired,
+    /// The key or the approval was revoked.
+    Revoked,
+    /// The key belongs to another agent, base key, session or installation.
+    Binding,
+    /// An amount lies outside a key's limits.
+    Limit,
+    /// A hook, gate or access level said no.
+    Gate,
+    /// A rule forbids it, or none permits it.
+    Rule,
+    /// The turn has seen external content and this would carry it out.
+    Taint,
+    /// The budget is used up.
+    Budget,
+    /// The approval does not match, is used up, or was made for something else.
+    Approval,
+    /// A person said no.
+    Person,
+    /// The same call was repeated without progress.
+    Loop,
+}
+
+/// What a gate said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateVerdict {
+    /// Nothing to object.
+    Pass,
+    /// The text was changed.
+    Transform,
+    /// Stopped.
+    Block,
+}
+
+/// Where a gate stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GatePoint {
+    /// On what people say.
+    Input,
+    /// On what the agent says.
+    Output,
+    /// Before an action is performed.
+    Execution,
+    /// On the tools that are offered.
+    Access,
+}
+
+/// How much harm a wrong approval can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// Easily undone, stays inside.
+    Low,
+    /// Outlasts the session, can be undone.
+    Medium,
+    /// Hard to undo; needs an approver key.
+    High,
+    /// Cannot be undone; needs a user-verified approver key.
+    Irreversible,
+}
+
+/// How an answer to an ask was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Do it once.
+    Approve,
+    /// Do not.
+    Deny,
+}
+
+/// Phases of a turn that are facts of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnPhase {
+    /// It began.
+    Started,
+    /// It was taken up again after a restart.
+    Resumed,
+    /// It ended with an answer.
+    Finished,
+    /// It ended without the answer that was wanted.
+    Failed,
+    /// A person stopped it.
+    Cancelled,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Fact {
+    /// A message came in.
+    Received {
+        /// What was received.
+        record: InboundRecord,
+        /// Its text.
+        text: String,
+        /// The harness's Ed25519 signature over the record's canonical form, hexadecimal.
+        signature: String,
+    },
+    /// A gate judged a text or an action.
+    Gated {
+        /// Where.
+        point: GatePoint,
+        /// The gate's name.
+        gate: String,
+        /// What it said.
+        verdict: GateVerdict,
+        /// Why, when it did not pass.
+        reason: String,
+    },
+    /// An action is about to be performed.
+    Intent {
+        /// This attempt.
+        attempt: AttemptId,
+        /// Hash of the prepared action.
+        prepared: Digest,
+        /// The action.
+        action: Action,
+        /// The model's call that wished it, if any.
+        call: Option<String>,
+        /// The approval that allowed it, if one was needed.
+        approval: Option<AskId>,
+        /// Whether it may safely be performed again.
+        idempotent: bool,
+        /// What it rests on.
+        label: Label,
+    },
+    /// An action was performed, or not.
+    Outcome {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What came of it.
+        outcome: ToolOutcome,
+        /// In short, redacted.
+        summary: String,
+        /// Digest of the full result.
+        result: Digest,
+        /// How far the result may be trusted.
+        label: Label,
+    },
+    /// A person is asked.
+    Asked {
+        /// The ask.
+        ask: AskId,
+        /// Hash of the prepared action.
+        prepared: Digest,
+        /// The action.
+        action: Action,
+        /// How much harm a wrong answer can do.
+        risk: Risk,
+        /// Why it is asked.
+        reason: String,
+        /// Hash of the text that is shown.
+        shown: Digest,
+        /// When the ask ends.
+        expires_at: Timestamp,
+    },
+    /// A person answered.
+    Answered {
+        /// The ask.
+        ask: AskId,
+        /// The answer.
+        decision: Decision,
+        /// Who: the key's id or the principal.
+        by: String,
+        /// Why, in the person's words.
+        reason: String,
+    },
+    /// The door refused.
+    Denied {
+        /// Hash of the prepared action, when there was one.
+        prepared: Option<Digest>,
+        /// What was wished.
+        kind: ActionKind,
+        /// Why, for machines.
+        reason: DenyReason,
+        /// The rule, key, gate or bound that decided.
+        rule: String,
+        /// Why, for people.
+        text: String,
+        /// What the model was told: never more than it may know.
+        outside: String,
+    },
+    /// A model answered, or failed to.
+    ModelCalled {
+        /// The attempt.
+        attempt: AttemptId,
+        /// `provider/model` as asked for.
+        requested: String,
+        /// The model that answered, in the provider's word; empty if none did.
+        actual: String,
+        /// Why it stopped; `None` if it failed.
+        stop: Option<StopReason>,
+        /// What it took.
+        usage: Usage,
+        /// What it cost; `None`: the price is unknown.
+        cost: Option<MicroUsd>,
+        /// The error's outside text; empty if there was none.
+        error: String,
+    },
+    /// A key was made, renewed or revoked.
+    Keyed {
+        /// The key.
+        key: KeyId,
+        /// `base`, `task`, `approver`, `root` or `harness`.
+        role: String,
+        /// `minted`, `enrolled`, `revoked` or `expired`.
+        change: String,
+        /// What it grants, in words.
+        grants: String,
+    },
+    /// A plan was made.
+    Planned {
+        /// Hash of the plan.
+        plan: Digest,
+        /// The plan.
+        text: String,
+    },
+    /// A turn or another machine changed its phase.
+    Phase {
+        /// The new phase.
+        phase: TurnPhase,
+        /// Why.
+        reason: String,
+    },
+    /// Something was remembered or forgotten.
+    Remembered {
+        /// The memory.
+        memory: MemoryId,
+        /// Whether it was forgotten.
+        forgotten: bool,
+        /// How firmly it is held.
+        trust: MemoryTrust,
+        /// How far it may be trusted.
+        taint: Taint,
+        /// Digest of its text.
+        text: Digest,
+    },
+    /// Something was escalated.
+    Escalated {
+        /// To whom.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// Rules, gates or configuration changed.
+    PolicyChanged {
+        /// Hash of all rules now in force.
+        policy: Digest,
+        /// What changed, in words.
+        summary: String,
+    },
+    /// The store was restored from a backup.
+    Restored {
+        /// The first entry that was lost.
+        from: EntrySeq,
+        /// How many entries were lost, if known.
+        lost: Option<u64>,
+        /// The epoch now in force.
+        epoch: u64,
+    },
+    /// Files of a project were changed by an approved apply.
+    Applied {
+        /// The project's folder.
+        project: String,
+        /// What changed.
+        files: Vec<(ChangeKind, String)>,
+    },
+    /// The sandbox that commands now run in.
+    SandboxReady {
+        /// The rung of the ladder: 1 full, 2 reduced.
+        rung: u8,
+        /// What is missing against the full recipe, in words; empty on rung 1.
+        reduced: String,
+    },
+    /// A reply went out.
+    Replied {
+        /// The first entry that it rests on.
+        from: EntrySeq,
+        /// The last entry that it rests on.
+        to: EntrySeq,
+        /// Digest of its text.
+        text: Digest,
+        /// How far it may be trusted.
+        label: Label,
+    },
+}
+
+impl Fact {
+    /// The name under which the ledger indexes this fact.
+    pub const fn event(&self) -> &'static str {
+        match self {
+            Self::Received { .. } => "received",
+            Self::Gated { .. } => "gated",
+            Self::Intent { .. } => "intent",
+            Self::Outcome { .. } => "outcome",
+            Self::Asked { .. } => "asked",
+            Self::Answered { .. } => "answered",
+            Self::Denied { .. } => "denied",
+            Self::ModelCalled { .. } => "model_called",
+            Self::Keyed { .. } => "keyed",
+            Self::Planned { .. } => "planned",
+            Self::Phase { .. } => "phase",
+            Self::Remembered { .. } => "remembered",
+            Self::Escalated { .. } => "escalated",
+            Self::PolicyChanged { .. } => "policy_changed",
+            Self::Restored { .. } => "restored",
+            Self::Applied { .. } => "applied",
+            Self::SandboxReady { .. } => "sandbox_ready",
+            Self::Replied { .. } => "replied",
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How failure is told: exit codes, stable error codes, and two messages for each error.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The exit codes of `writ`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// A bug in Writ.
+    Bug = 1,
+    /// The command was used wrongly.
+    Usage = 2,
+    /// Invalid configuration, unreadable home, changed migration, network file system.
+    Config = 3,
+    /// Denied by the door.
+    Denied = 4,
+    /// Waits for an approval.
+    Waiting = 5,
+    /// A budget or the tool cap is used up.
+    Budget = 6,
+    /// The model is unavailable, or its output is endless, cut or invalid.
+    Model = 7,
+    /// A verification or check failed.
+    Verification = 8,
+    /// The ledger does not verify.
+    Ledger = 9,
+    /// Blocked: needs a person (second engine, full disk, locked keyring).
+    Blocked = 10,
+    /// Interrupted.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// Every exit code, for documentation and tests.
+    pub const ALL: [Self; 12] = [
+        Self::Done,
+        Self::Bug,
+        Self::Usage,
+        Self::Config,
+        Self::Denied,
+        Self::Waiting,
+        Self::Budget,
+        Self::Model,
+        Self::Verification,
+        Self::Ledger,
+        Self::Blocked,
+        Self::Interrupted,
+    ];
+
+    /// The number that the process ends with.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// An error as it travels between crates and to clients: a class, a stable code, and two texts.
+///
+/// `outside` may be shown to a client or a model: no paths of the host, no secrets, no other
+/// session's data. `inside` goes to the log. `hint` says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The exit code that a command ends with.
+    pub exit: Exit,
+    /// A stable code such as `store.disk_full`.
+    pub code: String,
+    /// What happened, for those outside.
+    pub outside: String,
+    /// What happened, in full, for the log.
+    pub inside: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+impl Report {
+    /// A report whose inside text is its outside text.
+    pub fn new(exit: Exit, code: &str, outside: impl Into<String>) -> Self {
+        let outside = outside.into();
+        Self { exit, code: code.to_owned(), inside: outside.clone(), outside, hint: String::new() }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Adds what only the log may know.
+    #[must_use]
+    pub fn inside(mut self, inside: impl Into<String>) -> Self {
+        self.inside = inside.into();
+        self
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.outside)
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// Turns a crate's own error into a [`Report`], in one place per crate.
+pub trait ToReport {
+    /// The report of this error.
+    fn report(&self) -> Report;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_the_design() {
+        let codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);
+    }
+}

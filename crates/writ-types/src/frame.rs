@@ -1,0 +1,228 @@
+//! Frames: what clients and the engine say to each other, as JSON, over every surface.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::entry::{Decision, Risk};
+use crate::error::Exit;
+use crate::id::{AskId, EntrySeq, SessionId, TurnId};
+use crate::taint::Taint;
+use crate::unit::Timestamp;
+
+/// The largest frame accepted, in bytes; a larger one ends the connection.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ClientFrame {
+    /// Proves who speaks, where the surface does not.
+    Auth {
+        /// The token.
+        token: String,
+    },
+    /// Joins a session, or opens a new one.
+    Resume {
+        /// The session; `None` opens a new one.
+        session: Option<SessionId>,
+        /// The last `seq` that the client has seen; events after it are sent again.
+        #[serde(default)]
+        after_seq: u64,
+        /// The project folder to work in, for a new session on a local surface.
+        #[serde(default)]
+        project: Option<String>,
+        /// Whether changes go to the project as they are made.
+        #[serde(default)]
+        write: bool,
+    },
+    /// Says something to the agent.
+    Message {
+        /// The text.
+        #[serde(alias = "content")]
+        text: String,
+        /// Unique per session; a duplicate returns the `seq` of the first.
+        client_id: String,
+    },
+    /// Answers an ask.
+    ApprovalResponse {
+        /// The ask.
+        ask_id: AskId,
+        /// The answer.
+        decision: Decision,
+        /// The signed approval; absent where the surface itself proves the person.
+        #[serde(default)]
+        signature: Option<serde_json::Value>,
+        /// Why, in the person's words.
+        #[serde(default)]
+        reason: String,
+    },
+    /// Stops a turn.
+    Cancel {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// Asks the engine for something that is not a conversation.
+    Call {
+        /// The client's id of this call; the answer carries it back.
+        id: u64,
+        /// What is asked: `status`, `approvals.list`, `diff`, …
+        method: String,
+        /// Its parameters.
+        #[serde(default)]
+        params: serde_json::Value,
+    },
+}
+
+/// What the engine says. Every frame of a session has a durable `seq` beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ServerFrame {
+    /// The session is joined.
+    Hello {
+        /// The session.
+        session: SessionId,
+        /// The number of its last turn.
+        turn: u64,
+        /// Its last `seq`.
+        seq: u64,
+    },
+    /// The message is stored.
+    Accepted {
+        /// The client's id of the message.
+        client_id: String,
+        /// The entry that recorded it.
+        entry: EntrySeq,
+    },
+    /// More text of the answer, already gated.
+    Delta {
+        /// The turn.
+        turn: TurnId,
+        /// The text.
+        text: String,
+    },
+    /// A tool step.
+    Tool {
+        /// The turn.
+        turn: TurnId,
+        /// The tool.
+        tool: String,
+        /// `started`, `done`, `failed`, `denied`, `waiting`, `unknown`, `simulated`, `cancelled`.
+        state: String,
+        /// In short.
+        summary: String,
+    },
+    /// A complete message of the agent.
+    Message {
+        /// The turn.
+        turn: TurnId,
+        /// The text.
+        text: String,
+        /// How far it may be trusted.
+        taint: Taint,
+        /// The entries that it rests on, first and last.
+        entries: (EntrySeq, EntrySeq),
+        /// Whether the turn ends with it.
+        last: bool,
+        /// How the turn ended, as an exit code for scripts.
+        exit: Exit,
+    },
+    /// A person is asked.
+    ApprovalRequest(Card),
+    /// An ask was answered or has ended.
+    ApprovalResolved {
+        /// The ask.
+        ask_id: AskId,
+        /// `approved`, `denied`, `expired` or `used`.
+        state: String,
+        /// What came of it.
+        text: String,
+    },
+    /// Something about the session changed.
+    Status {
+        /// What.
+        text: String,
+    },
+    /// The answer to a [`ClientFrame::Call`].
+    Answer {
+        /// The client's id of the call.
+        id: u64,
+        /// The result.
+        result: serde_json::Value,
+    },
+    /// Something went wrong.
+    Error {
+        /// The client's id of the call that failed, if it was one.
+        #[serde(default)]
+        id: Option<u64>,
+        /// The exit code that a command should end with.
+        exit: Exit,
+        /// A stable code.
+        code: String,
+        /// What happened.
+        text: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+/// A server frame with its place in the session's stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered {
+    /// Durable, per session, counted from one; zero for frames that are not kept (deltas, answers, errors).
+    pub seq: u64,
+    /// The frame.
+    pub frame: ServerFrame,
+}
+
+/// Everything that a person must see to answer an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// The ask.
+    pub ask_id: AskId,
+    /// The session that asks.
+    pub session: Option<SessionId>,
+    /// What kind of action.
+    pub action: String,
+    /// What it is for, in one line.
+    pub intent: String,
+    /// How much harm a wrong answer can do.
+    pub risk: Risk,
+    /// Why it is asked.
+    pub rationale: String,
+    /// The answers and what each leads to.
+    pub choices: Vec<Choice>,
+    /// The complete text, escaped.
+    pub shown: String,
+    /// Hash of the prepared action: what a signature covers.
+    pub prepared: Digest,
+    /// Hash of `shown`.
+    pub shown_hash: Digest,
+    /// When the ask was made.
+    pub asked_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// `open`, `approved`, `denied`, `expired` or `used`.
+    pub state: String,
+}
+
+/// One answer to an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The answer.
+    pub decision: Decision,
+    /// What it leads to, in words.
+    pub consequence: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_an_alias_of_text() {
+        let frame: ClientFrame =
+            serde_json::from_str(r#"{"type":"message","content":"hi","client_id":"1"}"#).expect("parses");
+        assert_eq!(frame, ClientFrame::Message { text: "hi".into(), client_id: "1".into() });
+        assert!(serde_json::from_str::<ClientFrame>(r#"{"type":"sudo"}"#).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! How far a value may be trusted, and where it came from.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::EntrySeq;
+
+/// Trust in a value. Joining two values takes the less trusted of both, so the
+/// order of the variants is the order of distrust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Taint {
+    /// Said by the owner, proven.
+    Owner,
+    /// Said by somebody whose identity is proven, who is not the owner.
+    Auth,
+    /// Anything else: files, command output, web pages, mail, other programs.
+    External,
+}
+
+impl Taint {
+    /// The less trusted of both.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// The name used in records and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Auth => "auth",
+            Self::External => "external",
+        }
+    }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The most sources that a [`Label`] names; past it, [`Label::truncated`] is set.
+///
+/// Taint itself is never lost: it is joined before the list is cut.
+pub const MAX_SOURCES: usize = 32;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// What produced it: `message`, `model`, or a tool's name.
+    pub origin: String,
+    /// What was touched: a path, a command's first word, a host, a memory id.
+    pub detail: String,
+    /// The ledger entry that recorded it, when it has one already.
+    pub entry: Option<EntrySeq>,
+}
+
+/// What the harness knows of a value. Computed by the harness, never read from a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// How far it may be trusted.
+    pub taint: Taint,
+    /// Where it came from; at most [`MAX_SOURCES`].
+    pub sources: BTreeSet<Source>,
+    /// Whether sources were left out.
+    pub truncated: bool,
+}
+
+impl Label {
+    /// A label without sources.
+    pub const fn new(taint: Taint) -> Self {
+        Self { taint, sources: BTreeSet::new(), truncated: false }
+    }
+
+    /// A label with one source.
+    pub fn from_source(taint: Taint, source: Source) -> Self {
+        Self { taint, sources: BTreeSet::from([source]), truncated: false }
+    }
+
+    /// Joins another label into this one.
+    pub fn join(&mut self, other: &Self) {
+        self.taint = self.taint.join(other.taint);
+        self.truncated |= other.truncated;
+        for source in &other.sources {
+            if self.sources.len() >= MAX_SOURCES && !self.sources.contains(source) {
+                self.truncated = true;
+                break;
+            }
+            self.sources.insert(source.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SIL-167
+    #[test]
+    fn joining_takes_the_less_trusted() {
+        assert_eq!(Taint::Owner.join(Taint::External), Taint::External);
+        assert_eq!(Taint::Auth.join(Taint::Owner), Taint::Auth);
+        let mut label = Label::new(Taint::Owner);
+        for n in 0..=MAX_SOURCES {
+            let source = Source { origin: "file_read".into(), detail: n.to_string(), entry: None };
+            label.join(&Label::from_source(Taint::External, source));
+        }
+        assert_eq!(label.taint, Taint::External);
+        assert_eq!(label.sources.len(), MAX_SOURCES);
+        assert!(label.truncated);
+    }
+
+    /// Rows: SIL-166
+    #[test]
+    fn a_record_without_a_level_fails_to_load() {
+        assert!(serde_json::from_str::<Label>(r#"{"sources":[],"truncated":false}"#).is_err());
+    }
+}

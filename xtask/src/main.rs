@@ -1,0 +1,52 @@
+//! The tasks of this repository: `cargo xtask tidy`, `test`, `conformance` and `bench`.
+
+#![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
+
+mod process;
+
+mod workspace;
+
+mod source;
+
+mod tidy;
+
+mod test;
+
+mod conformance;
+
+mod bench;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The tasks of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", disable_version_flag = true)]
+enum Task {
+    /// Check what the compiler cannot: layers, owners, budgets, documents, exceptions.
+    Tidy,
+    /// Run everything that must pass, and count it.
+    Test(test::Options),
+    /// Say which rows of the requirements are shown by a test.
+    Conformance(conformance::Options),
+    /// Measure against peers and limits, in the same run.
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Task::parse() {
+        Task::Tidy => tidy::run(),
+        Task::Test(options) => test::run(&options),
+        Task::Conformance(options) => conformance::run(&options),
+        Task::Bench(options) => bench::run(&options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The one place of this crate that starts processes and reads the environment.
+
+#![expect(clippy::disallowed_types, reason = "a build tool runs cargo, git and what it measures")]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+/// The value of an environment variable, if it is set, not empty and text.
+#[expect(clippy::disallowed_methods, reason = "a build tool is configured by its environment")]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether this is a run of continuous integration, where nothing may be left out.
+pub(crate) fn on_ci() -> bool {
+    variable("CI").is_some_and(|value| value != "false" && value != "0")
+}
+
+/// Whether a program of this name is in `PATH`.
+pub(crate) fn exists(program: &str) -> bool {
+    let path = variable("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// What a finished program left.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(crate) struct Program {
+    name: String,
+    command: Command,
+}
+
+impl Program {
+    /// A program and its arguments.
+    pub(crate) fn new(name: impl AsRef<Path>, arguments: &[&str]) -> Self {
+        let name = name.as_ref();
+        let mut command = Command::new(name);
+        command.args(arguments);
+        Self { name: name.display().to_string(), command }
+    }
+
+    /// The cargo that runs this task.
+    pub(crate) fn cargo(arguments: &[&str]) -> Self {
+        let cargo = variable("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+        Self::new(cargo, arguments)
+    }
+
+    /// Sets a variable of the program's environment.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<Path>) -> Self {
+        self.command.env(name, value.as_ref());
+        self
+    }
+
+    /// Sets the folder that it runs in.
+    pub(crate) fn directory(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    /// Runs it with our terminal; whether it succeeded.
+    pub(crate) fn status(mut self) -> Result<bool> {
+        let status = self.command.status().with_context(|| format!("cannot run {}", self.name))?;
+        Ok(status.success())
+    }
+
+    /// Runs it and keeps what it prints.
+    pub(crate) fn output(mut self) -> Result<Output> {
+        let output =
+            self.command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {}", self.name))?;
+        Ok(Output {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Runs it, hands each line of its standard output to `each`; whether it succeeded.
+    pub(crate) fn lines(mut self, mut each: impl FnMut(&str)) -> Result<bool> {
+        let mut child = self
+            .command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot run {}", self.name))?;
+        if let Some(stdout) = child.stdout.take() {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line)? > 0 {
+                each(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
+                line.clear();
+            }
+        }
+        Ok(child.wait()?.success())
+    }
+
+    /// Runs it silently; how long that took from before the start to after the end.
+    pub(crate) fn timed(mut self) -> Result<Duration> {
+        self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let start = Instant::now();
+        let status = self.command.status().with_context(|| format!("cannot run {}", self.name))?;
+        let took = start.elapsed();
+        anyhow::ensure!(status.success(), "{} failed: {status}", self.name);
+        Ok(took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_streamed_even_if_they_are_not_text() {
+        let mut seen = Vec::new();
+        let program = Program::new("printf", &["one\\n\\377\\ntwo"]);
+        let success = program.lines(|line| seen.push(line.to_owned())).unwrap();
+        assert!(success);
+        assert_eq!(seen, ["one", "\u{fffd}", "two"]);
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Program::new("no-such-program", &[]).status().unwrap_err();
+        assert_eq!(error.to_string(), "cannot run no-such-program");
+    }
+}

@@ -1,0 +1,93 @@
+//! Rust sources, parsed once into the facts that the checks ask for.
+
+mod scan;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ignore::WalkBuilder;
+
+/// What one source file holds.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    /// Its path, relative to the root.
+    pub(crate) path: String,
+    /// Lines outside tests.
+    pub(crate) lines: usize,
+    /// Every path that is named, with `use` resolved: `std::process::Command::new`.
+    pub(crate) paths: Vec<Mention>,
+    /// The path of every attribute, also of those inside `cfg_attr`.
+    pub(crate) attributes: Vec<Mention>,
+    /// Every use of the keyword `unsafe`.
+    pub(crate) unsafes: Vec<Mention>,
+    /// Every function with a body.
+    pub(crate) functions: Vec<Function>,
+}
+
+/// Something named in a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mention {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    /// Whether it lies in test code.
+    pub(crate) in_test: bool,
+}
+
+/// A function with a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// With the type or module that it lies in: `Permit::open`.
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    /// Lines from the signature to the closing brace.
+    pub(crate) lines: usize,
+    /// Whether the line `// tidy: table` stands above it.
+    pub(crate) marked_table: bool,
+    /// Whether its body is one `match`, or some `let` and one `match`.
+    pub(crate) is_table: bool,
+    /// Whether it lies in test code.
+    pub(crate) in_test: bool,
+    /// Whether a test attribute makes it a test.
+    pub(crate) is_test: bool,
+    /// Its doc comment.
+    pub(crate) doc: String,
+}
+
+impl Source {
+    /// Parses one file.
+    pub(crate) fn parse(path: &str, text: &str) -> Result<Self> {
+        scan::scan(path, text).with_context(|| format!("cannot parse {path}"))
+    }
+}
+
+/// Reads every Rust file of the crates.
+pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for path in files(root)? {
+        if path.ends_with(".rs") {
+            let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+            sources.push(Source::parse(&path, &text)?);
+        }
+    }
+    Ok(sources)
+}
+
+/// Every file that belongs to the repository, relative to the root, sorted: hidden ones too,
+/// what git ignores not.
+pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    let walk = WalkBuilder::new(root).hidden(false).filter_entry(|entry| entry.file_name() != ".git").build();
+    for entry in walk {
+        let entry = entry?;
+        if entry.file_type().is_some_and(|kind| kind.is_file()) {
+            files.push(entry.path().strip_prefix(root)?.display().to_string());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Whether a whole file is test code.
+pub(crate) fn is_test_file(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}

@@ -1,0 +1,100 @@
+//! What the compiler cannot check: each rule is one small module that turns facts into findings.
+
+mod layers;
+
+mod lints;
+
+mod budgets;
+
+mod owners;
+
+mod shape;
+
+mod docs;
+
+mod hygiene;
+
+mod packages;
+
+mod exceptions;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::source::{self, Source};
+use crate::workspace;
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// The check, as `exceptions.toml` names it.
+    check: &'static str,
+    /// What it is about, as `exceptions.toml` names it: stable when lines move.
+    item: String,
+    /// Where, if it has a line.
+    line: Option<usize>,
+    /// What is wrong.
+    text: String,
+}
+
+impl Finding {
+    fn new(check: &'static str, item: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { check, item: item.into(), line: None, text: text.into() }
+    }
+
+    fn at(mut self, line: usize) -> Self {
+        self.line = Some(line);
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.check, self.item)?;
+        if let Some(line) = self.line {
+            write!(f, " (line {line})")?;
+        }
+        write!(f, ": {}", self.text)
+    }
+}
+
+/// Runs every check and prints what it found; whether all is well.
+pub(crate) fn run() -> Result<bool> {
+    let root = workspace::root()?;
+    let crates = workspace::crates(&root)?;
+    let sources = source::read_all(&root)?;
+
+    let mut findings = layers::check(&crates);
+    findings.extend(lints::check(&std::fs::read_to_string(root.join("Cargo.toml"))?, &crates)?);
+    findings.extend(budgets::check(&sources));
+    findings.extend(owners::check_sources(&sources));
+    findings.extend(owners::check_manifests(&crates));
+    findings.extend(shape::check(&sources));
+    findings.extend(docs::check(&root, &crates, &sources)?);
+    findings.extend(hygiene::check(&root)?);
+    let packages = packages::count(&root)?;
+    findings.extend(packages.check());
+    let (mut findings, excused) = exceptions::read(&root)?.apply(findings);
+    findings.sort();
+
+    print_worst(&sources);
+    println!("{packages}");
+    println!("{} of {} exceptions in use", excused, exceptions::read(&root)?.len());
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} findings in {} crates, {} files", findings.len(), crates.len(), sources.len());
+    Ok(findings.is_empty())
+}
+
+fn print_worst(sources: &[Source]) {
+    println!("longest functions:");
+    for (lines, name) in budgets::longest_functions(sources) {
+        println!("{lines:>6} {name}");
+    }
+    println!("longest files, without tests:");
+    for (lines, name) in budgets::longest_files(sources) {
+        println!("{lines:>6} {name}");
+    }
+}

@@ -1,0 +1,135 @@
+//! What no text of the repository may hold: unfinished work, paths of a machine, foreign registries.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Finding;
+use crate::source;
+
+/// Words for unfinished work; in pieces, so that this file does not hold them.
+const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+/// Folders of a particular machine; in pieces, too.
+const FOLDERS: [&str; 3] = [concat!("/ro", "ot/"), concat!("/work", "/main"), concat!("/work", "/shared")];
+const HOMES: &str = concat!("/ho", "me/");
+/// Made-up users whose home an example may show.
+const EXAMPLES: [&str; 4] = ["agent", "owner", "user", "you"];
+/// Parts of a host's name that make it a registry of packages.
+const REGISTRY_WORDS: [&str; 6] = ["registry", "artifactory", "nexus", "mirror", "crates", "pypi"];
+/// Written by cargo; its sources are checked by `cargo deny`.
+const LOCK: &str = "Cargo.lock";
+/// Larger files are data, not text.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Checks every text file of the repository.
+pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
+    let lock = std::fs::read_to_string(root.join(LOCK))?;
+    let mut known: BTreeSet<&str> = hosts(&lock).map(|(_, host)| host).collect();
+    known.insert("crates.io");
+    let mut findings = Vec::new();
+    for path in source::files(root)?.into_iter().filter(|path| path != LOCK) {
+        let full = root.join(&path);
+        if full.metadata()?.len() > MAX_BYTES {
+            continue;
+        }
+        if let Ok(text) = String::from_utf8(std::fs::read(&full)?) {
+            findings.extend(check_text(&path, &text, &known));
+        }
+    }
+    Ok(findings)
+}
+
+fn check_text(path: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut push = |check, found: &str| {
+            findings.push(Finding::new(check, path, format!("holds `{found}`")).at(number + 1));
+        };
+        for word in UNFINISHED.iter().filter(|word| is_word(line, word)) {
+            push("unfinished", word);
+        }
+        for folder in FOLDERS.iter().filter(|folder| names_folder(line, folder)) {
+            push("machine-path", folder);
+        }
+        for (at, _) in line.match_indices(HOMES).filter(|(at, _)| !is_inside_path(line, *at)) {
+            let user: String =
+                line[at + HOMES.len()..].chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+            if !user.is_empty() && !EXAMPLES.contains(&user.as_str()) {
+                push("machine-path", &format!("{HOMES}{user}"));
+            }
+        }
+        for (_, host) in hosts(line).filter(|(_, host)| !known.contains(host)) {
+            if REGISTRY_WORDS.iter().any(|word| host.contains(word)) {
+                push("registry", host);
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `word` stands alone in `line`.
+fn is_word(line: &str, word: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(joins) && !line[at + word.len()..].starts_with(joins)
+    })
+}
+
+/// Whether `folder` begins a path in `line`, as a whole name.
+fn names_folder(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let rest = &line[at + folder.len()..];
+        let whole = folder.ends_with('/') || !rest.starts_with(|c: char| c.is_alphanumeric() || "._-".contains(c));
+        whole && !is_inside_path(line, at)
+    })
+}
+
+/// Whether the path at `at` goes on from something before it, as in `/proc/1/…` or `$HOME/…`.
+fn is_inside_path(line: &str, at: usize) -> bool {
+    line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}~*".contains(c))
+}
+
+/// The hosts of all URLs in a text, with their position.
+fn hosts(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices("://").filter_map(|(at, marker)| {
+        let rest = &text[at + marker.len()..];
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || ".-".contains(c))).unwrap_or(rest.len());
+        (end > 0).then(|| (at, &rest[..end]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks(text: &str) -> Vec<&'static str> {
+        let known = BTreeSet::from(["crates.io"]);
+        check_text("a.md", text, &known).into_iter().map(|finding| finding.check).collect()
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        for word in UNFINISHED {
+            assert_eq!(checks(&format!("// {word}: later")), ["unfinished"]);
+            assert_eq!(checks(&format!("a{word}b {word}_C")), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn paths_of_a_machine_are_found() {
+        for folder in FOLDERS {
+            assert_eq!(checks(&format!("see {folder}")), ["machine-path"], "{folder}");
+            assert_eq!(checks(&format!("see /proc/1{folder}")), [""; 0]);
+        }
+        assert_eq!(checks(&format!("see {}.rs", concat!("/work", "/main"))), [""; 0]);
+        assert_eq!(checks(&format!("see {HOMES}somebody/a")), ["machine-path"]);
+        assert_eq!(checks(&format!("see {HOMES}user/a and {HOMES}")), [""; 0]);
+    }
+
+    #[test]
+    fn foreign_registries_are_found() {
+        assert_eq!(checks(&format!("index = \"https://{}.example.org/a\"", concat!("reg", "istry"))), ["registry"]);
+        assert_eq!(checks("https://crates.io/crates/serde and https://example.org/a"), [""; 0]);
+    }
+}

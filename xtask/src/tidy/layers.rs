@@ -1,0 +1,77 @@
+//! A crate depends on strictly lower layers only; dependencies of tests are exempt.
+
+use super::Finding;
+use crate::workspace::{Crate, Kind};
+
+/// The crate that only the binary may ship, for its demo.
+const DEMO_ONLY: &str = "writ-testkit";
+const BINARY: &str = "writ-cli";
+/// Belongs to no layer: nothing depends on it.
+const TASKS: &str = "xtask";
+
+/// Checks every dependency between crates of the workspace.
+pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for one in crates.iter().filter(|one| one.name != TASKS) {
+        let Some(layer) = one.layer else {
+            findings.push(Finding::new("layer", &one.name, "has no `package.metadata.writ.layer`"));
+            continue;
+        };
+        for dependency in one.dependencies.iter().filter(|dependency| dependency.kind == Kind::Shipped) {
+            let Some(other) = crates.iter().find(|other| other.name == dependency.name) else { continue };
+            let item = format!("{} -> {}", one.name, other.name);
+            if other.layer.is_none_or(|lower| lower >= layer) {
+                let text = format!("layer {layer} depends on layer {:?}", other.layer);
+                findings.push(Finding::new("layer", item.clone(), text));
+            }
+            if other.name == DEMO_ONLY && one.name != BINARY {
+                findings.push(Finding::new("layer", item, format!("only {BINARY} may ship {DEMO_ONLY}")));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn fixture(name: &str, layer: Option<u64>, dependencies: &[(&str, Kind)]) -> Crate {
+        let dependencies =
+            dependencies.iter().map(|(name, kind)| Dependency { name: (*name).to_owned(), kind: *kind });
+        Crate {
+            name: name.to_owned(),
+            layer,
+            dependencies: dependencies.collect(),
+            folder: format!("crates/{name}/"),
+            manifest: String::new(),
+        }
+    }
+
+    /// A dependency on the same layer, a higher one, or of a crate without a layer is found.
+    #[test]
+    fn wrong_directions_are_found() {
+        let crates = [
+            fixture("a", Some(0), &[("b", Kind::Shipped)]),
+            fixture("b", Some(1), &[("c", Kind::Shipped)]),
+            fixture("c", Some(1), &[("a", Kind::Shipped), ("serde", Kind::Shipped)]),
+            fixture("d", None, &[]),
+            fixture("writ-testkit", Some(2), &[]),
+            fixture("e", Some(3), &[("writ-testkit", Kind::Shipped)]),
+        ];
+        let items: Vec<String> = check(&crates).into_iter().map(|finding| finding.item).collect();
+        assert_eq!(items, ["a -> b", "b -> c", "d", "e -> writ-testkit"]);
+    }
+
+    #[test]
+    fn tests_the_binary_and_the_tasks_are_exempt() {
+        let crates = [
+            fixture("a", Some(0), &[("writ-testkit", Kind::Development)]),
+            fixture("writ-testkit", Some(7), &[("a", Kind::Shipped)]),
+            fixture("writ-cli", Some(8), &[("writ-testkit", Kind::Shipped)]),
+            fixture("xtask", None, &[("a", Kind::Shipped)]),
+        ];
+        assert_eq!(check(&crates), []);
+    }
+}

@@ -1,0 +1,226 @@
+//! One owner for each outside thing: processes, sockets, the database, the environment, `unsafe`.
+
+use super::Finding;
+use crate::source::{Mention, Source};
+use crate::workspace::{Crate, Kind};
+
+/// The tasks of the repository are no part of the product.
+const TASKS: &str = "xtask/";
+
+/// Paths that only some folders may name outside tests.
+struct Owned {
+    what: &'static str,
+    paths: &'static [&'static str],
+    owners: &'static [&'static str],
+}
+
+const OWNED: &[Owned] = &[
+    Owned {
+        what: "processes",
+        paths: &["std::process::Command", "tokio::process", "nix::unistd::execve", "nix::unistd::execvp"],
+        owners: &["crates/writ-sandbox/"],
+    },
+    Owned {
+        what: "outbound sockets",
+        paths: &[
+            "std::net::TcpStream",
+            "std::net::UdpSocket",
+            "tokio::net::TcpStream",
+            "tokio::net::TcpSocket",
+            "tokio::net::UdpSocket",
+            "tokio::net::lookup_host",
+            "reqwest",
+            "hyper::client",
+            "hyper_util::client",
+            "socket2",
+        ],
+        owners: &["crates/writ-egress/", "crates/writ-testkit/"],
+    },
+    Owned {
+        what: "listening sockets",
+        paths: &["std::net::TcpListener", "tokio::net::TcpListener", "axum::serve"],
+        owners: &["crates/writ-egress/", "crates/writ-gateway/", "crates/writ-testkit/"],
+    },
+    Owned { what: "model clients", paths: &["genai"], owners: &["crates/writ-models/"] },
+    Owned { what: "SQL", paths: &["rusqlite"], owners: &["crates/writ-store/"] },
+    Owned {
+        what: "the environment",
+        paths: &[
+            "std::env::var",
+            "std::env::var_os",
+            "std::env::vars",
+            "std::env::vars_os",
+            "std::env::set_var",
+            "std::env::remove_var",
+        ],
+        owners: &["crates/writ-cli/", "crates/writ-sandbox/src/sys"],
+    },
+    Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },
+];
+
+/// What the pure crates may not name, not even in tests.
+const IMPURE: &[&str] =
+    &["tokio", "std::fs", "std::net", "std::time::Instant::now", "std::time::SystemTime::now", "jiff::Timestamp::now"];
+/// The crates that are pure: no runtime, no I/O, no clock.
+const PURE: &[&str] = &["crates/writ-types/", "crates/writ-policy/", "crates/writ-agent/"];
+/// The only folder that may use `unsafe`.
+const UNSAFE: &str = "crates/writ-sandbox/";
+
+/// Dependencies that only some crates may ship.
+const DEPENDENCIES: &[(&str, &[&str])] = &[
+    ("reqwest", &["writ-egress"]),
+    ("hyper", &["writ-egress", "writ-gateway", "writ-testkit"]),
+    ("hyper-util", &["writ-egress", "writ-gateway", "writ-testkit"]),
+    ("axum", &["writ-gateway", "writ-testkit"]),
+    ("genai", &["writ-models"]),
+    ("rusqlite", &["writ-store"]),
+    ("cedar-policy", &["writ-policy"]),
+    ("landlock", &["writ-sandbox"]),
+    ("seccompiler", &["writ-sandbox"]),
+    ("anyhow", &["writ-cli", "xtask"]),
+];
+
+/// Checks what each source file names.
+pub(super) fn check_sources(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources.iter().filter(|source| !source.path.starts_with(TASKS)) {
+        for owned in OWNED.iter().filter(|owned| !lies_in(source, owned.owners)) {
+            let shipped = source.paths.iter().filter(|mention| !mention.in_test);
+            findings.extend(named(shipped, owned.paths).map(|mention| {
+                let text = format!("`{}`: {} belong to {}", mention.name, owned.what, owned.owners.join(", "));
+                Finding::new("owner", &source.path, text).at(mention.line)
+            }));
+        }
+        if lies_in(source, PURE) {
+            findings.extend(named(source.paths.iter(), IMPURE).map(|mention| {
+                let text = format!("`{}`: this crate is pure", mention.name);
+                Finding::new("pure", &source.path, text).at(mention.line)
+            }));
+        }
+        if !source.path.starts_with(UNSAFE) {
+            findings.extend(source.unsafes.iter().map(|mention| {
+                let text = format!("`unsafe` belongs to {UNSAFE}");
+                Finding::new("owner", &source.path, text).at(mention.line)
+            }));
+        }
+    }
+    findings
+}
+
+/// Checks what each crate depends on.
+pub(super) fn check_manifests(crates: &[Crate]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for one in crates {
+        let pure = PURE.contains(&one.folder.as_str());
+        for dependency in &one.dependencies {
+            let owners = DEPENDENCIES.iter().find(|(name, _)| *name == dependency.name).map(|(_, owners)| owners);
+            let item = format!("{} -> {}", one.name, dependency.name);
+            if dependency.kind == Kind::Shipped
+                && let Some(owners) = owners
+                && !owners.contains(&one.name.as_str())
+            {
+                findings.push(Finding::new("owner", item.clone(), format!("belongs to {}", owners.join(", "))));
+            }
+            if pure && dependency.name == "tokio" {
+                findings.push(Finding::new("pure", item, "this crate is pure"));
+            }
+        }
+    }
+    findings
+}
+
+fn lies_in(source: &Source, folders: &[&str]) -> bool {
+    folders.iter().any(|folder| source.path.starts_with(folder))
+}
+
+/// The mentions that name one of `paths`: it, something below it, or a glob above it.
+fn named<'a>(
+    mentions: impl Iterator<Item = &'a Mention>,
+    paths: &'static [&'static str],
+) -> impl Iterator<Item = &'a Mention> {
+    mentions.filter(|mention| {
+        paths.iter().any(|path| {
+            let below = mention.name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+            let above = mention.name.strip_suffix("*").is_some_and(|head| path.starts_with(head));
+            below || above
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn texts(path: &str, text: &str) -> Vec<String> {
+        let source = Source::parse(path, text).unwrap();
+        check_sources(&[source]).into_iter().map(|finding| finding.text).collect()
+    }
+
+    /// Only `writ-sandbox` starts processes.
+    #[test]
+    fn a_process_outside_the_sandbox_is_found() {
+        let code = "use std::process::Command;\nfn a() { Command::new(\"x\"); }";
+        assert_eq!(texts("crates/writ-tools/src/a.rs", code).len(), 2);
+        assert_eq!(texts("crates/writ-tools/src/a.rs", "use std::process::*;").len(), 1);
+        assert_eq!(texts("crates/writ-tools/src/a.rs", "fn a() { tokio::process::Command::new(\"x\"); }").len(), 1);
+        assert_eq!(texts("crates/writ-sandbox/src/a.rs", code), [""; 0]);
+        assert_eq!(texts("crates/writ-tools/src/a.rs", "fn a() { std::process::exit(1) }"), [""; 0]);
+        assert_eq!(texts("crates/writ-tools/src/a/tests.rs", code), [""; 0]);
+    }
+
+    /// Only `writ-egress` reaches out.
+    #[test]
+    fn a_socket_outside_egress_is_found() {
+        for code in ["use std::net::TcpStream;", "use reqwest::Client;", "fn a() { tokio::net::UdpSocket::bind(1); }"] {
+            assert_eq!(texts("crates/writ-models/src/a.rs", code).len(), 1, "{code}");
+            assert_eq!(texts("crates/writ-egress/src/a.rs", code), [""; 0]);
+        }
+        assert_eq!(texts("crates/writ-runtime/src/a.rs", "use tokio::net::TcpListener;").len(), 1);
+        assert_eq!(texts("crates/writ-gateway/src/a.rs", "use tokio::net::TcpListener;"), [""; 0]);
+    }
+
+    /// Only `writ-store` writes SQL; only the binary reads the environment and has untyped errors.
+    #[test]
+    fn sql_environment_and_untyped_errors_have_owners() {
+        let code = "use rusqlite::Connection;\nfn a() -> anyhow::Result<()> { std::env::var(\"A\") }";
+        assert_eq!(texts("crates/writ-runtime/src/a.rs", code).len(), 3);
+        assert_eq!(texts("crates/writ-cli/src/a.rs", code).len(), 1);
+        assert_eq!(texts("crates/writ-store/src/a.rs", code).len(), 2);
+    }
+
+    /// Only `writ-sandbox` has `unsafe`, and tests are no excuse.
+    #[test]
+    fn unsafe_outside_the_sandbox_is_found() {
+        assert_eq!(texts("crates/writ-store/src/a/tests.rs", "fn a() { unsafe { b() } }").len(), 1);
+        assert_eq!(texts("crates/writ-sandbox/src/a.rs", "fn a() { unsafe { b() } }"), [""; 0]);
+    }
+
+    /// The door and the turn machine know no runtime, no files and no clock.
+    #[test]
+    fn the_pure_crates_stay_pure() {
+        let code = "use std::time::Instant;\nfn a() { Instant::now(); tokio::spawn(b); std::fs::read(c); }";
+        assert_eq!(texts("crates/writ-policy/src/a.rs", code).len(), 3);
+        assert_eq!(texts("crates/writ-agent/src/tests.rs", code).len(), 3);
+        assert_eq!(texts("crates/writ-runtime/src/a.rs", code), [""; 0]);
+    }
+
+    #[test]
+    fn a_dependency_of_another_owner_is_found() {
+        let dependency = |name: &str, kind| Dependency { name: name.to_owned(), kind };
+        let one = Crate {
+            name: "writ-policy".to_owned(),
+            layer: Some(1),
+            dependencies: vec![
+                dependency("anyhow", Kind::Shipped),
+                dependency("rusqlite", Kind::Development),
+                dependency("tokio", Kind::Development),
+                dependency("cedar-policy", Kind::Shipped),
+            ],
+            folder: "crates/writ-policy/".to_owned(),
+            manifest: String::new(),
+        };
+        let items: Vec<String> = check_manifests(&[one]).into_iter().map(|finding| finding.item).collect();
+        assert_eq!(items, ["writ-policy -> anyhow", "writ-policy -> tokio"]);
+    }
+}
