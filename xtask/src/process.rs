@@ -26,6 +26,12 @@ pub(crate) fn exists(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// Where cargo builds: `WRIT_TARGET_DIR`, else `CARGO_TARGET_DIR`, else `target` in the workspace.
+pub(crate) fn target_directory(root: &Path) -> PathBuf {
+    let set = variable("WRIT_TARGET_DIR").or_else(|| variable("CARGO_TARGET_DIR"));
+    set.map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// What a finished program left.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -50,10 +56,20 @@ impl Program {
         Self { name: name.display().to_string(), command }
     }
 
-    /// The cargo that runs this task.
+    /// The cargo that runs this task, which builds where `WRIT_TARGET_DIR` says, if it is set.
     pub(crate) fn cargo(arguments: &[&str]) -> Self {
         let cargo = variable("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-        Self::new(cargo, arguments)
+        let program = Self::new(cargo, arguments);
+        match variable("WRIT_TARGET_DIR") {
+            Some(folder) => program.env("CARGO_TARGET_DIR", folder),
+            None => program,
+        }
+    }
+
+    /// Adds an argument.
+    pub(crate) fn argument(mut self, argument: impl AsRef<Path>) -> Self {
+        self.command.arg(argument.as_ref());
+        self
     }
 
     /// Sets a variable of the program's environment.
@@ -76,8 +92,11 @@ impl Program {
 
     /// Runs it and keeps what it prints.
     pub(crate) fn output(mut self) -> Result<Output> {
-        let output =
-            self.command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {}", self.name))?;
+        let output = self
+            .command
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot run {}", self.name))?;
         Ok(Output {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

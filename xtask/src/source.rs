@@ -2,6 +2,8 @@
 
 mod scan;
 
+pub(crate) use scan::{doc_of, is_test_attribute};
+
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -49,8 +51,6 @@ pub(crate) struct Function {
     pub(crate) in_test: bool,
     /// Whether a test attribute makes it a test.
     pub(crate) is_test: bool,
-    /// Its doc comment.
-    pub(crate) doc: String,
 }
 
 impl Source {
@@ -60,16 +60,19 @@ impl Source {
     }
 }
 
-/// Reads every Rust file of the crates.
+/// Parses every Rust file of the repository.
 pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
-    let mut sources = Vec::new();
-    for path in files(root)? {
-        if path.ends_with(".rs") {
-            let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
-            sources.push(Source::parse(&path, &text)?);
-        }
-    }
-    Ok(sources)
+    texts(root)?.iter().map(|(path, text)| Source::parse(path, text)).collect()
+}
+
+/// Path and text of every Rust file of the repository.
+pub(crate) fn texts(root: &Path) -> Result<Vec<(String, String)>> {
+    let rust = files(root)?.into_iter().filter(|path| path.ends_with(".rs"));
+    rust.map(|path| {
+        let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+        Ok((path, text))
+    })
+    .collect()
 }
 
 /// Every file that belongs to the repository, relative to the root, sorted: hidden ones too,

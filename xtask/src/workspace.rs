@@ -44,8 +44,11 @@ pub(crate) enum Kind {
 
 /// Reads every crate of the workspace.
 pub(crate) fn crates(root: &Path) -> Result<Vec<Crate>> {
-    let metadata =
-        MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec().context("cargo metadata")?;
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("cargo metadata")?;
     let mut crates = Vec::new();
     for package in metadata.packages {
         let path = package.manifest_path.as_std_path();
@@ -53,7 +56,11 @@ pub(crate) fn crates(root: &Path) -> Result<Vec<Crate>> {
         let folder = folder.with_context(|| format!("{} lies outside the workspace", package.name))?;
         let dependencies = package.dependencies.iter().map(|dependency| Dependency {
             name: dependency.name.clone(),
-            kind: if dependency.kind == DependencyKind::Development { Kind::Development } else { Kind::Shipped },
+            kind: if dependency.kind == DependencyKind::Development {
+                Kind::Development
+            } else {
+                Kind::Shipped
+            },
         });
         crates.push(Crate {
             name: package.name.to_string(),

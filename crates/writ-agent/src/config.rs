@@ -198,7 +198,8 @@ impl ContextConfig {
     }
 
     fn find(&self, name: &str) -> Option<Profile> {
-        let built_in = || BUILT_IN_PROFILES.iter().find(|(known, _)| *known == name).map(|(_, profile)| *profile);
+        let built_in =
+            || BUILT_IN_PROFILES.iter().find(|(known, _)| *known == name).map(|(_, profile)| *profile);
         self.profiles.get(name).copied().or_else(built_in)
     }
 }
@@ -373,7 +374,7 @@ mod tests {
     /// Rows: SCL-032
     #[test]
     fn a_limit_of_zero_is_refused() {
-        let with = |json| serde_json::from_str::<Config>(json).expect("parses").validate();
+        let with = |json: &str| serde_json::from_str::<Config>(json).expect("parses").validate();
         for key in [
             "max_tool_calls_per_turn",
             "max_model_calls_per_turn",
@@ -385,7 +386,8 @@ mod tests {
             "max_output_tokens",
             "max_turn_secs",
         ] {
-            let error = with(&format!(r#"{{"limits":{{"{key}":0}}}}"#)).expect_err(key);
+            let json = format!(r#"{{"limits":{{"{key}":0}}}}"#);
+            let error = with(json.as_str()).expect_err(key);
             assert_eq!(error.to_string(), format!("limits.{key} must not be 0"));
             assert_eq!(error.report().exit, Exit::Config);
         }

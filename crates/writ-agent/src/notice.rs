@@ -23,6 +23,9 @@ pub const CUT: &str = "The answer is cut: it reached the size limit of one answe
 /// Said to the person when the provider withheld the answer.
 pub const WITHHELD: &str = "The model's provider withheld the answer (content filter).";
 
+/// Said to the person when a gate or a failure gave no text of its own.
+pub const NO_REASON: &str = "This was stopped without a reason given.";
+
 /// Said to the person when the model said nothing at all.
 pub const NO_ANSWER: &str = "The model ended without an answer.";
 
@@ -33,7 +36,8 @@ pub const NO_CLOSING_TEXT: &str = "The model used its tools and ended without a 
 pub const NO_TOOL_NAMED: &str = "The model stopped to use a tool but named none.";
 
 /// Said to the person when the model repeats itself.
-pub const STUCK: &str = "The turn was ended: the model kept repeating the same tool calls without any progress.";
+pub const STUCK: &str =
+    "The turn was ended: the model kept repeating the same tool calls without any progress.";
 
 /// Said to the model when it repeats itself for the first time.
 pub const REPEATED: &str = "Refused: you have made this call before, with the same result each time. \
@@ -94,7 +98,11 @@ impl BudgetNote {
         let crossed = |note: &Self| {
             u128::from(budget.used.get()) * 100 >= u128::from(note.percent()) * u128::from(budget.limit.get())
         };
-        Self::ALL.into_iter().rev().find(crossed).filter(|note| budget.given.is_none_or(|given| given < *note))
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(crossed)
+            .filter(|note| budget.given.is_none_or(|given| given < *note))
     }
 }
 

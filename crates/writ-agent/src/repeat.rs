@@ -116,8 +116,7 @@ mod tests {
     fn the_fourth_identical_call_with_equal_results_is_a_circle() {
         assert_eq!(after(&[("a", "1"), ("a", "1")]).judge(&call("a"), 3), Repeat::No);
         let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
-        let reordered =
-            ToolCall { arguments: serde_json::json!({"a": "a", "b": 1}), ..call("a") };
+        let reordered = ToolCall { arguments: serde_json::json!({"a": "a", "b": 1}), ..call("a") };
         assert_eq!(repeats.judge(&call("b"), 3), Repeat::No);
         assert_eq!(repeats.judge(&reordered, 3), Repeat::Again);
         assert_eq!(repeats.judge(&call("a"), 3), Repeat::Stuck);
@@ -144,13 +143,7 @@ mod tests {
         assert_eq!(after(&circle).judge(&call("c"), 3), Repeat::No);
         assert_eq!(after(&circle).judge(&call("b"), 3), Repeat::No);
         assert_eq!(after(&circle[1..]).judge(&call("a"), 3), Repeat::No);
-        assert_eq!(
-            after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge(&call("a"), 3),
-            Repeat::No
-        );
-        assert_eq!(
-            after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge(&call("a"), 3),
-            Repeat::No
-        );
+        assert_eq!(after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge(&call("a"), 3), Repeat::No);
     }
 }

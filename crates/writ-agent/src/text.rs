@@ -12,6 +12,10 @@ const TWINS: [char; 4] = [OPEN, CLOSE, '\u{301a}', '\u{301b}'];
 /// Cuts a text to at most `most` characters: the head, a visible mark, the
 /// tail. Text that fits is returned as it is.
 pub(crate) fn cut(text: &str, most: usize) -> String {
+    // There are never more characters than bytes.
+    if text.len() <= most {
+        return text.to_owned();
+    }
     let count = text.chars().count();
     if count <= most {
         return text.to_owned();

@@ -37,16 +37,26 @@ pub(crate) struct Limits {
 pub(crate) struct Line {
     path: PathBuf,
     accepting: JoinHandle<()>,
-    fault: Arc<Mutex<Option<Fault>>>,
+    faults: Faults,
+}
+
+/// Where the first fault is kept. It is recorded before the client can see its connection end.
+#[derive(Clone, Debug, Default)]
+struct Faults(Arc<Mutex<Option<Fault>>>);
+
+impl Faults {
+    fn record(&self, fault: Fault) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+    }
 }
 
 impl Line {
     /// Binds the socket at `path` and starts carrying.
     pub(crate) fn open(path: PathBuf, host: HostPort, limits: Limits) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
-        let fault = Arc::new(Mutex::new(None));
-        let accepting = tokio::spawn(accept(listener, host, limits, Arc::clone(&fault)));
-        Ok(Self { path, accepting, fault })
+        let faults = Faults::default();
+        let accepting = tokio::spawn(accept(listener, host, limits, faults.clone()));
+        Ok(Self { path, accepting, faults })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,7 +65,7 @@ impl Line {
 
     /// The first thing that went wrong, if anything did.
     pub(crate) fn fault(&self) -> Option<Fault> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.faults.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -69,7 +79,7 @@ impl Drop for Line {
     }
 }
 
-async fn accept(listener: UnixListener, host: HostPort, limits: Limits, fault: Arc<Mutex<Option<Fault>>>) {
+async fn accept(listener: UnixListener, host: HostPort, limits: Limits, faults: Faults) {
     let mut connections = JoinSet::new();
     let host = Arc::new(host);
     for _ in 0..MAX_CONNECTIONS {
@@ -78,12 +88,8 @@ async fn accept(listener: UnixListener, host: HostPort, limits: Limits, fault: A
             tracing::warn!("a foreign process knocked at a line");
             continue;
         }
-        let (host, fault) = (Arc::clone(&host), Arc::clone(&fault));
-        connections.spawn(async move {
-            if let Err(found) = carry(local, &host, limits).await {
-                fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(found);
-            }
-        });
+        let (host, faults) = (Arc::clone(&host), faults.clone());
+        connections.spawn(async move { carry(local, &host, limits, &faults).await });
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -100,17 +106,21 @@ fn is_ours(local: &UnixStream) -> bool {
     }
 }
 
-async fn carry(local: UnixStream, host: &HostPort, limits: Limits) -> Result<(), Fault> {
-    let timeout = || Fault::ConnectTimeout { host: host.clone(), limit: limits.connect };
-    let (from_host, to_host) =
-        tokio::time::timeout(limits.connect, connect(host)).await.map_err(|_| timeout())??;
+async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faults) {
+    let (from_host, to_host) = match tokio::time::timeout(limits.connect, connect(host)).await {
+        Ok(Ok(halves)) => halves,
+        Ok(Err(fault)) => return faults.record(fault),
+        Err(_) => return faults.record(Fault::ConnectTimeout { host: host.clone(), limit: limits.connect }),
+    };
     let (from_client, to_client) = local.into_split();
-    let out = copy(from_client, to_host, limits.sent);
-    let back = copy(from_host, to_client, limits.received);
-    match tokio::join!(out, back) {
-        (_, Err(TooMuch)) => Err(Fault::TooMuchReceived { host: host.clone(), limit: limits.received }),
-        (Err(TooMuch), _) => Err(Fault::TooMuchSent { host: host.clone(), limit: limits.sent }),
-        (Ok(()), Ok(())) => Ok(()),
+    let too_much_sent = || faults.record(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
+    let too_much_received =
+        || faults.record(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
+    let out = copy(from_client, to_host, limits.sent, too_much_sent);
+    let back = copy(from_host, to_client, limits.received, too_much_received);
+    // Too much either way ends both; an ordinary end lets the other way finish.
+    if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
+        tracing::debug!(%host, "a line was cut");
     }
 }
 
@@ -146,6 +156,7 @@ async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     limit: u64,
+    too_much: impl Fn(),
 ) -> Result<(), TooMuch> {
     let mut step = vec![0; STEP];
     let mut carried: u64 = 0;
@@ -156,6 +167,7 @@ async fn copy(
         };
         carried = carried.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
         if carried > limit {
+            too_much();
             return Err(TooMuch);
         }
         let Some(bytes) = step.get(..count) else { break };

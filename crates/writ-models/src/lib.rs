@@ -1,1 +1,42 @@
-//! Placeholder.
+//! Model calls: which model, what it may cost, the call itself, and what can go wrong with it.
+//!
+//! A call has two steps, so that the door can judge in between. [`Models::plan`] resolves role, provider and
+//! model and says what the call would be: a [`writ_types::action::ModelCall`] with host, digest, size and the
+//! most it may cost. [`Models::call`] consumes the permit for exactly that call, performs one attempt, sends
+//! text as it comes and returns the whole answer or one typed error. Whether and when to try again is a
+//! question to [`retry::Backoff`]; each further attempt needs a permit of its own.
+//!
+//! The requests are made and sent by `genai`, over a client that `writ-egress` lends for the permitted host.
+//! The answer is read from the raw stream frames that `genai` hands out, because correctness needs what its
+//! own events leave out: the model that answered, a tool call that lacks its id, a stream that ends without a
+//! stop reason, bounds on everything.
+//!
+//! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
+//! [`call`] do it, [`error`] and [`retry`] are what follows when it fails.
+
+pub mod config;
+
+pub mod credential;
+
+pub mod provider;
+
+pub mod catalogue;
+
+pub mod plan;
+
+mod convert;
+
+mod fold;
+
+pub mod call;
+
+pub mod retry;
+
+pub mod error;
+
+pub use call::{Delta, Models};
+pub use config::{ModelRole, ModelsConfig};
+pub use plan::PlannedCall;
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, VerifyingKey};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use writ_types::digest::{Digest, NotCanonical, canonical_json};
 use writ_types::entry::{Decision, Risk};
@@ -28,6 +28,17 @@ pub enum Approver {
         /// The person.
         principal: String,
     },
+}
+
+impl Approver {
+    /// The highest risk that it may approve. What cannot be undone needs a key that verifies its user each
+    /// time, and no kind of key here does.
+    const fn reaches(&self) -> Risk {
+        match self {
+            Self::Key { .. } => Risk::High,
+            Self::Session { .. } => Risk::Medium,
+        }
+    }
 }
 
 /// What is signed.
@@ -87,8 +98,8 @@ pub enum ApprovalError {
     /// The nonce is not 16 bytes in hexadecimal.
     #[error("the approval's nonce is malformed")]
     Nonce,
-    /// The risk is too high for this way of signing.
-    #[error("this needs a signature by an enrolled approver key (risk: {0:?})")]
+    /// The risk is too high for this way of signing (design 3.2, the risk ladder).
+    #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
 }
 
@@ -166,11 +177,11 @@ pub fn verify(
     let claims = &token.claims;
     let key = match &claims.approver {
         Approver::Key { public } => approvers.keys.get(public).ok_or(ApprovalError::UnknownApprover)?,
-        Approver::Session { .. } if expected.risk > Risk::Medium && claims.decision == Decision::Approve => {
-            return Err(ApprovalError::TooRisky(expected.risk));
-        }
         Approver::Session { .. } => &approvers.harness,
     };
+    if claims.decision == Decision::Approve && expected.risk > claims.approver.reaches() {
+        return Err(ApprovalError::TooRisky(expected.risk));
+    }
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
     let message = message(claims).map_err(|_| ApprovalError::Signature)?;
@@ -197,9 +208,9 @@ pub fn verify(
     Ok(Approval { claims: claims.clone() })
 }
 
-/// Whether a raw signature is good; for tests of the vectors of RFC 8032 and for other programs.
+/// Whether a raw signature is good, by the same strict check that approvals pass.
 pub fn signature_is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
-    key.verify(message, &Signature::from_bytes(signature)).is_ok()
+    key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
 }
 
 #[cfg(test)]

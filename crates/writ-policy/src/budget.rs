@@ -147,3 +147,6 @@ pub fn judge(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Ex
         tool_calls: 0,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Risk};
+use writ_types::entry::{Decision, DenyReason, Entry, Fact, GateVerdict, Risk};
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
@@ -26,7 +26,7 @@ use crate::scope;
 use crate::show;
 use crate::taint::{self, TaintVerdict};
 
-/// How long a permit may wait to be performed.
+/// How long a permit may wait to be performed, counted from the decision.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
 /// The most arguments of a program (Linux itself allows more; no honest command needs them).
 pub const MAX_ARGV: usize = 4_096;
@@ -95,9 +95,24 @@ impl Denial {
         }
     }
 
-    /// What the model may know: that it was refused and by which stage, never how to get around it.
+    /// What the model may know: that it was refused and by which stage, never how to get around it, nor
+    /// where on the host something lies.
     pub fn outside(&self) -> String {
-        format!("Refused: {}. Do not try another way; say so, or go on with what is allowed.", self.text)
+        let kind = self.kind.as_str();
+        let why = match self.reason {
+            DenyReason::Shape | DenyReason::Gate | DenyReason::Budget | DenyReason::Taint => self.text.clone(),
+            DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
+            DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
+            DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
+                "the key of this session is not valid for it".to_owned()
+            }
+            DenyReason::Limit => "an amount is outside the limits of the key".to_owned(),
+            DenyReason::Rule => "the rules forbid it".to_owned(),
+            DenyReason::Approval => "the approval is not valid for it".to_owned(),
+            DenyReason::Person => "a person said no".to_owned(),
+            DenyReason::Loop => "the same call was repeated without progress".to_owned(),
+        };
+        format!("Refused: {why}. Do not try another way; say so, or go on with what is allowed.")
     }
 }
 
@@ -106,6 +121,8 @@ impl Denial {
 pub struct Checked {
     prepared: Prepared,
     hash: Digest,
+    /// The rules that the hash names.
+    policy: Digest,
 }
 
 impl Checked {
@@ -142,6 +159,7 @@ pub struct Grant {
     checked: Checked,
     reservation: Reservation,
     approval: Option<ApprovalUse>,
+    expires_at: Timestamp,
 }
 
 /// What the door decides.
@@ -169,76 +187,15 @@ pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result
     let Some(hash) = hash else {
         return Err(deny(DenyReason::Shape, "canonical form", "the action cannot be written down".into()));
     };
-    check_shape(&prepared).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
+    shape::check(&prepared.action).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
     check_keys(&prepared, facts, now).map_err(|(reason, rule, text)| deny(reason, &rule, text))?;
-    Ok(Checked { prepared, hash })
+    Ok(Checked { prepared, hash, policy: facts.rules.digest() })
 }
 
-fn check_shape(prepared: &Prepared) -> Result<(), String> {
-    let bytes = serde_json::to_vec(&prepared.action).map_or(usize::MAX, |json| json.len());
-    if bytes > MAX_ACTION_BYTES {
-        return Err(format!("the action has {bytes} bytes; the limit is {MAX_ACTION_BYTES}"));
-    }
-    match &prepared.action {
-        Action::Exec(exec) => {
-            if exec.argv.is_empty() || exec.argv.first().is_some_and(String::is_empty) {
-                return Err("there is no program to run".into());
-            }
-            if exec.argv.len() > MAX_ARGV {
-                return Err(format!("{} arguments; the limit is {MAX_ARGV}", exec.argv.len()));
-            }
-            let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
-            if texts.chain([&exec.cwd]).any(|text| text.contains('\0')) {
-                return Err("an argument holds a NUL character".into());
-            }
-            if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
-                return Err("an environment variable has no proper name".into());
-            }
-            if exec.timeout_ms == 0 {
-                return Err("the time limit is zero".into());
-            }
-            Ok(())
-        }
-        Action::WriteFile(write) => {
-            if write.changes.is_empty() {
-                return Err("there is nothing to write".into());
-            }
-            if write.changes.len() > MAX_CHANGES {
-                return Err(format!("{} files; the limit is {MAX_CHANGES}", write.changes.len()));
-            }
-            if write.changes.iter().any(|change| change.path.is_empty() || change.path.contains('\0')) {
-                return Err("a file has no proper name".into());
-            }
-            Ok(())
-        }
-        Action::ReadFile(read) if read.path.contains('\0') => Err("the path holds a NUL character".into()),
-        Action::ReadFile(_)
-        | Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_) => Ok(()),
-    }
-}
+/// Why something is refused: for machines, what decided, and in words.
+type Refusal = (DenyReason, String, String);
 
-type KeyRefusal = (DenyReason, String, String);
-
-fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<(), KeyRefusal> {
+fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<(), Refusal> {
     let (base, task) = (facts.authority.base(), facts.authority.task());
     let refuse = |reason, rule: String, text: String| Err((reason, rule, text));
     if prepared.agent != base.agent || prepared.session != Some(task.session) {
@@ -273,14 +230,20 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
 }
 
 /// Second stage: verdicts (block is final) → rules → taint → budget → approval. Deny always wins.
+///
+/// Gathering the verdicts takes time, so the keys are looked at again, and rules that were exchanged
+/// meanwhile are a refusal: the hash names the rules.
 pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Timestamp) -> Decided {
     match judge(&checked, verdicts, facts, now) {
         Ok(Judgement::Grant { reservation, approval }) => {
-            Decided::Grant(Box::new(Grant { checked, reservation, approval }))
+            // A permit outlives neither the decision that it rests on nor its keys.
+            let (base, task) = (facts.authority.base(), facts.authority.task());
+            let expires_at = now.plus(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
+            Decided::Grant(Box::new(Grant { checked, reservation, approval, expires_at }))
         }
         Ok(Judgement::Ask { rules, reason }) => {
             let risk = show::risk(&checked.prepared.action);
-            let Checked { prepared, hash } = checked;
+            let Checked { prepared, hash, policy: _ } = checked;
             Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason }))
         }
         Err((reason, rule, text)) => {
@@ -300,8 +263,12 @@ fn judge(
     verdicts: &Verdicts,
     facts: &Facts<'_>,
     now: Timestamp,
-) -> Result<Judgement, KeyRefusal> {
+) -> Result<Judgement, Refusal> {
     let prepared = &checked.prepared;
+    check_keys(prepared, facts, now)?;
+    if checked.policy != facts.rules.digest() {
+        return Err((DenyReason::Rule, "rules".to_owned(), "the rules changed while it was judged".to_owned()));
+    }
     if let Some((gate, _, why)) = verdicts.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block) {
         return Err((DenyReason::Gate, gate.clone(), why.clone()));
     }
@@ -339,7 +306,7 @@ fn judge(
     }
 }
 
-fn exhausted(limit: Exhausted) -> KeyRefusal {
+fn exhausted(limit: Exhausted) -> Refusal {
     let text = match limit {
         Exhausted::UnknownPrice => {
             "a money limit is set, but the price of this model is not known".to_owned()
@@ -355,14 +322,11 @@ fn exhausted(limit: Exhausted) -> KeyRefusal {
     (DenyReason::Budget, limit.setting().to_owned(), text)
 }
 
-fn use_of(approval: &Approval, hash: Digest, now: Timestamp) -> Result<ApprovalUse, KeyRefusal> {
+fn use_of(approval: &Approval, hash: Digest, now: Timestamp) -> Result<ApprovalUse, Refusal> {
     let claims = approval.claims();
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
-    match claims.decision {
-        writ_types::entry::Decision::Deny => {
-            return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
-        }
-        writ_types::entry::Decision::Approve => {}
+    if claims.decision == Decision::Deny {
+        return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
     }
     if claims.prepared != hash {
         return refuse("the approval was given for something else");
@@ -400,7 +364,7 @@ impl Grant {
         attempt: AttemptId,
         now: Timestamp,
     ) -> Result<Permit, RedeemError> {
-        let Checked { prepared, hash } = self.checked;
+        let Checked { prepared, hash, policy: _ } = self.checked;
         let intent = Entry {
             at: now,
             session: prepared.session,
@@ -420,7 +384,7 @@ impl Grant {
         let redemption =
             Redemption { attempt, intent, approval: self.approval, reservation: self.reservation, durability };
         let entry = journal.redeem(redemption).await?;
-        Ok(Permit::new(prepared, attempt, entry, now.plus(PERMIT_TTL)))
+        Ok(Permit::new(prepared, attempt, entry, self.expires_at))
     }
 }
 
@@ -449,6 +413,8 @@ const fn durability(action: &Action) -> Durability {
         | Action::Operate(_) => Durability::Synced,
     }
 }
+
+mod shape;
 
 #[cfg(test)]
 mod tests;

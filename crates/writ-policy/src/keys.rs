@@ -10,7 +10,7 @@ pub mod grants;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use biscuit_auth::builder::{Algorithm, BlockBuilder, Fact};
+use biscuit_auth::builder::{Algorithm, BlockBuilder, Fact, Scope};
 use biscuit_auth::{AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, PublicKey};
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use writ_types::digest::Digest;
@@ -23,9 +23,12 @@ use grants::{Fields, Grants};
 pub const MAX_TOKEN_BYTES: usize = 32 * 1024;
 /// The longest that a task key lives unless configured otherwise (design 3.2).
 pub const TASK_KEY_TTL: Duration = Duration::from_secs(30 * 60);
-/// Limits on the evaluation of a token (design 3.2).
+/// The most facts of a token (design 3.2).
+pub const MAX_FACTS: usize = 1_000;
+/// Limits on the evaluation of a token (design 3.2). Tokens with rules are refused before, so that what is
+/// evaluated are look-ups in at most [`MAX_FACTS`] facts.
 const LIMITS: AuthorizerLimits =
-    AuthorizerLimits { max_facts: 1_000, max_iterations: 100, max_time: Duration::from_millis(50) };
+    AuthorizerLimits { max_facts: MAX_FACTS as u64, max_iterations: 100, max_time: Duration::from_millis(50) };
 
 /// What a base key says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +157,17 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
     PublicKey::from_bytes(key.as_bytes(), Algorithm::Ed25519).map_err(|_| KeyError::Signature)
 }
 
+/// Whether a block trusts others or carries a comment; no key of ours does.
+fn is_annotated(biscuit: &Biscuit) -> bool {
+    let trusts = |n| biscuit.print_block_source(n).map_or(true, |source| source.starts_with("trusting "));
+    biscuit.context().iter().any(Option::is_some) || (0..biscuit.block_count()).any(trusts)
+}
+
+fn written(token: &Biscuit) -> Result<Token, KeyError> {
+    let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
+    if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(Token(bytes)) }
+}
+
 fn block(facts: Vec<Fact>) -> BlockBuilder {
     let mut block = BlockBuilder::new();
     block.facts = facts;
@@ -164,8 +178,16 @@ fn block(facts: Vec<Fact>) -> BlockBuilder {
 ///
 /// # Errors
 ///
-/// If a claim cannot be written.
+/// If a claim cannot be written, or there are more than fit.
 pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<Token, KeyError> {
+    let token = Biscuit::builder()
+        .merge(base_block(claims))
+        .build(&biscuit_key(root)?)
+        .map_err(|e| KeyError::Build(e.to_string()))?;
+    written(&token)
+}
+
+fn base_block(claims: &BaseClaims) -> BlockBuilder {
     let mut facts = vec![
         grants::text("base", &claims.key.to_string()),
         grants::text("installation", &claims.installation.to_string()),
@@ -175,18 +197,14 @@ pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<Token, KeyErr
         grants::time("expires", claims.expires_at),
     ];
     facts.extend(claims.grants.to_facts());
-    let token = Biscuit::builder()
-        .merge(block(facts))
-        .build(&biscuit_key(root)?)
-        .map_err(|e| KeyError::Build(e.to_string()))?;
-    Ok(Token(token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?))
+    block(facts)
 }
 
 /// Makes a task key over a base key: a third-party block of the router, which cannot be moved to another base key.
 ///
 /// # Errors
 ///
-/// If the base key is not one, or a claim cannot be written.
+/// If the base key is not one, a claim cannot be written, or there are more than fit.
 pub fn mint_task(
     base: &Token,
     claims: &TaskClaims,
@@ -194,6 +212,15 @@ pub fn mint_task(
     router: &SigningKey,
 ) -> Result<Token, KeyError> {
     let base = Biscuit::from(base.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
+    let router = biscuit_key(router)?;
+    let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
+    let request = base.third_party_request().map_err(build)?;
+    let signed = request.create_block(&router.private(), task_block(claims)).map_err(build)?;
+    let token = base.append_third_party(router.public(), signed).map_err(build)?;
+    written(&token)
+}
+
+fn task_block(claims: &TaskClaims) -> BlockBuilder {
     let mut facts = vec![
         grants::text("task", &claims.key.to_string()),
         grants::text("task_base", &claims.base.to_string()),
@@ -202,12 +229,7 @@ pub fn mint_task(
         grants::time("expires", claims.expires_at),
     ];
     facts.extend(claims.grants.to_facts());
-    let router = biscuit_key(router)?;
-    let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
-    let request = base.third_party_request().map_err(build)?;
-    let signed = request.create_block(&router.private(), block(facts)).map_err(build)?;
-    let token = base.append_third_party(router.public(), signed).map_err(build)?;
-    Ok(Token(token.to_vec().map_err(build)?))
+    block(facts)
 }
 
 /// Whose signatures count.
@@ -243,13 +265,19 @@ impl Verifier {
             .set_limits(LIMITS)
             .build(&biscuit)
             .map_err(|_| KeyError::Signature)?;
-        let (_, rules, checks, policies) = authorizer.dump();
-        if !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
-            return Err(KeyError::Content("a rule or check".to_owned()));
+        let (facts, rules, checks, policies) = authorizer.dump();
+        if !(rules.is_empty() && checks.is_empty() && policies.is_empty()) || is_annotated(&biscuit) {
+            return Err(KeyError::Content("a rule, check, scope or comment".to_owned()));
         }
-        let known = biscuit_auth::builder::Scope::PublicKey(router);
-        let base = Fields::read(&mut authorizer, biscuit_auth::builder::Scope::Authority)?;
-        let task = Fields::read(&mut authorizer, known)?;
+        if facts.len() > MAX_FACTS {
+            return Err(KeyError::Content(format!("{} facts", facts.len())));
+        }
+        let base = Fields::read(&mut authorizer, Scope::Authority, &grants::BASE)?;
+        let task = Fields::read(&mut authorizer, Scope::PublicKey(router), &grants::TASK)?;
+        // Nothing is left over: each block holds facts of its own templates only.
+        if base.len().saturating_add(task.len()) != facts.len() {
+            return Err(KeyError::Content(grants::odd_one(&facts)));
+        }
         self.assemble(&biscuit, base, task)
     }
 

@@ -28,3 +28,8 @@ pub mod approval;
 pub mod door;
 
 pub mod permit;
+
+mod report;
+
+#[cfg(test)]
+mod fixture;

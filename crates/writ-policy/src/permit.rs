@@ -129,6 +129,11 @@ impl Permit {
         &self.opened.prepared.action
     }
 
+    /// What is permitted, in full.
+    pub const fn prepared(&self) -> &Prepared {
+        &self.opened.prepared
+    }
+
     /// The attempt that the outcome must name.
     pub const fn attempt(&self) -> AttemptId {
         self.opened.attempt
@@ -145,6 +150,6 @@ impl Permit {
     ///
     /// If the permit has expired.
     pub fn open(self, now: Timestamp) -> Result<Opened, PermitExpired> {
-        if now > self.expires_at { Err(PermitExpired(self.expires_at)) } else { Ok(self.opened) }
+        if now >= self.expires_at { Err(PermitExpired(self.expires_at)) } else { Ok(self.opened) }
     }
 }

@@ -20,8 +20,8 @@ pub struct Sink {
 /// An action after its performer has resolved it: final argv, canonical paths, digests, sinks.
 ///
 /// Serialisable, so that an ask survives a restart. Its [`hash`](Self::hash) covers everything that
-/// decides what would happen; the turn and the model's call id are left out, so that equal wishes
-/// of one session are one ask.
+/// decides what would happen, and whether it may happen again; the turn, the model's call id and the sources
+/// are left out, so that equal wishes of one session are one ask. The intent is part of the text that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     /// The action.
@@ -61,6 +61,7 @@ struct Canonical<'a> {
     sinks: &'a [Sink],
     taint: &'a str,
     bindings: &'a BTreeMap<String, Digest>,
+    idempotent: bool,
     policy: Digest,
 }
 
@@ -80,6 +81,7 @@ impl Prepared {
             sinks: &self.sinks,
             taint: self.label.taint.as_str(),
             bindings: &self.bindings,
+            idempotent: self.idempotent,
             policy,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, VerifyingKey};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use unicode_normalization::UnicodeNormalization as _;
 use writ_types::digest::canonical_json;
 use writ_types::entry::InboundRecord;
@@ -209,7 +209,7 @@ pub fn record_is_signed(record: &InboundRecord, signature: &str, key: &Verifying
     let mut bytes = [0; 64];
     hex::decode_to_slice(signature, &mut bytes).is_ok()
         && canonical_json(record)
-            .is_ok_and(|message| key.verify(&message, &Signature::from_bytes(&bytes)).is_ok())
+            .is_ok_and(|message| key.verify_strict(&message, &Signature::from_bytes(&bytes)).is_ok())
 }
 
 #[cfg(test)]

@@ -181,7 +181,8 @@ impl RuleSet {
         if answer.decision() == Decision::Allow {
             return RuleVerdict::Permit;
         }
-        let determining: Vec<&PolicyId> = answer.diagnostics().reason().collect();
+        // Sorted, so that the same request always names the same rule.
+        let determining: BTreeSet<&PolicyId> = answer.diagnostics().reason().collect();
         if determining.is_empty() {
             return refused("no rule permits it");
         }

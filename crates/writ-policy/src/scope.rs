@@ -97,17 +97,22 @@ pub fn resolve(root: &str, path: &str) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// The host of a URL, lower case, or the whole text where it has none (which no scope covers).
+/// The host of a URL, lower case, or the whole text where it has none that every reader of URLs would agree
+/// on (which no scope covers but [`ANY`]).
 pub fn host_of(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
-    if authority.contains('@') {
+    let is_scheme = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    // `https:evil.example/?://docs.rs/` has `://` in its query: what stands before must be a scheme.
+    let Some((_, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
         return url.to_owned();
-    }
+    };
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => authority,
     };
+    if host.is_empty() || authority.contains('@') {
+        return url.to_owned();
+    }
     host.to_ascii_lowercase()
 }
 
@@ -190,6 +195,43 @@ mod tests {
         assert_eq!(host_of("https://Docs.RS:443/x?y"), "docs.rs");
         assert_eq!(host_of("https://docs.rs\\@evil.example/"), "docs.rs");
         assert_eq!(host_of("https://docs.rs@evil.example/"), "https://docs.rs@evil.example/");
+        assert_eq!(host_of("http://[::1]:80/"), "[::1]");
+        assert_eq!(host_of("http://[::1]/"), "[::1]");
+    }
+
+    /// Threat 16, as far as the door reads hosts: where readers of URLs differ, no scope covers it.
+    #[test]
+    fn urls_that_can_be_read_in_two_ways_are_in_no_scope() {
+        let odd = [
+            "https:evil.example/?://docs.rs/",
+            "https:/evil.example/://docs.rs/",
+            "https:\\\\evil.example\\://docs.rs",
+            "https:///docs.rs/",
+            "https://evil.example\0.docs.rs/",
+            "https://docs.rs./",
+            "https://docs.rs:443:80/",
+            "https://docs.rs:443@evil.example/",
+            "https://docs.rs%2eevil.example/",
+            "https://docs.rs\u{2215}evil.example/",
+            "ht\ntps://docs.rs/",
+            " https://docs.rs/",
+            "docs.rs/x",
+            "//docs.rs/",
+            "",
+        ];
+        for url in odd {
+            assert!(!Dimension::Host.covers("docs.rs", &host_of(url)), "{url:?} is {}", host_of(url));
+            assert!(!Dimension::Host.covers("", &host_of(url)) || url.is_empty(), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn every_kind_touches_what_the_table_says() {
+        for sample in crate::fixture::samples() {
+            let touched = attributes(&sample.action);
+            let touched: Vec<(Dimension, &str)> = touched.iter().map(|(d, value)| (*d, value.as_str())).collect();
+            assert_eq!(touched, sample.touches, "{:?}", sample.action.kind());
+        }
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use writ_types::action::{Action, ChangeKind, ExecProfile, Place};
+use writ_types::action::{Action, ChangeKind, Exec, ExecProfile, Place, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 
 use crate::prepared::Prepared;
+use crate::scope::Dimension;
 
 /// The longest text that can be shown, in bytes: more cannot be read in earnest, so it cannot be approved.
 pub const MAX_SHOWN_BYTES: usize = 256 * 1024;
@@ -56,26 +57,50 @@ impl Shown {
     }
 }
 
-/// Whether a character could make a text look like another one, or move what is shown.
+/// Whether a character could hide, move or blur what is shown: whatever leaves no mark of its own.
 fn deceives(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
+        || (c.is_whitespace() && !c.is_ascii())
+        // The last two code points of each plane are no characters.
+        || u32::from(c) & 0xfffe == 0xfffe
         || matches!(c,
-            // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul fillers, Khmer and Mongolian invisibles.
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            // Zero-width and directional marks, line and paragraph separators, invisible operators.
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            // Variation selectors, musical controls, tags, private use.
-            | '\u{fe00}'..='\u{fe0f}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-            | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+            // Soft hyphen, combining grapheme joiner, Arabic, Syriac and Kaithi marks, Hangul fillers, Khmer and Mongolian invisibles.
+            '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}'
+            | '\u{8e2}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{110bd}' | '\u{110cd}'
+            // Zero-width and directional marks, line and paragraph separators, invisible operators, blank Braille.
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}'
+            | '\u{3164}' | '\u{fdd0}'..='\u{fdef}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffc}'
+            // Variation selectors, hieroglyph, shorthand and musical controls, tags, private use.
+            | '\u{fe00}'..='\u{fe0f}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' | '\u{e000}'..='\u{f8ff}'
+            | '\u{f0000}'..='\u{10ffff}')
 }
 
 /// Escapes every character that could deceive, visibly: `\u{202e}`. Newlines and tabs stay.
+///
+/// Two texts never look alike: a backslash that stands before an escape, or before text that reads like
+/// one, is doubled.
 pub fn escape(text: &str) -> String {
+    escape_where(text, deceives)
+}
+
+/// Escapes a text for one line: newlines and tabs too.
+pub fn escape_line(text: &str) -> String {
+    escape_where(text, |c| deceives(c) || matches!(c, '\n' | '\t'))
+}
+
+fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if deceives(c) {
+    let mut backslashes = 0;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let hidden = hides(c);
+        if hidden || (c == 'u' && chars.peek() == Some(&'{')) {
+            out.extend(std::iter::repeat_n('\\', backslashes));
+        }
+        backslashes = if c == '\\' { backslashes.saturating_add(1) } else { 0 };
+        if hidden {
             let _ = write!(out, "{}", c.escape_unicode());
         } else {
             out.push(c);
@@ -84,70 +109,95 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Escapes a text for one line: newlines and tabs too.
-pub fn escape_line(text: &str) -> String {
-    escape(text).replace('\n', "\\n").replace('\t', "\\t")
+/// An argument as a person reads it, quoted as a shell would: bare where it is plain, `'…'` where spaces or
+/// nothing would hide its borders, `$'…'` with escapes where something in it cannot be seen.
+fn argument(text: &str) -> String {
+    let resembles = text.chars().any(|c| c.is_ascii_alphanumeric()) && text.chars().any(is_foreign);
+    with_letters_named(text, resembles)
 }
 
-/// An argument as a person reads it: quoted where spaces or nothing would hide its borders, and with a
-/// mark where letters of several scripts could be mistaken for each other.
-fn argument(text: &str) -> String {
-    let escaped = escape_line(text);
+/// A host as a person reads it: anything but ASCII is named, since whole alphabets look like Latin.
+fn host(text: &str) -> String {
+    with_letters_named(text, !text.is_ascii())
+}
+
+fn with_letters_named(text: &str, name_them: bool) -> String {
+    let shown = quoted(text);
+    if !name_them {
+        return shown;
+    }
+    format!("{shown} (letters of several alphabets: {})", ansi_quoted(text, |c| !c.is_ascii()))
+}
+
+fn quoted(text: &str) -> String {
     let plain = !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
-    let mixed = text.chars().any(|c| c.is_ascii_alphabetic())
-        && text.chars().any(|c| c.is_alphabetic() && matches!(c, '\u{370}'..='\u{5ff}' | '\u{ff00}'..='\u{ffef}'));
-    let shown = if plain { escaped } else { format!("'{}'", escaped.replace('\'', "'\\''")) };
-    if mixed { format!("{shown} (letters of several alphabets: {})", text.escape_unicode()) } else { shown }
+    if plain {
+        text.to_owned()
+    } else if text.chars().any(|c| deceives(c) || matches!(c, '\n' | '\t')) {
+        ansi_quoted(text, deceives)
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+fn ansi_quoted(text: &str, hides: impl Fn(char) -> bool) -> String {
+    let mut out = String::from("$'");
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\\' | '\'' => out.extend(['\\', c]),
+            c if hides(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out.push('\'');
+    out
+}
+
+/// Whether a character may pass for an ASCII one. Accented Latin, kana, Han and Hangul do not.
+fn is_foreign(c: char) -> bool {
+    !c.is_ascii()
+        && !matches!(c,
+            '\u{c0}'..='\u{24f}' | '\u{3041}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}'
+            | '\u{ac00}'..='\u{d7a3}' | '\u{20000}'..='\u{323af}')
+}
+
+/// The text as it grows: named lines, and blocks whose lines cannot be taken for named ones.
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, name: &str, value: &str) {
+        let _ = writeln!(self.0, "{name:<10} {value}");
+    }
+
+    fn block(&mut self, name: &str, text: &str) {
+        self.line(name, "");
+        for line in escape(text).split('\n') {
+            let _ = writeln!(self.0, "  | {line}");
+        }
+    }
 }
 
 fn describe(prepared: &Prepared) -> String {
-    let mut out = String::new();
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(out, "{name:<10} {value}");
-    };
-    line("action", prepared.action.kind().as_str());
-    line("agent", &escape_line(&prepared.agent));
-    line("tool", &escape_line(&prepared.tool));
-    line("for", &escape_line(&prepared.intent));
-    line("rests on", prepared.label.taint.as_str());
-    match &prepared.action {
-        Action::Exec(exec) => {
-            let argv: Vec<String> = exec.argv.iter().map(|a| argument(a)).collect();
-            line("run", &argv.join(" "));
-            line("in", &argument(&exec.cwd));
-            for (name, value) in &exec.env {
-                line("with", &format!("{}={}", escape_line(name), argument(value)));
-            }
-            let profile = match exec.profile {
-                ExecProfile::Task => "the session's sandbox",
-                ExecProfile::Verification => "a verification sandbox",
-            };
-            line("where", profile);
-            line("hosts", &if exec.hosts.is_empty() { "none".to_owned() } else { exec.hosts.join(" ") });
-            if let Some(stdin) = &exec.stdin {
-                line("input", &format!("\n{}", escape(stdin)));
-            }
-        }
-        Action::WriteFile(write) => {
-            let place = match write.place {
-                Place::Overlay => "the session's overlay",
-                Place::Project => "your project",
-            };
-            line("where", &format!("{place} {}", argument(&write.root)));
-            for change in &write.changes {
-                let verb = match change.kind {
-                    ChangeKind::Create => "create",
-                    ChangeKind::Modify => "change",
-                    ChangeKind::Delete => "delete",
-                };
-                let mode = if change.executable { ", executable" } else { "" };
-                line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
-            }
-            if let Some(content) = &write.content {
-                line("content", &format!("\n{}", escape(content)));
-            }
-        }
+    let mut page = Page(String::new());
+    page.line("action", prepared.action.kind().as_str());
+    page.line("agent", &escape_line(&prepared.agent));
+    page.line("tool", &escape_line(&prepared.tool));
+    page.line("for", &escape_line(&prepared.intent));
+    page.line("rests on", prepared.label.taint.as_str());
+    describe_action(&prepared.action, &mut page);
+    for (name, digest) in &prepared.bindings {
+        page.line("bound to", &format!("{} {digest}", argument(name)));
+    }
+    page.0
+}
+
+fn describe_action(action: &Action, page: &mut Page) {
+    match action {
+        Action::Exec(exec) => describe_exec(exec, page),
+        Action::WriteFile(write) => describe_write(write, page),
         Action::ReadFile(_)
         | Action::Fetch(_)
         | Action::Browse(_)
@@ -169,18 +219,54 @@ fn describe(prepared: &Prepared) -> String {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_) => {
-            for (dimension, value) in crate::scope::attributes(&prepared.action) {
-                line(dimension.as_str(), &argument(&value));
+            for (dimension, value) in crate::scope::attributes(action) {
+                let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
+                page.line(dimension.as_str(), &value);
             }
             // The whole action follows, so that nothing of it stays unseen.
-            let whole = serde_json::to_string_pretty(&prepared.action).unwrap_or_default();
-            line("in full", &format!("\n{}", escape(&whole)));
+            page.block("in full", &serde_json::to_string_pretty(action).unwrap_or_default());
         }
     }
-    for (name, digest) in &prepared.bindings {
-        line("bound to", &format!("{} {digest}", argument(name)));
+}
+
+fn describe_exec(exec: &Exec, page: &mut Page) {
+    let argv: Vec<String> = exec.argv.iter().map(|a| argument(a)).collect();
+    page.line("run", &argv.join(" "));
+    page.line("in", &argument(&exec.cwd));
+    for (name, value) in &exec.env {
+        page.line("with", &format!("{}={}", argument(name), argument(value)));
     }
-    out
+    let profile = match exec.profile {
+        ExecProfile::Task => "the session's sandbox",
+        ExecProfile::Verification => "a verification sandbox",
+    };
+    page.line("where", profile);
+    let hosts: Vec<String> = exec.hosts.iter().map(|name| host(name)).collect();
+    page.line("hosts", &if hosts.is_empty() { "none".to_owned() } else { hosts.join(" ") });
+    page.line("at most", &format!("{} ms", exec.timeout_ms));
+    if let Some(stdin) = &exec.stdin {
+        page.block("input", stdin);
+    }
+}
+
+fn describe_write(write: &WriteFile, page: &mut Page) {
+    let place = match write.place {
+        Place::Overlay => "the session's overlay",
+        Place::Project => "your project",
+    };
+    page.line("where", &format!("{place} {}", argument(&write.root)));
+    for change in &write.changes {
+        let verb = match change.kind {
+            ChangeKind::Create => "create",
+            ChangeKind::Modify => "change",
+            ChangeKind::Delete => "delete",
+        };
+        let mode = if change.executable { ", executable" } else { "" };
+        page.line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
+    }
+    if let Some(content) = &write.content {
+        page.block("content", content);
+    }
 }
 
 /// How much harm a wrong approval of this action can do (design 3.2, the risk ladder).
@@ -220,23 +306,4 @@ pub const fn risk(action: &Action) -> Risk {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_could_deceive_is_escaped_visibly() {
-        let text = "a\u{202e}b\u{1b}[2Jc\u{200b}d\u{e0041}e\r\nf\tg";
-        assert_eq!(escape(text), "a\\u{202e}b\\u{1b}[2Jc\\u{200b}d\\u{e0041}e\\u{d}\nf\tg");
-        assert_eq!(escape_line("a\nb"), "a\\nb");
-    }
-
-    #[test]
-    fn arguments_keep_their_borders() {
-        assert_eq!(argument("a b"), "'a b'");
-        assert_eq!(argument(""), "''");
-        assert_eq!(argument("it's"), "'it'\\''s'");
-        assert_eq!(argument("x "), "'x '");
-        assert!(argument("p\u{430}ypal.com").contains("several alphabets"));
-        assert_eq!(argument("--flag=1"), "--flag=1");
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Effects that stay in the session's sandbox are free; effects that leave or outlast it are not.
 
-use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
+use writ_types::action::{Action, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
 use crate::prepared::Prepared;
@@ -18,30 +18,28 @@ pub enum TaintVerdict {
     Deny(&'static str),
 }
 
+const LEAVES: TaintVerdict =
+    TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
+
 /// Judges a prepared action by the label that its arguments rest on.
 pub fn judge(prepared: &Prepared) -> TaintVerdict {
+    if let Action::Remember(remember) = &prepared.action {
+        return judge_memory(remember, prepared.label.taint);
+    }
     if prepared.label.taint != Taint::External {
         return TaintVerdict::Pass;
     }
-    const LEAVES: TaintVerdict =
-        TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
     match &prepared.action {
-        Action::Remember(remember) => match remember.trust {
-            MemoryTrust::Working => TaintVerdict::Pass,
-            MemoryTrust::Verified | MemoryTrust::Constitutional => {
-                TaintVerdict::Deny("external content cannot become a verified or constitutional memory")
-            }
-        },
-        Action::Exec(exec) => match exec.profile {
-            ExecProfile::Task | ExecProfile::Verification if exec.hosts.is_empty() => TaintVerdict::Pass,
-            ExecProfile::Task | ExecProfile::Verification => LEAVES,
-        },
+        Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
+        Action::Exec(_) => LEAVES,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
         },
         // Reads stay inside; the owner's own screen is inside; a model's clearance is judged by its provider's key scope.
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
+        // Judged above, whatever its label.
+        Action::Remember(_) => TaintVerdict::Pass,
         Action::Fetch(_)
         | Action::Browse(_)
         | Action::Forget(_)
@@ -60,3 +58,20 @@ pub fn judge(prepared: &Prepared) -> TaintVerdict {
         | Action::Operate(_) => LEAVES,
     }
 }
+
+/// A memory carries its taint with it: it may not be noted as more trusted than what it rests on, and what
+/// is external, by either word, becomes no truth.
+fn judge_memory(remember: &Remember, rests_on: Taint) -> TaintVerdict {
+    if remember.taint < rests_on {
+        return TaintVerdict::Deny("a memory cannot be more trusted than what it rests on");
+    }
+    match (remember.taint, remember.trust) {
+        (Taint::External, MemoryTrust::Verified | MemoryTrust::Constitutional) => {
+            TaintVerdict::Deny("external content cannot become a verified or constitutional memory")
+        }
+        (Taint::External, MemoryTrust::Working) | (Taint::Owner | Taint::Auth, _) => TaintVerdict::Pass,
+    }
+}
+
+#[cfg(test)]
+mod tests;

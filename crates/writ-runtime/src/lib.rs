@@ -1,1 +1,44 @@
-//! Placeholder.
+//! The imperative shell: drives the pure cores, gathers facts and verdicts, performs what is permitted.
+//!
+//! Read in this order: [`config`], [`clock`] and [`core`] say what an engine is made of, [`engine`] what
+//! surfaces call; `dispatch` takes messages from the queue, `drive` runs a turn, `act` and `model` are
+//! its two kinds of step, `passage` is their way through the door, `perform` what happens behind it;
+//! `asks` and `project` bring people in; `recover` is what a restart finds; `calls` answers questions.
+
+pub mod config;
+
+pub mod clock;
+
+pub mod core;
+
+pub mod engine;
+
+pub mod error;
+
+mod session;
+
+mod hub;
+
+mod commit;
+
+mod dispatch;
+
+mod drive;
+
+mod act;
+
+mod model;
+
+mod segment;
+
+mod passage;
+
+mod perform;
+
+mod asks;
+
+mod project;
+
+mod recover;
+
+mod calls;

@@ -64,6 +64,10 @@ pub enum LeftOutReason {
     TooLarge,
     /// There are more changes than a bound.
     TooMany,
+    /// The project's own rules leave this folder out of its work: build results, caches.
+    Ignored,
+    /// The project's file was changed after the session took it: applying would undo that.
+    Stale,
     /// The project has a folder or something else than a file in this place, or the other way round.
     KindChanged,
 }
@@ -80,6 +84,8 @@ impl LeftOutReason {
             Self::Unreadable => "not readable",
             Self::TooLarge => "too large",
             Self::TooMany => "too many changes",
+            Self::Ignored => "ignored folder or cache",
+            Self::Stale => "changed in the project meanwhile",
             Self::KindChanged => "not the same kind of thing as in the project",
         }
     }

@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use crate::config::Config;
 use crate::error::SecretsError;
 use crate::keys;
-use crate::store::{APPROVER, Vault};
+use crate::vault::{APPROVER, Vault};
 
 /// The role's name in records and on screens.
 const ROLE: &str = "approver";

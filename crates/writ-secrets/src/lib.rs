@@ -33,4 +33,6 @@ mod keyring;
 
 mod keys;
 
+mod vault;
+
 mod wait;

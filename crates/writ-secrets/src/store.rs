@@ -1,19 +1,17 @@
 //! The engine's document: named secrets, root key and harness key.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::backend::{Backend, Record};
+use crate::backend::Backend;
 use crate::config::Config;
-use crate::document::{self, Document, Hidden};
+use crate::document::Hidden;
 use crate::error::SecretsError;
-use crate::files::{self, Lock};
-use crate::keyring::Keyring;
 use crate::keys;
 use crate::reference::{CredentialRef, Reference};
+use crate::vault::{ENGINE, Vault};
 
 /// The longest value of a secret, in bytes: enough for certificates and service account files.
 pub const MAX_VALUE_BYTES: usize = 64 * 1024;
@@ -77,8 +75,8 @@ impl SecretStore {
     }
 
     /// The backend in use.
-    pub const fn backend(&self) -> Backend {
-        self.vault.record.backend
+    pub fn backend(&self) -> Backend {
+        self.vault.backend()
     }
 
     /// The value of a secret; `None` when there is no such secret.
@@ -169,199 +167,6 @@ impl SecretStore {
     /// If there is none, or the backend cannot be read.
     pub fn signing_key(&self, key: EngineKey) -> Result<SigningKey, SecretsError> {
         keys::load(&self.vault.read()?, key.as_str())
-    }
-}
-
-/// The name of the engine's document.
-const ENGINE: DocumentName = DocumentName { entry: "secrets", age: "secrets.age", plain: "secrets.json" };
-
-/// The name of the approver's document.
-pub(crate) const APPROVER: DocumentName =
-    DocumentName { entry: "approver", age: "approver.age", plain: "approver.json" };
-
-/// What a document is called in each backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DocumentName {
-    entry: &'static str,
-    age: &'static str,
-    plain: &'static str,
-}
-
-/// One document in one backend.
-#[derive(Debug)]
-pub(crate) struct Vault {
-    dir: PathBuf,
-    name: DocumentName,
-    record: Record,
-    medium: Medium,
-    config: Config,
-}
-
-/// A backend that is ready for use.
-enum Medium {
-    Keyring(Keyring),
-    /// The document as last decrypted, with the sealed bytes that it came from: decrypting is slow by design.
-    Age {
-        passphrase: SecretString,
-        last: Mutex<Option<(Vec<u8>, Document)>>,
-    },
-    Plain,
-}
-
-impl std::fmt::Debug for Medium {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Keyring(_) => "Keyring",
-            Self::Age { .. } => "Age",
-            Self::Plain => "Plain",
-        })
-    }
-}
-
-impl Medium {
-    fn new(
-        backend: Backend,
-        passphrase: Option<SecretString>,
-        connect: impl FnOnce() -> Result<Keyring, SecretsError>,
-    ) -> Result<Self, SecretsError> {
-        match backend {
-            Backend::Keyring => Ok(Self::Keyring(connect()?)),
-            Backend::Age => {
-                let passphrase = passphrase.ok_or(SecretsError::PassphraseNeeded)?;
-                if passphrase.expose_secret().is_empty() {
-                    return Err(SecretsError::PassphraseEmpty);
-                }
-                Ok(Self::Age { passphrase, last: Mutex::new(None) })
-            }
-            Backend::Plain => Ok(Self::Plain),
-        }
-    }
-}
-
-impl Vault {
-    fn create(
-        dir: &Path,
-        backend: Backend,
-        passphrase: Option<SecretString>,
-        config: &Config,
-    ) -> Result<Self, SecretsError> {
-        Self::create_with(dir, backend, passphrase, config, || Keyring::connect(config))
-    }
-
-    /// The record is written before the first document: a crash in between leaves an empty store.
-    fn create_with(
-        dir: &Path,
-        backend: Backend,
-        passphrase: Option<SecretString>,
-        config: &Config,
-        connect: impl FnOnce() -> Result<Keyring, SecretsError>,
-    ) -> Result<Self, SecretsError> {
-        files::ensure_folder(dir)?;
-        let lock = Lock::take(dir, config.operation_timeout())?;
-        if let Some(record) = Record::read(dir)? {
-            return Err(SecretsError::AlreadyCreated(record.backend));
-        }
-        let names = [ENGINE.age, ENGINE.plain, APPROVER.age, APPROVER.plain];
-        if let Some(name) = names.into_iter().find(|name| files::exists(dir, name)) {
-            return Err(SecretsError::Leftover(name));
-        }
-        let medium = Medium::new(backend, passphrase, connect)?;
-        let record = Record::new(backend)?;
-        let vault = Self { dir: dir.to_owned(), name: ENGINE, record, medium, config: config.clone() };
-        // A keyring that cannot be read is found out before anything is recorded.
-        vault.read()?;
-        vault.record.write(dir)?;
-        vault.write(&Document::default())?;
-        drop(lock);
-        Ok(vault)
-    }
-
-    /// Opens a document. Nothing is read yet.
-    pub(crate) fn open(
-        dir: &Path,
-        name: DocumentName,
-        passphrase: Option<SecretString>,
-        config: &Config,
-    ) -> Result<Self, SecretsError> {
-        Self::open_with(dir, name, passphrase, config, || Keyring::connect(config))
-    }
-
-    fn open_with(
-        dir: &Path,
-        name: DocumentName,
-        passphrase: Option<SecretString>,
-        config: &Config,
-        connect: impl FnOnce() -> Result<Keyring, SecretsError>,
-    ) -> Result<Self, SecretsError> {
-        if !files::is_private_folder(dir)? {
-            return Err(SecretsError::NotCreated);
-        }
-        let record = Record::read(dir)?.ok_or(SecretsError::NotCreated)?;
-        let medium = Medium::new(record.backend, passphrase, connect)?;
-        Ok(Self { dir: dir.to_owned(), name, record, medium, config: config.clone() })
-    }
-
-    /// Reads the document; an empty one when there is none yet.
-    pub(crate) fn read(&self) -> Result<Document, SecretsError> {
-        match &self.medium {
-            Medium::Keyring(keyring) => match keyring.read(&self.entry())? {
-                Some(bytes) => Document::parse("the keyring's entry", &bytes),
-                None => Ok(Document::default()),
-            },
-            Medium::Age { passphrase, last } => {
-                let Some(sealed) = files::read(&self.dir, self.name.age)? else {
-                    return Ok(Document::default());
-                };
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((bytes, document)) = &*last
-                    && *bytes == *sealed
-                {
-                    return Ok(document.clone());
-                }
-                let plain = document::decrypt(self.name.age, passphrase, &sealed)?;
-                let document = Document::parse(self.name.age, &plain)?;
-                *last = Some((sealed.to_vec(), document.clone()));
-                Ok(document)
-            }
-            Medium::Plain => match files::read(&self.dir, self.name.plain)? {
-                Some(bytes) => Document::parse(self.name.plain, &bytes),
-                None => Ok(Document::default()),
-            },
-        }
-    }
-
-    /// Changes the document under the folder's lock, as a whole or not at all.
-    pub(crate) fn change<T>(
-        &self,
-        change: impl FnOnce(&mut Document) -> Result<T, SecretsError>,
-    ) -> Result<T, SecretsError> {
-        let lock = Lock::take(&self.dir, self.config.operation_timeout())?;
-        let mut document = self.read()?;
-        let done = change(&mut document)?;
-        self.write(&document)?;
-        drop(lock);
-        Ok(done)
-    }
-
-    /// Writes the document. The caller holds the lock.
-    fn write(&self, document: &Document) -> Result<(), SecretsError> {
-        let plain = document.to_bytes()?;
-        match &self.medium {
-            Medium::Keyring(keyring) => keyring.write(&self.entry(), plain),
-            Medium::Age { passphrase, last } => {
-                let sealed = document::encrypt(self.name.age, passphrase, &plain)?;
-                files::replace(&self.dir, self.name.age, &sealed)?;
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                *last = Some((sealed, document.clone()));
-                Ok(())
-            }
-            Medium::Plain => files::replace(&self.dir, self.name.plain, &plain),
-        }
-    }
-
-    /// The keyring entry's user name.
-    fn entry(&self) -> String {
-        format!("{}/{}", self.record.id, self.name.entry)
     }
 }
 

@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What tests and the demo run against: real parts that follow a script.
+
+pub mod model_server;

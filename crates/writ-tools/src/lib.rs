@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The tools of an agent: what a model's arguments mean, and what it reads of the result.
+//!
+//! Pure. A call goes two steps: [`registry::Toolset::needs`] says which file must be looked at first, the
+//! runtime looks ([`def::Peeked`]), and [`registry::Toolset::prepare`] makes a
+//! [`Prepared`](writ_policy::prepared::Prepared) of it for the door. What came of the permitted action is
+//! plain data ([`outcome::PerformedOutcome`]), which [`render::render`] turns into bounded text with a label.
+//! Nothing here decides whether a call is allowed.
+//!
+//! A tool is a row of a table ([`def::ToolDef`]): name, text for the model, schema, sinks, and one function
+//! that makes an action. Tools that an agent makes itself will be rows made at run time, added to
+//! [`registry::Registry`].
+
+pub mod def;
+
+pub mod registry;
+
+pub mod config;
+
+pub mod path;
+
+pub mod outcome;
+
+pub mod render;
+
+pub mod error;
+
+mod arguments;
+
+mod command;
+
+mod schema;
+
+mod text;
+
+mod tools;

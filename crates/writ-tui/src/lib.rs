@@ -1,1 +1,22 @@
-//! Placeholder.
+//! The terminal: the line editor of `writ chat`, and what the engine's frames look like.
+//!
+//! [`renderer::Renderer`] writes frames to any [`std::io::Write`]; [`editor::LineEditor`] reads lines in a
+//! thread of its own, so that the client can print meanwhile through [`editor::Printer`]. Whatever comes from
+//! a model or a tool passes [`sanitize::sanitize`] before it reaches the terminal. Nothing here reads the
+//! environment or decides anything.
+
+pub mod config;
+
+pub mod sanitize;
+
+pub mod renderer;
+
+pub mod editor;
+
+pub mod error;
+
+mod card;
+
+mod history;
+
+mod lines;

@@ -31,9 +31,12 @@ pub enum ClientFrame {
         /// The project folder to work in, for a new session on a local surface.
         #[serde(default)]
         project: Option<String>,
-        /// Whether changes go to the project as they are made.
+        /// Whether changes go to the project as they are made, for a new session.
         #[serde(default)]
         write: bool,
+        /// Whether actions are decided and logged but not performed, for a new session.
+        #[serde(default)]
+        dry_run: bool,
     },
     /// Says something to the agent.
     Message {

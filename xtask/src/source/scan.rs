@@ -166,7 +166,6 @@ impl Scanner<'_> {
             is_table: is_table(block),
             in_test: self.in_test,
             is_test: attributes.iter().any(is_test_attribute),
-            doc: doc_of(attributes),
         });
     }
 
@@ -199,11 +198,13 @@ impl<'ast> Visit<'ast> for Scanner<'_> {
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         self.note_unsafe(item.unsafety.as_ref());
-        let name = match item.self_ty.as_ref() {
-            syn::Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
-            _ => None,
-        };
-        self.scoped(name.unwrap_or_else(|| "impl".to_owned()), |this| visit::visit_item_impl(this, item));
+        let mut name = "impl".to_owned();
+        if let syn::Type::Path(path) = item.self_ty.as_ref()
+            && let Some(last) = path.path.segments.last()
+        {
+            name = last.ident.to_string();
+        }
+        self.scoped(name, |this| visit::visit_item_impl(this, item));
     }
 
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
@@ -294,7 +295,7 @@ fn text_of(path: &syn::Path) -> String {
 }
 
 /// `#[test]`, `#[tokio::test]` and their like.
-fn is_test_attribute(attribute: &Attribute) -> bool {
+pub(crate) fn is_test_attribute(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|segment| segment.ident == "test")
 }
 
@@ -315,7 +316,7 @@ fn is_test_cfg(attribute: &Attribute) -> bool {
 }
 
 /// The doc comment that the attributes hold.
-fn doc_of(attributes: &[Attribute]) -> String {
+pub(crate) fn doc_of(attributes: &[Attribute]) -> String {
     let mut doc = String::new();
     for attribute in attributes {
         if let Meta::NameValue(pair) = &attribute.meta
@@ -388,7 +389,8 @@ mod tests {
 
     #[test]
     fn comments_and_texts_are_not_mentions() {
-        let source = scan("a.rs", "// std::process::Command\nconst A: &str = \"std::process::Command\";").unwrap();
+        let source =
+            scan("a.rs", "// std::process::Command\nconst A: &str = \"std::process::Command\";").unwrap();
         assert_eq!(named(&source, "std::process::Command").len(), 0);
     }
 
@@ -396,7 +398,8 @@ mod tests {
     fn test_lines_do_not_count() {
         let source = scan("a.rs", "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n").unwrap();
         assert_eq!(source.lines, 1);
-        let names: Vec<(&str, bool)> = source.functions.iter().map(|f| (f.name.as_str(), f.in_test)).collect();
+        let names: Vec<(&str, bool)> =
+            source.functions.iter().map(|f| (f.name.as_str(), f.in_test)).collect();
         assert_eq!(names, [("a", false), ("tests::b", true)]);
     }
 
@@ -405,7 +408,8 @@ mod tests {
         let text = "/// Doc.\n// tidy: table\nfn a(b: u8) -> u8 {\n    let c = b;\n    match c { 0 => 1, _ => 2 }\n}\n\
                     // tidy: table\nfn d() { println!(); }\n";
         let source = scan("a.rs", text).unwrap();
-        let tables: Vec<(bool, bool)> = source.functions.iter().map(|f| (f.marked_table, f.is_table)).collect();
+        let tables: Vec<(bool, bool)> =
+            source.functions.iter().map(|f| (f.marked_table, f.is_table)).collect();
         assert_eq!(tables, [(true, true), (true, false)]);
     }
 

@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn a_table_may_be_longer_but_must_be_one() {
         let arms = |count: usize| (0..count).map(|n| format!("        {n} => {n},\n")).collect::<String>();
-        let table = |count| format!("// tidy: table\nfn a(n: u8) {{\n    match n {{\n{}    }}\n}}\n", arms(count));
+        let table =
+            |count| format!("// tidy: table\nfn a(n: u8) {{\n    match n {{\n{}    }}\n}}\n", arms(count));
         assert_eq!(items(&table(116)), []);
         assert_eq!(items(&table(117)), [("function-length", "a.rs::a".to_owned())]);
         let code = format!("// tidy: table\n{}", function("fn a()", 80));

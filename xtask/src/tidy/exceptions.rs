@@ -77,7 +77,8 @@ impl Exceptions {
 mod tests {
     use super::*;
 
-    const LIST: &str = "max = 1\n[[exception]]\ncheck = 'owner'\nitem = 'a.rs'\nreason = 'the kernel offers no other way'\n";
+    const LIST: &str =
+        "max = 1\n[[exception]]\ncheck = 'owner'\nitem = 'a.rs'\nreason = 'the kernel offers no other way'\n";
 
     #[test]
     fn an_exception_excuses_its_finding_only() {
@@ -92,7 +93,8 @@ mod tests {
         let list: Exceptions = toml::from_str(&list).unwrap();
         let (findings, used) = list.apply(Vec::new());
         let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
-        let expected = ["is stale: take it out of the list", "has no reason", "`max` is 2, but there are 1 exceptions"];
+        let expected =
+            ["is stale: take it out of the list", "has no reason", "`max` is 2, but there are 1 exceptions"];
         assert_eq!((texts.as_slice(), used), (&expected[..], 0));
     }
 

@@ -14,7 +14,7 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 const FOLDERS: [&str; 3] = [concat!("/ro", "ot/"), concat!("/work", "/main"), concat!("/work", "/shared")];
 const HOMES: &str = concat!("/ho", "me/");
 /// Made-up users whose home an example may show.
-const EXAMPLES: [&str; 4] = ["agent", "owner", "user", "you"];
+const EXAMPLES: [&str; 5] = ["agent", "ann", "owner", "user", "you"];
 /// Parts of a host's name that make it a registry of packages.
 const REGISTRY_WORDS: [&str; 6] = ["registry", "artifactory", "nexus", "mirror", "crates", "pypi"];
 /// Written by cargo; its sources are checked by `cargo deny`.
@@ -71,16 +71,16 @@ fn check_text(path: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Finding> {
 /// Whether `word` stands alone in `line`.
 fn is_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
-    line.match_indices(word).any(|(at, _)| {
-        !line[..at].ends_with(joins) && !line[at + word.len()..].starts_with(joins)
-    })
+    line.match_indices(word)
+        .any(|(at, _)| !line[..at].ends_with(joins) && !line[at + word.len()..].starts_with(joins))
 }
 
 /// Whether `folder` begins a path in `line`, as a whole name.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let rest = &line[at + folder.len()..];
-        let whole = folder.ends_with('/') || !rest.starts_with(|c: char| c.is_alphanumeric() || "._-".contains(c));
+        let whole =
+            folder.ends_with('/') || !rest.starts_with(|c: char| c.is_alphanumeric() || "._-".contains(c));
         whole && !is_inside_path(line, at)
     })
 }
@@ -129,7 +129,10 @@ mod tests {
 
     #[test]
     fn foreign_registries_are_found() {
-        assert_eq!(checks(&format!("index = \"https://{}.example.org/a\"", concat!("reg", "istry"))), ["registry"]);
+        assert_eq!(
+            checks(&format!("index = \"https://{}.example.org/a\"", concat!("reg", "istry"))),
+            ["registry"]
+        );
         assert_eq!(checks("https://crates.io/crates/serde and https://example.org/a"), [""; 0]);
     }
 }

@@ -10,6 +10,8 @@ use crate::workspace::Crate;
 const OWN_TABLE: &str = "writ-sandbox";
 /// The one lint in which that table may differ.
 const MAY_DIFFER: &str = "unsafe_code";
+/// The levels of a lint, the laxest first.
+const LEVELS: [&str; 4] = ["allow", "warn", "deny", "forbid"];
 
 /// Checks the `[lints]` of each manifest against those of the workspace.
 pub(super) fn check(root_manifest: &str, crates: &[Crate]) -> Result<Vec<Finding>> {
@@ -26,26 +28,39 @@ pub(super) fn check(root_manifest: &str, crates: &[Crate]) -> Result<Vec<Finding
         match lints {
             Some(lints) if one.name == OWN_TABLE => {
                 for missing in missing(floor, lints) {
-                    findings.push(Finding::new("lints", &one.name, format!("lacks `{missing}` of the workspace")));
+                    findings.push(Finding::new(
+                        "lints",
+                        &one.name,
+                        format!("lacks `{missing}` of the workspace"),
+                    ));
                 }
             }
-            Some(_) | None => findings.push(Finding::new("lints", &one.name, "lacks `[lints] workspace = true`")),
+            Some(_) | None => {
+                findings.push(Finding::new("lints", &one.name, "lacks `[lints] workspace = true`"))
+            }
         }
     }
     Ok(findings)
 }
 
-/// The lints of `floor` that `own` does not set to the same level.
+/// The lints of `floor` that `own` does not set at least as strictly.
 fn missing(floor: &Table, own: &Table) -> Vec<String> {
     let mut missing = Vec::new();
     for (tool, lints) in floor {
         for (lint, level) in lints.as_table().into_iter().flatten() {
-            if lint != MAY_DIFFER && own.get(tool).and_then(|own| own.get(lint)) != Some(level) {
+            let own_level = own.get(tool).and_then(|own| own.get(lint));
+            if lint != MAY_DIFFER && own_level.map_or(0, strictness) < strictness(level) {
                 missing.push(format!("{tool}::{lint}"));
             }
         }
     }
     missing
+}
+
+/// How strict a lint is set, as `"warn"` or `{ level = "warn", … }`.
+fn strictness(setting: &Value) -> usize {
+    let level = setting.get("level").unwrap_or(setting).as_str();
+    LEVELS.iter().position(|known| Some(*known) == level).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -78,6 +93,8 @@ mod tests {
     fn the_own_table_keeps_the_floor() {
         let whole = "[lints.rust]\nmissing_docs = 'warn'\n[lints.clippy]\npanic = 'warn'\n";
         assert_eq!(texts(OWN_TABLE, whole), [""; 0]);
+        let stricter = "[lints.rust]\nmissing_docs = { level = 'deny' }\n[lints.clippy]\npanic = 'forbid'\n";
+        assert_eq!(texts(OWN_TABLE, stricter), [""; 0]);
         let weaker = "[lints.rust]\nmissing_docs = 'allow'\n";
         let lacks = ["lacks `clippy::panic` of the workspace", "lacks `rust::missing_docs` of the workspace"];
         assert_eq!(texts(OWN_TABLE, weaker), lacks);

@@ -36,8 +36,10 @@ impl Packages {
     pub(super) fn check(&self) -> Vec<Finding> {
         let numbers = [("Cargo.lock", self.locked, LOCKED_MAX), ("writ-cli", self.shipped, SHIPPED_MAX)];
         let over = numbers.into_iter().filter(|(_, count, max)| count > max);
-        over.map(|(item, count, max)| Finding::new("packages", item, format!("{count} packages, {max} at most")))
-            .collect()
+        over.map(|(item, count, max)| {
+            Finding::new("packages", item, format!("{count} packages, {max} at most"))
+        })
+        .collect()
     }
 }
 
@@ -70,7 +72,10 @@ mod tests {
 
     #[test]
     fn packages_are_counted_once() {
-        assert_eq!(count_locked("version = 4\n\n[[package]]\nname = \"a\"\n\n[[package]]\nname = \"b\"\n"), 2);
+        assert_eq!(
+            count_locked("version = 4\n\n[[package]]\nname = \"a\"\n\n[[package]]\nname = \"b\"\n"),
+            2
+        );
         assert_eq!(count_shipped("a v1.0.0 (/x/a)\nb v2.0.0\nb v3.0.0\n\nb v2.0.0 (*)\n"), 3);
     }
 

@@ -21,15 +21,19 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         for attribute in &source.attributes {
             match attribute.name.as_str() {
                 "allow" => findings.push(
-                    Finding::new("allow", &source.path, "use `#[expect(…, reason = \"…\")]`").at(attribute.line),
+                    Finding::new("allow", &source.path, "use `#[expect(…, reason = \"…\")]`")
+                        .at(attribute.line),
                 ),
-                "ignore" => findings
-                    .push(Finding::new("ignore", &source.path, "a test runs or is deleted").at(attribute.line)),
+                "ignore" => findings.push(
+                    Finding::new("ignore", &source.path, "a test runs or is deleted").at(attribute.line),
+                ),
                 _ => {}
             }
         }
         for path in source.paths.iter().filter(|path| path.in_test && SLEEPS.contains(&path.name.as_str())) {
-            findings.push(Finding::new("sleep", &source.path, "wait for a condition, not for time").at(path.line));
+            findings.push(
+                Finding::new("sleep", &source.path, "wait for a condition, not for time").at(path.line),
+            );
         }
     }
     findings

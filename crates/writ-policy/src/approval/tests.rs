@@ -1,1 +1,208 @@
+use super::*;
+use crate::fixture::{
+    EPOCH, NOW, approver, approvers, claims, expected, harness, key, later, prepared, signed,
+};
+use writ_types::action::{Action, Say};
 
+fn good() -> ApprovalClaims {
+    claims(Digest::of(b"action"))
+}
+
+fn check(claims: ApprovalClaims) -> Result<Approval, ApprovalError> {
+    verify(&signed(claims), &expected(&good()), &approvers(), NOW)
+}
+
+fn by_session(claims: ApprovalClaims) -> ApprovalToken {
+    let approver = Approver::Session { principal: "owner".into() };
+    ApprovalToken::sign(ApprovalClaims { approver, ..claims }, &harness()).expect("signs")
+}
+
+/// Rows: SIL-162
+#[test]
+fn checking_uses_nothing_up() {
+    let token = signed(good());
+    for _ in 0..10 {
+        let approval = verify(&token, &expected(&good()), &approvers(), NOW).expect("good");
+        assert_eq!(approval.claims(), &good());
+    }
+    let late = verify(&token, &expected(&good()), &approvers(), later(86_400_000));
+    assert_eq!(late, Err(ApprovalError::Expired));
+}
+
+#[test]
+fn an_approval_is_good_for_what_it_names_only() {
+    let other = Digest::of(b"other");
+    let refused = [
+        (ApprovalClaims { epoch: EPOCH + 1, ..good() }, ApprovalError::Foreign),
+        (
+            ApprovalClaims { installation: InstallationId::from_parts(NOW, 9), ..good() },
+            ApprovalError::Foreign,
+        ),
+        (ApprovalClaims { ask: AskId::from_random(8), ..good() }, ApprovalError::Mismatch("another ask")),
+        (ApprovalClaims { prepared: other, ..good() }, ApprovalError::Mismatch("the action has changed")),
+        (ApprovalClaims { shown: other, ..good() }, ApprovalError::Mismatch("another text was shown")),
+        (ApprovalClaims { nonce: "00".into(), ..good() }, ApprovalError::Nonce),
+        (ApprovalClaims { nonce: "0".repeat(31), ..good() }, ApprovalError::Nonce),
+        (ApprovalClaims { nonce: "x".repeat(32), ..good() }, ApprovalError::Nonce),
+        (ApprovalClaims { nonce: String::new(), ..good() }, ApprovalError::Nonce),
+        (ApprovalClaims { expires_at: NOW, ..good() }, ApprovalError::Expired),
+        (ApprovalClaims { issued_at: later(MAX_SKEW_MS + 1), ..good() }, ApprovalError::Expired),
+    ];
+    for (claims, error) in refused {
+        assert_eq!(check(claims.clone()), Err(error), "{claims:?}");
+    }
+    assert!(check(ApprovalClaims { expires_at: later(1), ..good() }).is_ok());
+    assert!(check(ApprovalClaims { issued_at: later(MAX_SKEW_MS), ..good() }).is_ok());
+    // The ask ends when it ends, whatever the answer says.
+    let ended = Expected { expires_at: NOW, ..expected(&good()) };
+    assert_eq!(verify(&signed(good()), &ended, &approvers(), NOW), Err(ApprovalError::Expired));
+}
+
+#[test]
+fn every_bit_of_the_signature_and_every_claim_counts() {
+    let token = signed(good());
+    let signature = hex::decode(&token.signature).expect("hexadecimal");
+    for at in 0..signature.len() {
+        let mut flipped = signature.clone();
+        flipped[at] ^= 1 << (at % 8);
+        let forged = ApprovalToken { signature: hex::encode(flipped), ..token.clone() };
+        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        assert_eq!(said, Err(ApprovalError::Signature), "byte {at}");
+    }
+    for signature in [String::new(), "zz".repeat(64), token.signature[2..].to_owned()] {
+        let forged = ApprovalToken { signature, ..token.clone() };
+        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        assert_eq!(said, Err(ApprovalError::Signature));
+    }
+    // Claims that were changed after signing, even to other good ones.
+    let changed = [
+        ApprovalClaims { decision: Decision::Deny, ..good() },
+        ApprovalClaims { nonce: "f".repeat(32), ..good() },
+        ApprovalClaims { expires_at: later(90_000_000), ..good() },
+        ApprovalClaims { issued_at: later(-1), ..good() },
+    ];
+    for claims in changed {
+        let forged = ApprovalToken { claims, ..token.clone() };
+        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        assert_eq!(said, Err(ApprovalError::Signature));
+    }
+}
+
+#[test]
+fn the_domain_keeps_other_signatures_out() {
+    let bare = canonical_json(&good()).expect("canonical");
+    let signature = hex::encode(approver().sign(&bare).to_bytes());
+    let forged = ApprovalToken { claims: good(), signature };
+    let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+    assert_eq!(said, Err(ApprovalError::Signature));
+}
+
+#[test]
+fn only_enrolled_approvers_count() {
+    let stranger = Approver::Key { public: hex::encode(key(9).verifying_key().as_bytes()) };
+    let claims = ApprovalClaims { approver: stranger, ..good() };
+    let token = ApprovalToken::sign(claims, &key(9)).expect("signs");
+    let said = |token| verify(token, &expected(&good()), &approvers(), NOW);
+    assert_eq!(said(&token), Err(ApprovalError::UnknownApprover));
+    // Revoked: no longer among the keys.
+    let mut fewer = approvers();
+    fewer.keys.clear();
+    let revoked = verify(&signed(good()), &expected(&good()), &fewer, NOW);
+    assert_eq!(revoked, Err(ApprovalError::UnknownApprover));
+    // Signed by one, claimed for another.
+    let borrowed = ApprovalToken::sign(good(), &harness()).expect("signs");
+    assert_eq!(said(&borrowed), Err(ApprovalError::Signature));
+    let session = Approver::Session { principal: "owner".into() };
+    let borrowed = ApprovalToken::sign(ApprovalClaims { approver: session, ..good() }, &approver());
+    assert_eq!(said(&borrowed.expect("signs")), Err(ApprovalError::Signature));
+}
+
+#[test]
+fn the_way_of_signing_reaches_so_far() {
+    let said = |token: &ApprovalToken, risk| {
+        verify(token, &Expected { risk, ..expected(&good()) }, &approvers(), NOW).map(|_| ())
+    };
+    for (risk, by_a_session, by_a_key) in [
+        (Risk::Low, true, true),
+        (Risk::Medium, true, true),
+        (Risk::High, false, true),
+        (Risk::Irreversible, false, false),
+    ] {
+        let refused = || Err(ApprovalError::TooRisky(risk));
+        assert_eq!(said(&by_session(good()), risk), if by_a_session { Ok(()) } else { refused() });
+        assert_eq!(said(&signed(good()), risk), if by_a_key { Ok(()) } else { refused() });
+        // Anybody who may answer may say no.
+        let no = ApprovalClaims { decision: Decision::Deny, ..good() };
+        assert_eq!(said(&by_session(no.clone()), risk), Ok(()));
+        assert_eq!(said(&signed(no), risk), Ok(()));
+    }
+}
+
+/// Vectors 1 to 3 of RFC 8032, section 7.1: secret key, public key, message, signature.
+const RFC_8032: [[&str; 4]; 3] = [
+    [
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        "",
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+    ],
+    [
+        "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+        "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+        "72",
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+    ],
+    [
+        "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+        "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+        "af82",
+        "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a",
+    ],
+];
+
+fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    hex::decode_to_slice(text, &mut bytes).expect("hexadecimal of the right length");
+    bytes
+}
+
+/// Rows: SIL-158
+#[test]
+fn signatures_are_those_of_rfc_8032() {
+    for [secret, public, message, signature] in RFC_8032 {
+        let signer = SigningKey::from_bytes(&bytes(secret));
+        let message = hex::decode(message).expect("hexadecimal");
+        assert_eq!(signer.verifying_key().as_bytes(), &bytes(public));
+        assert_eq!(signer.sign(&message).to_bytes(), bytes(signature));
+        assert!(signature_is_good(&signer.verifying_key(), &message, &bytes(signature)));
+        let mut flipped = bytes(signature);
+        flipped[0] ^= 1;
+        assert!(!signature_is_good(&signer.verifying_key(), &message, &flipped));
+        assert!(!signature_is_good(&key(9).verifying_key(), &message, &bytes(signature)));
+    }
+}
+
+/// The hash in a token is SHA-256 over the canonical form, worked out here by hand.
+#[test]
+fn the_prepared_hash_is_that_of_the_canonical_form() {
+    use sha2::Digest as _;
+    let action = Action::Say(Say { to: "owner".into(), text: "é".into() });
+    let prepared = prepared(action);
+    let policy = Digest::of(b"policy");
+    let session = prepared.session.expect("has one");
+    let script = Digest::of(b"script");
+    let canonical = format!(
+        r#"{{"action":{{"kind":"say","text":"é","to":"owner"}},"agent":"assistant","bindings":{{"script":"{script}"}},"idempotent":false,"policy":"{policy}","session":"{session}","sinks":[{{"argument":"path","value":"a"}}],"taint":"owner","tool":"tool","v":1}}"#
+    );
+    let by_hand: [u8; 32] = sha2::Sha256::digest(canonical.as_bytes()).into();
+    assert_eq!(prepared.hash(policy).expect("canonical"), Digest::from_bytes(by_hand));
+}
+
+#[test]
+fn tokens_read_back_as_written_and_nothing_else_is_read() {
+    let token = signed(good());
+    let json = serde_json::to_string(&token).expect("writes");
+    assert_eq!(serde_json::from_str::<ApprovalToken>(&json).expect("reads"), token);
+    let more = json.replacen("{", r#"{"uses":5,"#, 1);
+    assert!(serde_json::from_str::<ApprovalToken>(&more).is_err());
+}

@@ -8,7 +8,7 @@ use biscuit_auth::builder::{Fact, Predicate, Rule, Scope, Term};
 use writ_types::action::ActionKind;
 use writ_types::unit::Timestamp;
 
-use super::KeyError;
+use super::{KeyError, LIMITS};
 use crate::scope::Dimension;
 
 /// Kinds of action, and where.
@@ -72,35 +72,46 @@ pub(super) fn time(name: &str, at: Timestamp) -> Fact {
     Fact::new(name.to_owned(), vec![Term::Integer(at.as_millis())])
 }
 
-/// The facts that blocks hold: name and number of terms. Nothing else is accepted.
-const TEMPLATES: [(&str, usize); 13] = [
+/// A shape of facts: name and number of terms.
+type Template = (&'static str, usize);
+
+/// The facts that a base key holds. Nothing else is accepted.
+pub(super) const BASE: [Template; 9] = [
     ("base", 1),
     ("installation", 1),
     ("epoch", 1),
     ("agent", 1),
     ("policy", 1),
     ("expires", 1),
+    ("capability", 1),
+    ("scope", 3),
+    ("preapproved", 1),
+];
+
+/// The facts that a task key's block holds. Nothing else is accepted.
+pub(super) const TASK: [Template; 8] = [
     ("task", 1),
     ("task_base", 1),
     ("session", 1),
     ("not_before", 1),
+    ("expires", 1),
     ("capability", 1),
     ("scope", 3),
     ("preapproved", 1),
 ];
 
 /// The facts of one block.
-pub(super) struct Fields(BTreeMap<String, Vec<Vec<Term>>>);
+pub(super) struct Fields(BTreeMap<&'static str, Vec<Vec<Term>>>);
 
 impl Fields {
-    /// Reads the facts that one block states itself.
-    pub(super) fn read(authorizer: &mut Authorizer, scope: Scope) -> Result<Self, KeyError> {
-        let (facts, ..) = authorizer.dump();
-        if let Some(odd) = facts.iter().find(|fact| !is_known(fact)) {
-            return Err(KeyError::Content(odd.predicate.name.chars().take(64).collect()));
-        }
+    /// Reads the facts of given templates that one block states itself.
+    pub(super) fn read(
+        authorizer: &mut Authorizer,
+        scope: Scope,
+        templates: &[Template],
+    ) -> Result<Self, KeyError> {
         let mut fields = BTreeMap::new();
-        for (name, arity) in TEMPLATES {
+        for &(name, arity) in templates {
             let variables: Vec<Term> = (0..arity).map(|n| Term::Variable(format!("v{n}"))).collect();
             let rule = Rule::new(
                 Predicate::new("found".to_owned(), variables.clone()),
@@ -108,11 +119,17 @@ impl Fields {
                 vec![],
                 vec![scope.clone()],
             );
-            let found: Vec<Fact> = authorizer.query(rule).map_err(|_| KeyError::Missing("facts"))?;
+            let found: Vec<Fact> =
+                authorizer.query_with_limits(rule, LIMITS).map_err(|_| KeyError::Missing("facts"))?;
             let rows: Vec<Vec<Term>> = found.into_iter().map(|fact| fact.predicate.terms).collect();
-            fields.insert(name.to_owned(), rows);
+            fields.insert(name, rows);
         }
         Ok(Self(fields))
+    }
+
+    /// How many facts there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
     }
 
     fn only(&mut self, name: &'static str) -> Result<Term, KeyError> {
@@ -157,10 +174,17 @@ impl Fields {
     }
 }
 
-fn is_known(fact: &Fact) -> bool {
-    let shape = (fact.predicate.name.as_str(), fact.predicate.terms.len());
-    TEMPLATES.contains(&shape)
-        && fact.predicate.terms.iter().all(|term| matches!(term, Term::Str(_) | Term::Integer(_)))
+/// The name of a fact that fits no template, or that stands in the wrong block.
+pub(super) fn odd_one(facts: &[Fact]) -> String {
+    let known = |fact: &&Fact| {
+        let shape = (fact.predicate.name.as_str(), fact.predicate.terms.len());
+        BASE.iter().chain(&TASK).any(|template| *template == shape)
+    };
+    let odd = facts.iter().find(|fact| !known(fact));
+    odd.map_or_else(
+        || "a fact in the wrong block".to_owned(),
+        |fact| fact.predicate.name.chars().take(64).collect(),
+    )
 }
 
 fn kind(row: &[Term], name: &'static str) -> Result<ActionKind, KeyError> {

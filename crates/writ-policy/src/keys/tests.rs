@@ -1,1 +1,294 @@
+use biscuit_auth::builder::Scope as Trusted;
+use proptest::prelude::*;
+use writ_types::action::ActionKind;
 
+use super::*;
+use crate::fixture::{EPOCH, World, installation, key, later, permit_all, root, router, session, verifier};
+use crate::scope::Dimension;
+
+fn claims() -> (BaseClaims, TaskClaims) {
+    let World { mut base, mut task, .. } = World::new(permit_all());
+    base.grants = Grants::default()
+        .allow(ActionKind::ReadFile, [(Dimension::Path, "/work")])
+        .allow(ActionKind::Recall, []);
+    task.grants = Grants::default()
+        .allow(ActionKind::ReadFile, [(Dimension::Path, "/work/src")])
+        .preapprove(ActionKind::ReadFile);
+    (base, task)
+}
+
+/// A token of the right keys with whatever blocks.
+fn craft(base: BlockBuilder, task: BlockBuilder) -> Token {
+    let base = Biscuit::builder().merge(base).build(&biscuit_key(&root()).expect("key")).expect("builds");
+    let router = biscuit_key(&router()).expect("key");
+    let request = base.third_party_request().expect("unsealed");
+    let signed = request.create_block(&router.private(), task).expect("signs");
+    Token(base.append_third_party(router.public(), signed).expect("appends").to_vec().expect("writes"))
+}
+
+fn good() -> Token {
+    let (base, task) = claims();
+    craft(base_block(&base), task_block(&task))
+}
+
+fn minted(base: &BaseClaims, task: &TaskClaims) -> Token {
+    let base = mint_base(base, &root()).expect("mints");
+    mint_task(&base, task, &root().verifying_key(), &router()).expect("mints")
+}
+
+fn with(block: BlockBuilder, code: &str) -> BlockBuilder {
+    block.code(code).expect("parses")
+}
+
+fn refusal(token: &Token) -> KeyError {
+    verifier().verify(token).expect_err("must be refused")
+}
+
+/// The fields of a protobuf message, whole: enough to take a token apart.
+fn fields(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let (start, tag) = (at, bytes[at]);
+        assert_eq!(tag & 7, 2, "tokens hold messages only");
+        at += 1;
+        let (mut length, mut shift) = (0_usize, 0);
+        loop {
+            let byte = usize::from(bytes[at]);
+            at += 1;
+            length |= (byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        at += length;
+        found.push((tag >> 3, bytes[start..at].to_vec()));
+    }
+    found
+}
+
+const AUTHORITY: u8 = 2;
+const BLOCK: u8 = 3;
+
+fn spliced(parts: &[(&Token, fn(u8) -> bool)]) -> Token {
+    let taken = parts.iter().flat_map(|(token, take)| {
+        fields(token.as_bytes()).into_iter().filter(|(number, _)| take(*number)).map(|(_, bytes)| bytes)
+    });
+    Token(taken.flatten().collect())
+}
+
+/// Rows: SLO-003
+#[test]
+fn both_keys_together_grant_what_they_say() {
+    let (base, task) = claims();
+    let authority = verifier().verify(&minted(&base, &task)).expect("verifies");
+    assert_eq!((authority.base(), authority.task(), authority.agent()), (&base, &task, "assistant"));
+    let ids = authority.revocation_ids();
+    assert!(ids.contains(&base.key.to_string()) && ids.contains(&task.key.to_string()));
+    assert_eq!(ids.len(), 4, "both blocks have an id of their own besides");
+    assert_eq!(verifier().verify(&good()).expect("verifies").base(), &base);
+    // The copy that leaves the launcher is sealed; it proves the same.
+    let token = Biscuit::from(good().as_bytes(), biscuit_public(&root().verifying_key()).expect("key"));
+    let sealed = Token(token.and_then(|token| token.seal()).and_then(|sealed| sealed.to_vec()).expect("seals"));
+    assert_eq!(verifier().verify(&sealed).expect("verifies").task(), &task);
+}
+
+/// Rows: SLO-003 SLO-020 SLO-021
+#[test]
+fn one_key_alone_proves_nothing() {
+    let (base, _) = claims();
+    let base = mint_base(&base, &root()).expect("mints");
+    assert_eq!(refusal(&base), KeyError::Blocks);
+    let task_alone = spliced(&[(&good(), |number| number != AUTHORITY)]);
+    assert_eq!(refusal(&task_alone), KeyError::Signature);
+    let block_alone = spliced(&[(&good(), |number| number == BLOCK)]);
+    assert_eq!(refusal(&block_alone), KeyError::Signature);
+    assert_eq!(refusal(&Token::from_bytes(Vec::new())), KeyError::Signature);
+}
+
+/// Threat 7: key mixing.
+#[test]
+fn a_task_key_cannot_be_moved_to_another_base_key() {
+    let (base, task) = claims();
+    let other = BaseClaims { key: KeyId::from_parts(later(0), 99), ..base.clone() };
+    let (ours, theirs) = (minted(&base, &task), minted(&other, &TaskClaims { base: other.key, ..task.clone() }));
+    let moved = spliced(&[(&theirs, |number| number == AUTHORITY), (&ours, |number| number != AUTHORITY)]);
+    assert_eq!(refusal(&moved), KeyError::Signature);
+    // Spliced back together as it was, it is good: the splicing itself is not what is refused.
+    assert!(verifier().verify(&spliced(&[(&ours, |_| true)])).is_ok());
+    // Nor does the router's own signature help, if the claims name another base key.
+    assert_eq!(refusal(&minted(&other, &task)), KeyError::Mixed);
+}
+
+/// Threat 6: forged tokens. Rows: SLO-043 SLO-044
+#[test]
+fn other_keys_installations_and_epochs_are_refused() {
+    let (base, task) = claims();
+    let token = minted(&base, &task);
+    for foreign in [
+        BaseClaims { epoch: EPOCH - 1, ..base.clone() },
+        BaseClaims { epoch: EPOCH + 1, ..base.clone() },
+        BaseClaims { installation: InstallationId::from_parts(later(0), 2), ..base.clone() },
+    ] {
+        assert_eq!(refusal(&minted(&foreign, &task)), KeyError::Foreign);
+    }
+    let elsewhere = Verifier { root: key(9).verifying_key(), ..verifier() };
+    assert_eq!(elsewhere.verify(&token), Err(KeyError::Signature));
+    let elsewhere = Verifier { router: key(9).verifying_key(), ..verifier() };
+    assert_eq!(elsewhere.verify(&token), Err(KeyError::Blocks));
+
+    let signed_base = mint_base(&base, &root()).expect("mints");
+    let by_agent = mint_task(&signed_base, &task, &root().verifying_key(), &key(9)).expect("mints");
+    assert_eq!(refusal(&by_agent), KeyError::Blocks);
+    // Even the root key does not sign task keys.
+    let by_root = mint_task(&signed_base, &task, &root().verifying_key(), &root()).expect("mints");
+    assert_eq!(refusal(&by_root), KeyError::Blocks);
+    let not_ours = mint_base(&base, &key(9)).expect("mints");
+    let refused = mint_task(&not_ours, &task, &root().verifying_key(), &router());
+    assert_eq!(refused, Err(KeyError::Signature));
+}
+
+/// Threat 6: truncated at every length, one bit of every byte flipped.
+#[test]
+fn a_changed_token_is_refused() {
+    let token = good();
+    for length in 0..token.as_bytes().len() {
+        let cut = Token(token.as_bytes()[..length].to_vec());
+        assert!(verifier().verify(&cut).is_err(), "cut to {length} bytes");
+    }
+    for at in 0..token.as_bytes().len() {
+        let mut bytes = token.as_bytes().to_vec();
+        bytes[at] ^= 1 << (at % 8);
+        let said = verifier().verify(&Token(bytes.clone()));
+        assert!(said.is_err(), "byte {at} of {}: {:x?}", bytes.len(), &bytes[at-20..]);
+    }
+}
+
+/// Threat 6: extra blocks and Datalog beyond the fixed facts.
+#[test]
+fn whatever_keys_do_not_hold_is_refused() {
+    let (base, task) = claims();
+    let public = biscuit_public(&root().verifying_key()).expect("key");
+    let token = Biscuit::from(good().as_bytes(), public).expect("verifies");
+    for code in ["", "capability(\"exec\");", "check if true;"] {
+        let attenuated = token.append(with(BlockBuilder::new(), code)).expect("appends");
+        assert_eq!(refusal(&Token(attenuated.to_vec().expect("writes"))), KeyError::Blocks);
+    }
+    let content = |what: &str| KeyError::Content(what.to_owned());
+    let computed = content("a rule, check, scope or comment");
+    let in_either = [
+        ("capability(\"exec\") <- capability($any);", &computed),
+        ("check if capability(\"read_file\");", &computed),
+        ("check all capability($c), $c.length() > 0;", &computed),
+        ("reject if capability(\"exec\");", &computed),
+        ("right(\"everything\");", &content("right")),
+        ("capability(\"exec\", \"*\");", &content("capability")),
+        ("scope(\"read_file\", \"path\");", &content("scope")),
+    ];
+    for (code, refused) in in_either {
+        assert_eq!(&refusal(&craft(with(base_block(&base), code), task_block(&task))), refused, "base: {code}");
+        assert_eq!(&refusal(&craft(base_block(&base), with(task_block(&task), code))), refused, "task: {code}");
+    }
+    let annotated = [
+        (base_block(&base).context("hello".into()), task_block(&task)),
+        (base_block(&base), task_block(&task).context("hello".into())),
+        (base_block(&base).scope(Trusted::Previous), task_block(&task)),
+        (base_block(&base), task_block(&task).scope(Trusted::Authority)),
+    ];
+    for (base, task) in annotated {
+        assert_eq!(refusal(&craft(base, task)), computed);
+    }
+    // A block says nothing in the other's name.
+    let misplaced = content("a fact in the wrong block");
+    let router_as_root = with(task_block(&task), "agent(\"root\");");
+    assert_eq!(refusal(&craft(base_block(&base), router_as_root)), misplaced);
+    let root_as_router = with(base_block(&base), "session(\"any\");");
+    assert_eq!(refusal(&craft(root_as_router, task_block(&task))), misplaced);
+}
+
+#[test]
+fn facts_that_are_missing_doubled_or_malformed_are_refused() {
+    let (base, task) = claims();
+    let without = |block: BlockBuilder, name: &str| {
+        let mut block = block;
+        block.facts.retain(|fact| fact.predicate.name != name);
+        block
+    };
+    for name in ["base", "installation", "epoch", "agent", "policy", "expires"] {
+        let lacking = craft(without(base_block(&base), name), task_block(&task));
+        assert_eq!(refusal(&lacking).to_string(), format!("the key lacks a valid '{name}'"));
+    }
+    for name in ["task", "task_base", "session", "not_before", "expires"] {
+        let lacking = craft(base_block(&base), without(task_block(&task), name));
+        assert_eq!(refusal(&lacking).to_string(), format!("the key lacks a valid '{name}'"));
+    }
+    let bad = [
+        ("epoch", "epoch(4);"),
+        ("epoch", "epoch(\"3\");"),
+        ("agent", "agent(5);"),
+        ("capability", "capability(\"everything\");"),
+        ("capability", "capability(true);"),
+        ("capability", "scope(\"exec\", \"profile\", \"task\");"),
+        ("scope", "scope(\"read_file\", \"planet\", \"*\");"),
+        ("scope", "scope(\"read_file\", \"path\", 7);"),
+        ("preapproved", "preapproved(\"everything\");"),
+    ];
+    for (name, code) in bad {
+        let token = craft(with(base_block(&base), code), task_block(&task));
+        assert_eq!(refusal(&token).to_string(), format!("the key lacks a valid '{name}'"), "{code}");
+    }
+    let negative = craft(with(without(base_block(&base), "epoch"), "epoch(-3);"), task_block(&task));
+    assert_eq!(refusal(&negative), KeyError::Missing("epoch"));
+}
+
+/// Threat 6: too much is refused before it is looked at; nothing is evaluated either way.
+#[test]
+fn large_tokens_are_refused() {
+    let (base, task) = claims();
+    let facts = |count: usize| -> String { (0..count).map(|n| format!("epoch({n});")).collect() };
+    let huge = craft(with(base_block(&base), &facts(10_000)), task_block(&task));
+    assert_eq!(refusal(&huge), KeyError::TooLarge(huge.as_bytes().len()));
+    let many = craft(with(base_block(&base), &facts(MAX_FACTS)), task_block(&task));
+    assert!(many.as_bytes().len() <= MAX_TOKEN_BYTES);
+    assert!(matches!(refusal(&many), KeyError::Content(what) if what.ends_with(" facts")));
+    let garbage = Token::from_bytes(vec![0xff; MAX_TOKEN_BYTES + 1]);
+    assert_eq!(refusal(&garbage), KeyError::TooLarge(MAX_TOKEN_BYTES + 1));
+    // Nor are such keys made.
+    let long = "x".repeat(MAX_TOKEN_BYTES);
+    let base = BaseClaims { agent: long, ..base };
+    assert!(matches!(mint_base(&base, &root()), Err(KeyError::TooLarge(_))));
+}
+
+#[test]
+fn tokens_do_not_show_themselves() {
+    assert!(format!("{:?}", good()).starts_with("Token("));
+    assert!(!format!("{:?}", good()).contains("work"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Values are data, whatever they hold: quotes, brackets, Datalog, other alphabets.
+    #[test]
+    fn values_come_back_as_they_were(
+        agent in r#"("|\\|\)|;|\n| |[a-z]|\PC){1,12}"#,
+        scope in r#"("\); capability\("exec"\); //|"|'|\n|\$x|\{p\}|\PC){0,12}"#,
+        expires in any::<i64>(),
+    ) {
+        let (mut base, mut task) = claims();
+        base.agent = agent;
+        base.grants = base.grants.allow(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
+        task.grants = task.grants.allow(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
+        task.session = session(u128::from(expires.unsigned_abs()));
+        task.expires_at = Timestamp::from_millis(expires);
+        base.installation = installation();
+        let authority = verifier().verify(&minted(&base, &task));
+        prop_assert_eq!(authority.as_ref().map(Authority::base), Ok(&base));
+        prop_assert_eq!(authority.as_ref().map(Authority::task), Ok(&task));
+    }
+
+    #[test]
+    fn no_bytes_are_a_token_by_chance(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(verifier().verify(&Token::from_bytes(bytes)).is_err());
+    }
+}

@@ -1,1 +1,199 @@
+use writ_types::action::{ActionKind, Exec, Say, WriteFile};
+use writ_types::taint::Taint;
 
+use super::*;
+use crate::fixture::{
+    PERMIT_ALL, exec, home_rules, prepared, project_write, remember, rules, samples, shipped, tainted,
+};
+
+fn project_rules(text: &str) -> RuleSource {
+    RuleSource { origin: "project".into(), authorship: Authorship::Project, text: text.into() }
+}
+
+fn forbidden(rule: &str) -> RuleVerdict {
+    RuleVerdict::Forbid { rule: rule.into() }
+}
+
+fn asked_by(verdict: &RuleVerdict) -> Vec<&str> {
+    match verdict {
+        RuleVerdict::Ask { rules, reasons } => {
+            assert!(reasons.iter().all(|reason| !reason.is_empty()));
+            rules.iter().map(String::as_str).collect()
+        }
+        RuleVerdict::Permit | RuleVerdict::Forbid { .. } => panic!("expected an ask, found {verdict:?}"),
+    }
+}
+
+#[test]
+fn the_shipped_rules_decide_about_every_kind() {
+    assert_eq!(samples().iter().map(|s| s.action.kind()).collect::<Vec<_>>(), ActionKind::ALL);
+    for sample in samples() {
+        for taint in [Taint::Owner, Taint::Auth, Taint::External] {
+            let verdict = shipped().judge(&tainted(sample.action.clone(), taint), false);
+            match verdict {
+                RuleVerdict::Permit => assert!(!sample.asked, "{:?}", sample.action.kind()),
+                RuleVerdict::Ask { .. } => assert!(sample.asked, "{:?}", sample.action.kind()),
+                RuleVerdict::Forbid { rule } => panic!("{:?}: {rule}", sample.action.kind()),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_shipped_rules_tell_cases_of_one_kind_apart() {
+    let judge = |action, preapproved| shipped().judge(&prepared(action), preapproved);
+    let write = |place| Action::WriteFile(WriteFile { place, ..project_write(&["a"]) });
+    assert_eq!(judge(write(Place::Overlay), false), RuleVerdict::Permit);
+    assert_eq!(asked_by(&judge(write(Place::Project), false)), ["ask-project-writes"]);
+    assert_eq!(judge(write(Place::Project), true), RuleVerdict::Permit);
+    let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
+    assert_eq!(asked_by(&judge(Action::Exec(reaching.clone()), false)), ["ask-network"]);
+    assert_eq!(asked_by(&judge(Action::Exec(reaching), true)), ["ask-network"]);
+    let say = Action::Say(Say { to: "somebody".into(), text: "hi".into() });
+    assert_eq!(judge(say, false), forbidden("no rule permits it"));
+}
+
+/// Rows: SIL-170
+#[test]
+fn the_shipped_rules_let_external_content_become_no_truth() {
+    for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {
+        let action = Action::Remember(remember(trust, Taint::External));
+        assert_eq!(
+            shipped().judge(&tainted(action.clone(), Taint::External), true),
+            forbidden("no-external-truth")
+        );
+        assert_eq!(shipped().judge(&tainted(action, Taint::Owner), false), RuleVerdict::Permit);
+    }
+}
+
+#[test]
+fn rules_see_what_the_schema_promises() {
+    let conditions = [
+        (r#"principal == Agent::"assistant""#, true),
+        (r#"principal == Agent::"somebody""#, false),
+        (r#"resource == Target::"docs.rs""#, true),
+        (r#"resource == Target::"task""#, false),
+        (r#"context.taint == "auth""#, true),
+        (r#"context.place == """#, true),
+        (r#"context.profile == "task""#, true),
+        (r#"context.trust == """#, true),
+        (r#"context.tool == "tool""#, true),
+        ("context.network", true),
+        ("context.preapproved", false),
+    ];
+    let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
+    for (condition, holds) in conditions {
+        let rules = rules(&format!("{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ {condition} }};"));
+        let verdict = rules.judge(&tainted(Action::Exec(reaching.clone()), Taint::Auth), false);
+        let expected = if holds { forbidden("x") } else { RuleVerdict::Permit };
+        assert_eq!(verdict, expected, "{condition}");
+    }
+    let verified = Action::Remember(remember(MemoryTrust::Verified, Taint::Owner));
+    let truth = rules(&format!("{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ context.trust == \"verified\" }};"));
+    assert_eq!(truth.judge(&prepared(verified), false), forbidden("x"));
+}
+
+#[test]
+fn a_refusal_of_the_second_file_decides() {
+    let secret = rules(&format!(
+        "{PERMIT_ALL} @id(\"secret\") forbid (principal, action, resource == Target::\"/home/me/p/secret\");
+         @id(\"a\") @ask(\"a?\") forbid (principal, action, resource == Target::\"/home/me/p/a\");
+         @id(\"b\") @ask(\"b?\") forbid (principal, action, resource == Target::\"/home/me/p/b\");"
+    ));
+    let judge = |paths: &[&str]| secret.judge(&prepared(Action::WriteFile(project_write(paths))), false);
+    assert_eq!(judge(&["c"]), RuleVerdict::Permit);
+    assert_eq!(judge(&["c", "secret"]), forbidden("secret"));
+    assert_eq!(judge(&["a", "x/../secret", "z"]), forbidden("secret"));
+    assert_eq!(asked_by(&judge(&["b", "c", "a"])), ["a", "b"]);
+    assert_eq!(judge(&["/home/me/p/secret"]), forbidden("secret"));
+}
+
+#[test]
+fn a_forbid_beats_an_ask_and_an_ask_beats_a_permit() {
+    let ask = "@id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource);";
+    let judge = |text: &str| rules(text).judge(&prepared(Action::Exec(exec())), false);
+    assert_eq!(judge(PERMIT_ALL), RuleVerdict::Permit);
+    assert_eq!(asked_by(&judge(&format!("{PERMIT_ALL} {ask}"))), ["ask"]);
+    assert_eq!(
+        judge(&format!("{PERMIT_ALL} {ask} @id(\"no\") forbid (principal, action, resource);")),
+        forbidden("no")
+    );
+    // A question needs something behind it that a yes would open.
+    assert_eq!(judge(ask), forbidden("no rule permits it, even if approved"));
+    assert_eq!(judge(""), forbidden("no rule permits it"));
+}
+
+#[test]
+fn a_rule_that_cannot_be_evaluated_refuses() {
+    let overflow = "forbid (principal, action, resource) when { 9223372036854775807 + 1 > 0 };";
+    let judge = |rule: &str| {
+        rules(&format!("{PERMIT_ALL} @id(\"sum\") {rule}")).judge(&prepared(Action::Exec(exec())), false)
+    };
+    assert_eq!(judge(overflow), forbidden("a rule could not be evaluated"));
+    assert_eq!(judge(&format!("@ask(\"Sure?\") {overflow}")), forbidden("a rule could not be evaluated"));
+    assert_eq!(judge(&overflow.replace("+ 1", "- 1")), forbidden("sum"));
+}
+
+/// Rows: SIL-004
+#[test]
+fn the_same_request_gets_the_same_verdict() {
+    let many: String = (10..40).map(|n| format!("@id(\"no-{n}\") forbid (principal, action, resource);")).collect();
+    for _ in 0..5 {
+        let rules = rules(&format!("{PERMIT_ALL} {many}"));
+        for _ in 0..20 {
+            assert_eq!(rules.judge(&prepared(Action::Exec(exec())), false), forbidden("no-10"));
+        }
+    }
+}
+
+#[test]
+fn a_project_can_only_narrow() {
+    let narrowing = project_rules("@id(\"p\") forbid (principal, action == Action::\"exec\", resource);");
+    let both = RuleSet::load(&[RuleSource::shipped(), narrowing]).expect("valid");
+    assert_eq!(both.judge(&prepared(Action::Exec(exec())), false), forbidden("p"));
+    let asking = project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
+    let both = RuleSet::load(&[RuleSource::shipped(), asking]).expect("valid");
+    let say = |to: &str| both.judge(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), false);
+    assert_eq!(asked_by(&say("owner")), ["p"]);
+    assert_eq!(say("somebody"), forbidden("no rule permits it, even if approved"));
+    let widening = project_rules(PERMIT_ALL);
+    let refused = RuleSet::load(&[RuleSource::shipped(), widening]).map(|rules| rules.digest());
+    assert_eq!(refused, Err(RuleError::Widens { origin: "project".into(), id: "all".into() }));
+}
+
+#[test]
+fn rules_that_cannot_stand_are_refused() {
+    let load = |text: &str| RuleSet::load(&[home_rules(text)]).map(|rules| rules.digest()).expect_err(text);
+    let id = |id: &str| RuleError::Id { origin: "home".into(), id: id.into() };
+    assert_eq!(load("permit (principal, action, resource);"), id(""));
+    assert_eq!(load("@id(\"\") permit (principal, action, resource);"), id(""));
+    assert_eq!(load(&format!("{PERMIT_ALL} {PERMIT_ALL}")), id("all"));
+    let twice = RuleSet::load(&[home_rules(PERMIT_ALL), home_rules(PERMIT_ALL)]).map(|rules| rules.digest());
+    assert_eq!(twice, Err(id("all")));
+    assert_eq!(
+        load("@id(\"x\") @ask(\"?\") permit (principal, action, resource);"),
+        RuleError::AskingPermit { origin: "home".into(), id: "x".into() }
+    );
+    for wrong in [
+        "@id(\"x\") permit (principal, action, resource) when { context.taint > 3 };",
+        "@id(\"x\") permit (principal, action, resource) when { context.colour == \"red\" };",
+        "@id(\"x\") permit (principal, action == Action::\"fly\", resource);",
+        "@id(\"x\") permit (principal == User::\"me\", action, resource);",
+    ] {
+        assert!(matches!(load(wrong), RuleError::Schema(_)), "{wrong}");
+    }
+    for wrong in ["permit", "@id(\"x\") permit (principal == ?principal, action, resource);", "\u{0}"] {
+        assert!(matches!(load(wrong), RuleError::Syntax { .. }), "{wrong}");
+    }
+    let long = "/".repeat(MAX_RULES_BYTES + 1);
+    assert_eq!(load(&long), RuleError::TooLong { origin: "home".into(), bytes: MAX_RULES_BYTES + 1 });
+}
+
+#[test]
+fn the_digest_is_that_of_all_texts() {
+    let one = rules(PERMIT_ALL).digest();
+    assert_eq!(rules(PERMIT_ALL).digest(), one);
+    assert_ne!(rules(&format!("{PERMIT_ALL} ")).digest(), one);
+    let more = RuleSet::load(&[home_rules(PERMIT_ALL), project_rules("")]).expect("valid").digest();
+    assert_ne!(more, one);
+}

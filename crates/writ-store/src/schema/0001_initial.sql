@@ -156,7 +156,9 @@ CREATE TABLE message (
     UNIQUE (session, client_id)
 ) STRICT;
 CREATE INDEX message_live ON message (session, n) WHERE state IN ('ready', 'leased');
-CREATE INDEX message_order ON message (n) WHERE state IN ('ready', 'leased');
+CREATE INDEX message_ready ON message (n) WHERE state = 'ready';
+CREATE INDEX message_leased ON message (lease_until) WHERE state = 'leased';
+CREATE INDEX message_dead ON message (n) WHERE state = 'dead';
 
 -- Asks, approvals and what guards them.
 CREATE TABLE ask (
@@ -234,6 +236,8 @@ CREATE TABLE memory (
 CREATE INDEX memory_kind ON memory (kind, n);
 
 CREATE VIRTUAL TABLE memory_fts USING fts5 (text, content = 'memory', content_rowid = 'n', tokenize = 'porter unicode61');
+-- What is forgotten leaves the index too, not only its answers.
+INSERT INTO memory_fts (memory_fts, rank) VALUES ('secure-delete', 1);
 CREATE TRIGGER memory_insert AFTER INSERT ON memory
 BEGIN INSERT INTO memory_fts (rowid, text) VALUES (new.n, new.text); END;
 CREATE TRIGGER memory_delete AFTER DELETE ON memory

@@ -1,0 +1,396 @@
+//! What the model sees: zones, budgets, eviction.
+//!
+//! In the order of the request: *system* (pinned texts, tools; byte-identical
+//! between calls), *memory* that is pinned, *chronicle* (the history), what
+//! was recalled for this turn, *current* (the turn itself). Only the end of a
+//! request differs from that of the one before, so providers can cache the rest.
+
+use std::collections::VecDeque;
+
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpec, estimate_tokens};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::Tokens;
+
+use crate::config::{ContextConfig, Profile, Share};
+use crate::event::{ContextSeed, MemoryItem, SystemSource, SystemText};
+use crate::notice;
+use crate::text;
+
+mod group;
+
+/// Estimated tokens that a message costs besides its text: role and separators (providers document 3 to 5).
+pub const MESSAGE_OVERHEAD: u64 = 4;
+
+/// The longest text of one memory in a request, in characters: one giant memory does not flood it.
+pub const MAX_MEMORY_CHARS: usize = 2_000;
+
+/// The most of the budget that one text may take before it is cut.
+pub const MAX_TEXT_SHARE: Share = Share::of_percent(25);
+
+/// The shortest that texts are cut to, in characters. What does not fit even so does not fit.
+const MIN_TEXT_CHARS: usize = 250;
+
+/// A part of the context with a budget of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Zone {
+    /// Pinned texts and tool descriptions.
+    System,
+    /// What is remembered.
+    Memory,
+    /// The conversation before this turn.
+    Chronicle,
+    /// This turn.
+    Current,
+}
+
+/// What one item of a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemUse {
+    /// Where it stands.
+    pub zone: Zone,
+    /// What it is: `constitution`, `tool file_read`, `memory …`, `user`, …
+    pub source: String,
+    /// Its estimated tokens.
+    pub tokens: Tokens,
+    /// Whether it can never be evicted.
+    pub pinned: bool,
+    /// How far it may be trusted.
+    pub taint: Taint,
+}
+
+/// A request and what it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// The request.
+    pub request: ModelRequest,
+    /// The join of the labels of everything in it.
+    pub label: Label,
+    /// What each part costs, in the order of the request.
+    pub items: Vec<ItemUse>,
+    /// How many items were evicted.
+    pub evicted: usize,
+}
+
+/// Why there is no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContextError {
+    /// The system zone is above its limit.
+    #[error("the system texts and tool descriptions take {tokens}, context.system_max is {most}")]
+    SystemTooLarge {
+        /// What it takes.
+        tokens: Tokens,
+        /// What it may take.
+        most: Tokens,
+    },
+    /// What must be there does not fit, however short it is cut.
+    #[error("the pinned items and this turn take {tokens} at least, the context has room for {most}")]
+    DoesNotFit {
+        /// What it takes.
+        tokens: Tokens,
+        /// What there is room for.
+        most: Tokens,
+    },
+}
+
+// === impl Assembled ===
+
+impl Assembled {
+    /// The estimated tokens of the whole request.
+    pub fn tokens(&self) -> Tokens {
+        self.items.iter().fold(Tokens::ZERO, |sum, item| sum.saturating_add(item.tokens))
+    }
+}
+
+/// Puts a request together. Pure: the same arguments give the same request.
+///
+/// Above the eviction threshold, unpinned items leave until the request is at
+/// or below it: history over its share (oldest first), recalled memory over its
+/// share (least relevant first), then the rest of both, then old steps of this
+/// turn. A call and its results leave together. What the user said in this
+/// turn, its last step and pinned items stay. One text takes a quarter of the
+/// budget at most then ([`MAX_TEXT_SHARE`]), less if what must stay does not
+/// fit; it is cut with a visible mark.
+///
+/// # Errors
+///
+/// If the system zone is above its limit, or pinned items do not fit however short they are cut.
+pub fn assemble(
+    config: &ContextConfig,
+    seed: &ContextSeed,
+    hits: &[MemoryItem],
+    current: &[ChatMessage],
+    max_output_tokens: Tokens,
+) -> Result<Assembled, ContextError> {
+    let system = system_items(&seed.system, &seed.tools);
+    let system_tokens = system.iter().fold(Tokens::ZERO, |sum, item| sum.saturating_add(item.tokens));
+    if system_tokens > config.system_max {
+        return Err(ContextError::SystemTooLarge { tokens: system_tokens, most: config.system_max });
+    }
+    let room = config.threshold().saturating_sub(system_tokens);
+    let budget = Budget { room, profile: config.profile(&seed.profile), total: config.total_tokens };
+    let chars =
+        MAX_TEXT_SHARE.of(config.total_tokens).get().saturating_mul(writ_types::chat::CHARS_PER_TOKEN);
+    let mut most_chars = usize::try_from(chars).unwrap_or(usize::MAX).max(MIN_TEXT_CHARS);
+    let whole = Zones::build(seed, hits, current, usize::MAX);
+    if whole.tokens() <= room.get() {
+        return Ok(whole.finish(seed, system, 0, max_output_tokens));
+    }
+    loop {
+        let mut zones = Zones::build(seed, hits, current, most_chars);
+        let evicted = zones.evict(&budget);
+        if zones.tokens() <= room.get() {
+            return Ok(zones.finish(seed, system, evicted, max_output_tokens));
+        }
+        if most_chars <= MIN_TEXT_CHARS {
+            return Err(ContextError::DoesNotFit { tokens: Tokens::new(zones.tokens()), most: room });
+        }
+        most_chars = (most_chars / 2).max(MIN_TEXT_CHARS);
+    }
+}
+
+/// What may be used by everything but the system zone.
+struct Budget {
+    room: Tokens,
+    profile: Profile,
+    total: Tokens,
+}
+
+/// What leaves together or not at all: a message, or calls with their results.
+struct Unit {
+    messages: Vec<ChatMessage>,
+    source: String,
+    tokens: u64,
+    pinned: bool,
+}
+
+/// Everything but the system zone.
+struct Zones {
+    owner_profile: Vec<Unit>,
+    history: VecDeque<Unit>,
+    rehydrated: Vec<Unit>,
+    hits: Vec<Unit>,
+    current: Vec<Unit>,
+}
+
+// === impl Zones ===
+
+impl Zones {
+    fn build(seed: &ContextSeed, hits: &[MemoryItem], current: &[ChatMessage], most_chars: usize) -> Self {
+        let memory = |item: &MemoryItem, pinned| Unit::new(vec![memory_message(item)], most_chars, pinned);
+        let history = seed.history.iter().filter(|message| !is_rehydration_note(message));
+        let mut rehydrated = Vec::new();
+        if seed.rehydrated && !seed.history.is_empty() {
+            rehydrated.push(Unit::new(vec![system_message(notice::REHYDRATED)], most_chars, true));
+        }
+        let mut current: Vec<Unit> = group::groups(current)
+            .into_iter()
+            .map(|messages| {
+                let pinned = messages.iter().any(|message| message.role == Role::User);
+                Unit::new(messages, most_chars, pinned)
+            })
+            .collect();
+        if let Some(last) = current.last_mut() {
+            last.pinned = true;
+        }
+        Self {
+            owner_profile: seed.owner_profile.iter().map(|item| memory(item, true)).collect(),
+            history: group::groups(history)
+                .into_iter()
+                .map(|messages| Unit::new(messages, most_chars, false))
+                .collect(),
+            rehydrated,
+            hits: hits.iter().map(|item| memory(item, false)).collect(),
+            current,
+        }
+    }
+
+    /// Lets unpinned items go until the rest fits, and returns how many went.
+    fn evict(&mut self, budget: &Budget) -> usize {
+        let chronicle_share = budget.profile.chronicle_pct.of(budget.total).get();
+        let memory_share = budget.profile.memory_pct.of(budget.total).get();
+        let mut total = self.tokens();
+        let mut chronicle = sum(&self.history);
+        let mut memory = sum(&self.owner_profile) + sum(&self.hits);
+        let mut evicted = 0;
+        while total > budget.room.get() {
+            let history_first = chronicle > chronicle_share || memory <= memory_share || self.hits.is_empty();
+            let gone = if history_first && let Some(unit) = self.history.pop_front() {
+                chronicle -= unit.tokens;
+                unit
+            } else if let Some(unit) = self.hits.pop() {
+                memory -= unit.tokens;
+                unit
+            } else if let Some(oldest) = self.current.iter().position(|unit| !unit.pinned) {
+                self.current.remove(oldest)
+            } else {
+                break;
+            };
+            total -= gone.tokens;
+            evicted += 1;
+        }
+        evicted
+    }
+
+    fn tokens(&self) -> u64 {
+        sum(&self.owner_profile)
+            + sum(&self.history)
+            + sum(&self.rehydrated)
+            + sum(&self.hits)
+            + sum(&self.current)
+    }
+
+    fn finish(
+        self,
+        seed: &ContextSeed,
+        mut items: Vec<ItemUse>,
+        evicted: usize,
+        max_output_tokens: Tokens,
+    ) -> Assembled {
+        let mut label = Label::new(Taint::Owner);
+        for text in &seed.system {
+            label.join(&text.label);
+        }
+        let mut messages = Vec::new();
+        let mut place = |zone, unit: Unit| {
+            let mut own = Label::new(Taint::Owner);
+            for message in unit.messages {
+                own.join(&message.label);
+                messages.push(message);
+            }
+            let Unit { source, tokens, pinned, .. } = unit;
+            items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint: own.taint });
+            label.join(&own);
+        };
+        self.owner_profile.into_iter().for_each(|unit| place(Zone::Memory, unit));
+        self.history.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
+        self.rehydrated.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
+        self.hits.into_iter().for_each(|unit| place(Zone::Memory, unit));
+        self.current.into_iter().for_each(|unit| place(Zone::Current, unit));
+        let request = ModelRequest {
+            system: system_text(&seed.system),
+            messages,
+            tools: seed.tools.clone(),
+            max_output_tokens,
+        };
+        Assembled { request, label, items, evicted }
+    }
+}
+
+// === impl Unit ===
+
+impl Unit {
+    fn new(messages: Vec<ChatMessage>, most_chars: usize, pinned: bool) -> Self {
+        let source = match messages.first() {
+            Some(message) if message.role == Role::System => "note".to_owned(),
+            Some(message) => format!("{:?}", message.role).to_lowercase(),
+            None => String::new(),
+        };
+        let messages: Vec<ChatMessage> =
+            messages.into_iter().map(|message| shown(message, most_chars)).collect();
+        let tokens = messages.iter().map(message_tokens).sum();
+        Self { messages, source, tokens, pinned }
+    }
+}
+
+fn sum<'a>(units: impl IntoIterator<Item = &'a Unit>) -> u64 {
+    units.into_iter().map(|unit| unit.tokens).sum()
+}
+
+/// A message as the model sees it: long texts cut, external results marked as data.
+fn shown(mut message: ChatMessage, most_chars: usize) -> ChatMessage {
+    for part in &mut message.parts {
+        match part {
+            Part::Text { text } => *text = text::cut(text, most_chars),
+            Part::Call(call) => {
+                let chars = call.arguments.to_string().chars().count();
+                if chars > most_chars {
+                    call.arguments = serde_json::json!({ "left_out": format!("{chars} characters") });
+                }
+            }
+            Part::Result(result) => {
+                result.text = text::cut(&result.text, most_chars);
+                if result.label.taint == Taint::External {
+                    result.text = text::external(&result.name, &result.text);
+                }
+            }
+        }
+    }
+    message
+}
+
+fn message_tokens(message: &ChatMessage) -> u64 {
+    let part_tokens = |part: &Part| match part {
+        Part::Text { text } => estimate_tokens(text).get(),
+        Part::Call(call) => {
+            estimate_tokens(&call.name).get() + estimate_tokens(&call.arguments.to_string()).get()
+        }
+        Part::Result(result) => estimate_tokens(&result.text).get(),
+    };
+    MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
+}
+
+fn memory_message(item: &MemoryItem) -> ChatMessage {
+    let mut text = text::cut(&item.text, MAX_MEMORY_CHARS);
+    if item.label.taint == Taint::External {
+        text = text::external("memory", &text);
+    }
+    let text = format!("[Memory, {}] {text}", format!("{:?}", item.kind).to_lowercase());
+    ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
+}
+
+/// A note of the harness: its own words, so the owner's trust.
+pub(crate) fn system_message(text: &str) -> ChatMessage {
+    ChatMessage {
+        role: Role::System,
+        parts: vec![Part::Text { text: text.to_owned() }],
+        label: Label::new(Taint::Owner),
+    }
+}
+
+fn is_rehydration_note(message: &ChatMessage) -> bool {
+    let note = |part: &Part| matches!(part, Part::Text { text } if text == notice::REHYDRATED);
+    message.role == Role::System && message.parts.iter().all(note)
+}
+
+fn system_text(texts: &[SystemText]) -> String {
+    let section = |text: &SystemText| format!("# {}\n\n{}", heading(text.source), text.text.trim());
+    texts.iter().map(section).collect::<Vec<_>>().join("\n\n")
+}
+
+const fn heading(source: SystemSource) -> &'static str {
+    match source {
+        SystemSource::Constitution => "Constitution",
+        SystemSource::Rules => "Rules of the owner",
+        SystemSource::Notes => "Notes of the agent",
+        SystemSource::Facts => "Facts",
+    }
+}
+
+fn system_items(texts: &[SystemText], tools: &[ToolSpec]) -> Vec<ItemUse> {
+    let item = |source, tokens, taint| ItemUse { zone: Zone::System, source, tokens, pinned: true, taint };
+    let texts = texts.iter().map(|text| {
+        let tokens = estimate_tokens(&system_text(std::slice::from_ref(text)));
+        item(heading(text.source).to_lowercase(), tokens, text.label.taint)
+    });
+    let tools = tools.iter().map(|tool| {
+        let tokens = estimate_tokens(&format!("{} {} {}", tool.name, tool.description, tool.schema));
+        item(format!("tool {}", tool.name), tokens, Taint::Owner)
+    });
+    texts.chain(tools).collect()
+}
+
+// === impl ContextError ===
+
+impl ToReport for ContextError {
+    fn report(&self) -> Report {
+        match self {
+            Self::SystemTooLarge { .. } => {
+                Report::new(Exit::Config, "agent.system_too_large", self.to_string())
+                    .hint("shorten RULES.md or AGENTS.md, offer fewer tools, or raise context.system_max")
+            }
+            Self::DoesNotFit { .. } => Report::new(Exit::Budget, "agent.context_full", self.to_string())
+                .hint("send a shorter message, or raise context.total_tokens"),
+        }
+    }
+}

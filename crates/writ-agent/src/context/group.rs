@@ -1,0 +1,57 @@
+//! Which messages belong together.
+
+use std::collections::BTreeSet;
+
+use writ_types::chat::{ChatMessage, Part, Role};
+
+/// Splits a conversation into groups that leave the context together: an
+/// assistant's message with its calls and the results that follow it, or any
+/// other message alone.
+///
+/// A call without a result and a result without a call are left out, because
+/// no provider accepts them; they appear where a conversation was cut by a
+/// crash or by the limit on its length.
+pub(super) fn groups<'a>(messages: impl IntoIterator<Item = &'a ChatMessage>) -> Vec<Vec<ChatMessage>> {
+    let mut groups: Vec<Vec<ChatMessage>> = Vec::new();
+    for message in messages {
+        match (message.role, groups.last_mut()) {
+            (Role::Tool, Some(group)) if group.iter().any(has_calls) => group.push(message.clone()),
+            (Role::System | Role::User | Role::Assistant | Role::Tool, _) => {
+                groups.push(vec![message.clone()]);
+            }
+        }
+    }
+    for group in &mut groups {
+        keep_pairs(group);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+fn has_calls(message: &ChatMessage) -> bool {
+    message.parts.iter().any(|part| matches!(part, Part::Call(_)))
+}
+
+fn keep_pairs(group: &mut Vec<ChatMessage>) {
+    let mut called = BTreeSet::new();
+    let mut answered = BTreeSet::new();
+    for part in group.iter().flat_map(|message| &message.parts) {
+        match part {
+            Part::Text { .. } => {}
+            Part::Call(call) => {
+                called.insert(call.id.clone());
+            }
+            Part::Result(result) => {
+                answered.insert(result.call_id.clone());
+            }
+        }
+    }
+    for message in group.iter_mut() {
+        message.parts.retain(|part| match part {
+            Part::Text { .. } => true,
+            Part::Call(call) => answered.contains(&call.id),
+            Part::Result(result) => called.contains(&result.call_id),
+        });
+    }
+    group.retain(|message| !message.parts.is_empty());
+}

@@ -1,0 +1,453 @@
+//! One user message and the agent's answer to it, as a pure machine.
+//!
+//! ```text
+//! New ─► JudgingInput ─► Recording ─► Recalling ─► CallingModel ─► JudgingOutput ─► Delivering ─► Finished
+//!             ▲   │ blocked                 │         │   ▲  ▲ failed, capped           ▲
+//!             │   └─────────────────────────┼─────────┼───┼──┴──────────────────────────┘
+//!             └── a message came meanwhile ─┴── Acting ◄──┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, Usage};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::{AskId, MessageId, SessionId, TurnId};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{Timestamp, Tokens};
+
+use crate::config::Config;
+use crate::context::{self, Assembled, ContextError};
+use crate::effect::{Effect, Status};
+use crate::event::{
+    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, Opened, StoredEvent, TurnMessage, Verdict,
+};
+use crate::notice::{self, BudgetNote};
+use crate::repeat::Repeats;
+use crate::text;
+
+mod ending;
+mod phase;
+mod tools;
+
+use ending::Ending;
+pub use phase::{Illegal, Phase, RecoverError, Why};
+use tools::Work;
+
+/// The longest query that the memory is searched with, in characters: more adds noise, not hits.
+pub const MAX_QUERY_CHARS: usize = 2_000;
+
+/// The most memories that one turn recalls; more do not help and cost context.
+pub const MAX_RECALLED: usize = 32;
+
+/// One turn.
+///
+/// Feed events with [`handle`](Self::handle), perform the effects in order, and
+/// stop when [`Effect::Finish`] has come out. Store each event before its
+/// effects are performed; after a crash, [`recover`](Self::recover).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    phase: Phase,
+    session: Option<SessionId>,
+    id: Option<TurnId>,
+    number: u64,
+    started: Timestamp,
+    config: Config,
+    seed: ContextSeed,
+    /// Messages that are not yet taken in; the first is the one that is being judged or recorded.
+    inbox: VecDeque<TurnMessage>,
+    answers: Vec<MessageId>,
+    absorbed: u32,
+    hits: Vec<MemoryItem>,
+    conversation: Vec<ChatMessage>,
+    /// Places in the conversation of notes that end with the turn.
+    passing: BTreeSet<usize>,
+    /// Notes about answered asks that the model has not been given yet.
+    news: Vec<ChatMessage>,
+    label: Label,
+    work: Work,
+    call_ids: BTreeSet<String>,
+    repeats: Repeats,
+    open_asks: BTreeMap<AskId, String>,
+    last_was_denied: bool,
+    achieved: bool,
+    remarks: Vec<String>,
+    ending: Ending,
+    /// The model's answer while the output gates judge it.
+    draft: String,
+    usage: Usage,
+    model_calls: u32,
+    tool_calls: u32,
+}
+
+// === impl Turn ===
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Turn {
+    /// A turn to which nothing has happened yet.
+    pub fn new() -> Self {
+        let budget = BudgetSeed { used: Tokens::ZERO, limit: Tokens::MAX, given: None };
+        let seed = ContextSeed {
+            system: Vec::new(),
+            tools: Vec::new(),
+            owner_profile: Vec::new(),
+            history: Vec::new(),
+            rehydrated: false,
+            profile: String::new(),
+            budget,
+        };
+        Self {
+            phase: Phase::New,
+            session: None,
+            id: None,
+            number: 0,
+            started: Timestamp::default(),
+            config: Config::default(),
+            seed,
+            inbox: VecDeque::new(),
+            answers: Vec::new(),
+            absorbed: 0,
+            hits: Vec::new(),
+            conversation: Vec::new(),
+            passing: BTreeSet::new(),
+            news: Vec::new(),
+            label: Label::new(Taint::Owner),
+            work: Work::default(),
+            call_ids: BTreeSet::new(),
+            repeats: Repeats::default(),
+            open_asks: BTreeMap::new(),
+            last_was_denied: false,
+            achieved: false,
+            remarks: Vec::new(),
+            ending: Ending::default(),
+            draft: String::new(),
+            usage: Usage::default(),
+            model_calls: 0,
+            tool_calls: 0,
+        }
+    }
+
+    /// Takes one event in and appends what is to be done to `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the event cannot happen now; the turn and `out` are then unchanged.
+    pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Illegal> {
+        let (phase, kind) = (self.phase, event.kind());
+        self.step(event, now, out).map_err(|why| Illegal { phase, event: kind, why })
+    }
+
+    /// The whole machine: what each event means in each phase.
+    fn step(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
+        use Phase::{
+            Acting, CallingModel, Delivering, Finished, JudgingInput, JudgingOutput, New, Recalling,
+            Recording,
+        };
+        match (self.phase, event) {
+            (New, Event::Opened(opened)) => self.open(*opened, now, out)?,
+            (JudgingInput, Event::InputJudged { verdict }) => self.take_input_verdict(verdict, out),
+            (Recording, Event::Recorded) => self.take_in(out),
+            (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
+            (CallingModel, Event::ModelReplied { reply }) => self.take_reply(reply, out),
+            (CallingModel, Event::ModelFailed { failure }) => self.fail(failure, out),
+            (Acting, Event::Acted { result, ask }) => self.take_result(result, ask, out)?,
+            (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
+            (Delivering, Event::Delivered) => self.finish(out),
+            (
+                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering,
+                Event::Answered { ask, result },
+            ) => self.take_answer(&ask, result)?,
+            (JudgingInput | Recording | Recalling | CallingModel | Acting, Event::Arrived { message }) => {
+                self.arrive(message)?;
+            }
+            (JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput, Event::Cancel) => {
+                self.cancel(out)
+            }
+            (
+                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput,
+                Event::DeadlinePassed,
+            ) => self.expire(now, out),
+            // The answer is final by now: what comes later belongs to the next turn.
+            (JudgingOutput | Delivering, Event::Arrived { .. })
+            | (Delivering, Event::Cancel | Event::DeadlinePassed) => {}
+            (
+                JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering
+                | Finished,
+                Event::Opened(_),
+            )
+            | (
+                New | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering | Finished,
+                Event::InputJudged { .. },
+            )
+            | (
+                New | JudgingInput | Recalling | CallingModel | Acting | JudgingOutput | Delivering
+                | Finished,
+                Event::Recorded,
+            )
+            | (
+                New | JudgingInput | Recording | CallingModel | Acting | JudgingOutput | Delivering
+                | Finished,
+                Event::Recalled { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | Acting | JudgingOutput | Delivering | Finished,
+                Event::ModelReplied { .. } | Event::ModelFailed { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | CallingModel | JudgingOutput | Delivering
+                | Finished,
+                Event::Acted { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | CallingModel | Acting | Delivering | Finished,
+                Event::OutputJudged { .. },
+            )
+            | (
+                New | JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Finished,
+                Event::Delivered,
+            )
+            | (
+                New | Finished,
+                Event::Answered { .. } | Event::Arrived { .. } | Event::Cancel | Event::DeadlinePassed,
+            ) => return Err(Why::Order),
+        }
+        Ok(())
+    }
+
+    /// When `DeadlinePassed` is due; `None` while there is nothing to stop.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self.phase {
+            Phase::New | Phase::Delivering | Phase::Finished => None,
+            Phase::JudgingInput
+            | Phase::Recording
+            | Phase::Recalling
+            | Phase::CallingModel
+            | Phase::Acting
+            | Phase::JudgingOutput => Some(self.limit_time()),
+        }
+    }
+
+    /// Folds the stored events of a turn through the machine.
+    ///
+    /// Returns the turn and the effects that are still to be answered: those
+    /// of the last event that had any. Perform them again (`Record`, `Deliver`
+    /// and `Finish` may have been performed already), except an `Act` whose
+    /// `Intent` is open in the ledger: for it feed `Acted` with
+    /// [`unknown_result`](Self::unknown_result).
+    ///
+    /// # Errors
+    ///
+    /// If there are no events, or one does not fit those before it.
+    pub fn recover(
+        events: impl IntoIterator<Item = StoredEvent>,
+    ) -> Result<(Self, Vec<Effect>), RecoverError> {
+        let mut turn = Self::new();
+        let mut due = Vec::new();
+        let mut count = 0;
+        for (n, stored) in events.into_iter().enumerate() {
+            let mut effects = Vec::new();
+            turn.handle(stored.event, stored.at, &mut effects)
+                .map_err(|source| RecoverError::Illegal { n, source })?;
+            if !effects.is_empty() {
+                due = effects;
+            }
+            count += 1;
+        }
+        if count == 0 { Err(RecoverError::Empty) } else { Ok((turn, due)) }
+    }
+
+    /// Where the turn stands.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The session, once the turn is opened.
+    pub const fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    /// The turn, once it is opened.
+    pub const fn id(&self) -> Option<TurnId> {
+        self.id
+    }
+
+    /// The number of the turn in its session; zero before it is opened.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The join of the labels of everything that the model has seen in this turn.
+    pub const fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// What the model would see now, with the cost of each part (`writ context`).
+    ///
+    /// # Errors
+    ///
+    /// If the context does not fit; see [`context::assemble`].
+    pub fn context(&self) -> Result<Assembled, ContextError> {
+        let most = self.config.limits.max_output_tokens;
+        context::assemble(&self.config.context, &self.seed, &self.hits, &self.conversation, most)
+    }
+
+    // --- before the model ---
+
+    fn open(&mut self, opened: Opened, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
+        let Opened { session, turn, number, messages, seed, config } = opened;
+        config.validate()?;
+        if number == 0 {
+            return Err(Why::NumberZero);
+        }
+        if messages.is_empty() {
+            return Err(Why::NoMessage);
+        }
+        for message in &messages {
+            check_text(message)?;
+        }
+        *self = Self {
+            session: Some(session),
+            id: Some(turn),
+            number,
+            started: now,
+            config,
+            seed,
+            answers: messages.iter().map(|message| message.id).collect(),
+            inbox: messages.into(),
+            ..Self::new()
+        };
+        self.proceed(out);
+        Ok(())
+    }
+
+    /// The next step between two answers of the model: messages first, then the model.
+    fn proceed(&mut self, out: &mut Vec<Effect>) {
+        if let Some(message) = self.inbox.front() {
+            self.phase = Phase::JudgingInput;
+            out.push(Effect::JudgeInput { message: message.clone() });
+        } else if self.conversation.is_empty() {
+            let reason = std::mem::take(&mut self.remarks).join("\n\n");
+            self.ending = Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
+            self.deliver("", out);
+        } else {
+            self.call_model(out);
+        }
+    }
+
+    fn take_input_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
+        let Some(message) = self.inbox.front_mut() else { return self.proceed(out) };
+        let opening = self.answers.contains(&message.id);
+        if !opening {
+            self.answers.push(message.id);
+        }
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Transform { text } => message.text = text,
+            Verdict::Block { reason } => {
+                self.remarks.push(if opening { reason } else { notice::message_blocked(&reason) });
+                self.inbox.pop_front();
+                return self.proceed(out);
+            }
+        }
+        self.phase = Phase::Recording;
+        out.push(Effect::Record { turn_number: self.number, message: message.clone() });
+    }
+
+    fn take_in(&mut self, out: &mut Vec<Effect>) {
+        let Some(TurnMessage { text, label, .. }) = self.inbox.pop_front() else { return self.proceed(out) };
+        let query = text.chars().take(MAX_QUERY_CHARS).collect();
+        self.conversation.push(ChatMessage { role: Role::User, parts: vec![Part::Text { text }], label });
+        self.phase = Phase::Recalling;
+        out.push(Effect::Recall { query });
+    }
+
+    fn take_hits(&mut self, hits: Vec<MemoryItem>, out: &mut Vec<Effect>) {
+        for hit in hits {
+            if self.hits.len() < MAX_RECALLED && !self.hits.iter().any(|known| known.id == hit.id) {
+                self.hits.push(hit);
+            }
+        }
+        self.proceed(out);
+    }
+
+    // --- the model ---
+
+    fn call_model(&mut self, out: &mut Vec<Effect>) {
+        let most = self.config.limits.max_model_calls_per_turn;
+        if self.model_calls >= most {
+            return self.stop_at_limit(notice::model_cap(most), out);
+        }
+        self.conversation.append(&mut self.news);
+        if let Some(note) = BudgetNote::due(&self.seed.budget) {
+            self.seed.budget.given = Some(note);
+            self.passing.insert(self.conversation.len());
+            self.conversation.push(context::system_message(note.text()));
+        }
+        match self.context() {
+            Ok(Assembled { request, label, .. }) => {
+                self.label.join(&label);
+                self.model_calls += 1;
+                self.phase = Phase::CallingModel;
+                out.push(Effect::CallModel { request: Box::new(request), label: self.label.clone() });
+            }
+            Err(error) => {
+                let Report { exit, outside, hint, .. } = error.report();
+                self.fail(ModelFailure::Failed { exit, text: outside, hint }, out);
+            }
+        }
+    }
+
+    fn take_reply(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
+        self.usage += reply.usage;
+        self.seed.budget.used += reply.usage.total();
+        let has_calls = !reply.calls.is_empty();
+        match reply.stop {
+            // Some servers report a normal end beside tool calls: the calls say what is meant.
+            StopReason::ToolUse | StopReason::EndTurn if has_calls => self.take_calls(reply, out),
+            StopReason::EndTurn => self.conclude(reply.text, out),
+            StopReason::ToolUse => self.break_off(reply.text, Status::Failed, notice::NO_TOOL_NAMED, out),
+            // Calls beside it may be cut in the middle of their arguments: none is performed.
+            StopReason::MaxTokens => self.break_off(reply.text, Status::Incomplete, notice::CUT, out),
+            StopReason::ContentFilter => {
+                self.break_off(String::new(), Status::Failed, notice::WITHHELD, out);
+            }
+            StopReason::Other(reason) => {
+                let reason = notice::stopped_for(&text::name(&reason));
+                self.break_off(reply.text, Status::Failed, &reason, out);
+            }
+        }
+    }
+
+    // --- at any time ---
+
+    fn arrive(&mut self, message: TurnMessage) -> Result<(), Why> {
+        check_text(&message)?;
+        let known = self.answers.contains(&message.id) || self.inbox.iter().any(|m| m.id == message.id);
+        if !known && self.absorbed < self.config.limits.max_absorbed_messages {
+            self.absorbed += 1;
+            self.inbox.push_back(message);
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
+        // A timer that fires early is harmless.
+        if now >= self.limit_time() {
+            self.stop_what_runs(out);
+            self.stop_at_limit(notice::too_long(self.config.limits.max_turn_secs), out);
+        }
+    }
+
+    fn limit_time(&self) -> Timestamp {
+        self.started.plus(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
+    }
+}
+
+fn check_text(message: &TurnMessage) -> Result<(), Why> {
+    if message.text.trim().is_empty() { Err(Why::EmptyMessage(message.id)) } else { Ok(()) }
+}

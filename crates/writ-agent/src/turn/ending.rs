@@ -1,0 +1,164 @@
+//! How a turn ends.
+
+use writ_types::chat::{ChatMessage, Part, Role};
+use writ_types::error::Exit;
+
+use super::{Phase, Turn};
+use crate::context;
+use crate::effect::{Effect, Finish, Status};
+use crate::event::{ModelFailure, Verdict};
+use crate::notice;
+
+/// How the turn is about to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// `Done` here is a normal end: whether it waits or was denied is decided when it is over.
+    pub(super) status: Status,
+    pub(super) exit: Exit,
+    /// Why the answer is not the one that was wanted.
+    pub(super) incomplete: Option<String>,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self { status: Status::Done, exit: Exit::Done, incomplete: None }
+    }
+}
+
+impl Turn {
+    /// The model has said what it wanted.
+    pub(super) fn conclude(&mut self, text: String, out: &mut Vec<Effect>) {
+        let something_happened = self.achieved || self.last_was_denied || !self.open_asks.is_empty();
+        self.ending = Ending::default();
+        if !text.trim().is_empty() {
+            self.judge_output(text, out);
+        } else if something_happened {
+            self.deliver(notice::NO_CLOSING_TEXT, out);
+        } else {
+            self.break_off(text, Status::Failed, notice::NO_ANSWER, out);
+        }
+    }
+
+    /// The model's output is cut or invalid.
+    pub(super) fn break_off(&mut self, text: String, status: Status, reason: &str, out: &mut Vec<Effect>) {
+        self.ending = Ending { status, exit: Exit::Model, incomplete: Some(reason.to_owned()) };
+        if text.trim().is_empty() { self.deliver("", out) } else { self.judge_output(text, out) }
+    }
+
+    /// There is no output of the model.
+    pub(super) fn fail(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
+        let (exit, reason) = match failure {
+            ModelFailure::SessionExhausted => (Exit::Budget, notice::SESSION_EXHAUSTED.to_owned()),
+            ModelFailure::DailyExhausted => (Exit::Budget, notice::DAILY_EXHAUSTED.to_owned()),
+            ModelFailure::Failed { exit, text, hint } if hint.is_empty() => (exit, text),
+            ModelFailure::Failed { exit, text, hint } => (exit, format!("{text}\n{hint}")),
+        };
+        // A failure is never a success, whatever it says of itself.
+        let exit = if exit == Exit::Done { Exit::Model } else { exit };
+        let status = if exit == Exit::Budget { Status::Incomplete } else { Status::Failed };
+        self.ending = Ending { status, exit, incomplete: Some(reason) };
+        self.deliver("", out);
+    }
+
+    /// A limit of the turn is reached.
+    pub(super) fn stop_at_limit(&mut self, reason: String, out: &mut Vec<Effect>) {
+        self.ending = Ending { status: Status::Incomplete, exit: Exit::Budget, incomplete: Some(reason) };
+        self.deliver("", out);
+    }
+
+    pub(super) fn cancel(&mut self, out: &mut Vec<Effect>) {
+        self.stop_what_runs(out);
+        self.conversation.append(&mut self.news);
+        self.conversation.push(context::system_message(notice::CANCELLED));
+        self.ending = Ending { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None };
+        self.finish(out);
+    }
+
+    /// Stops the model call or tool that is under way; its late answer is no longer wanted.
+    pub(super) fn stop_what_runs(&mut self, out: &mut Vec<Effect>) {
+        match self.phase {
+            Phase::CallingModel => out.push(Effect::CancelModel),
+            Phase::Acting => self.cancel_calls(out),
+            Phase::New
+            | Phase::JudgingInput
+            | Phase::Recording
+            | Phase::Recalling
+            | Phase::JudgingOutput
+            | Phase::Delivering
+            | Phase::Finished => {}
+        }
+    }
+
+    fn judge_output(&mut self, text: String, out: &mut Vec<Effect>) {
+        self.phase = Phase::JudgingOutput;
+        out.push(Effect::JudgeOutput { text: text.clone(), label: self.label.clone() });
+        self.draft = text;
+    }
+
+    pub(super) fn take_output_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
+        let draft = std::mem::take(&mut self.draft);
+        match verdict {
+            Verdict::Pass => self.deliver(&draft, out),
+            Verdict::Transform { text } => self.deliver(&text, out),
+            Verdict::Block { reason } => {
+                self.ending =
+                    Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
+                self.deliver("", out);
+            }
+        }
+    }
+
+    /// Sends the answer with everything that the person must know about it.
+    pub(super) fn deliver(&mut self, answer: &str, out: &mut Vec<Effect>) {
+        let remarks = std::mem::take(&mut self.remarks);
+        let incomplete = self.ending.incomplete.clone();
+        let paragraphs =
+            [answer].into_iter().chain(remarks.iter().map(String::as_str)).chain(incomplete.as_deref());
+        let mut text = paragraphs.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
+        if text.is_empty() {
+            notice::NO_REASON.clone_into(&mut text);
+        }
+        self.conversation.append(&mut self.news);
+        self.conversation.push(ChatMessage {
+            role: Role::Assistant,
+            parts: vec![Part::Text { text: text.clone() }],
+            label: self.label.clone(),
+        });
+        self.phase = Phase::Delivering;
+        out.push(Effect::Deliver { text, label: self.label.clone(), incomplete });
+    }
+
+    /// Exit 5 while an ask is open; exit 4 if the last tool call that was
+    /// decided was denied and none succeeded after it; else as the ending says.
+    pub(super) fn finish(&mut self, out: &mut Vec<Effect>) {
+        self.conversation.append(&mut self.news);
+        let (status, exit) = match self.ending.status {
+            Status::Done if !self.open_asks.is_empty() => (Status::Waiting, Exit::Waiting),
+            Status::Done if self.last_was_denied => (Status::Denied, Exit::Denied),
+            Status::Done
+            | Status::Waiting
+            | Status::Denied
+            | Status::Blocked
+            | Status::Incomplete
+            | Status::Failed
+            | Status::Cancelled => (self.ending.status, self.ending.exit),
+        };
+        let kept = |(place, message): (usize, &ChatMessage)| {
+            if self.passing.contains(&place) { None } else { Some(message.clone()) }
+        };
+        self.phase = Phase::Finished;
+        out.push(Effect::Finish(Box::new(Finish {
+            status,
+            exit,
+            answers: self.answers.clone(),
+            label: self.label.clone(),
+            open_asks: self.open_asks.keys().cloned().collect(),
+            transcript: self.conversation.iter().enumerate().filter_map(kept).collect(),
+            usage: self.usage,
+            budget_used: self.seed.budget.used,
+            budget_note: self.seed.budget.given,
+            model_calls: self.model_calls,
+            tool_calls: self.tool_calls,
+        })));
+    }
+}

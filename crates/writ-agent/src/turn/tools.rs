@@ -1,0 +1,278 @@
+//! The tool calls of a reply: one at a time, in order, each with a result.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use writ_types::chat::{ChatMessage, ModelReply, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::id::AskId;
+use writ_types::taint::{Label, Taint};
+
+use super::{Phase, Turn, Why};
+use crate::context;
+use crate::effect::Effect;
+use crate::notice;
+use crate::repeat::Repeat;
+use crate::text;
+
+/// How much of arguments that are no object is shown to the model again, in characters.
+const INVALID_SHOWN_CHARS: usize = 200;
+
+/// The calls of the last reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    waiting: VecDeque<Queued>,
+    running: Option<ToolCall>,
+    results: Vec<ToolResult>,
+    /// Calls of the reply that were not looked at.
+    left_out: usize,
+}
+
+/// A call in order, with the reason why it is not performed, if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Queued {
+    call: ToolCall,
+    fault: Option<String>,
+}
+
+/// What is done with a call.
+enum Judged {
+    Run,
+    /// It cannot be performed at all.
+    Fault(String),
+    /// It would close a circle.
+    Repeated,
+    /// The turn ends here: what the model is told about the call, and the person about the turn.
+    Stop(String, String),
+}
+
+impl Turn {
+    /// Takes the calls of a reply in, bounded, and starts the first.
+    pub(super) fn take_calls(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
+        let ModelReply { text, mut calls, .. } = reply;
+        let most = usize::try_from(self.config.limits.max_calls_per_reply).unwrap_or(usize::MAX);
+        let left_out = calls.len().saturating_sub(most);
+        calls.truncate(most);
+        let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit(call)).collect();
+        let mut parts = Vec::new();
+        if !text.is_empty() {
+            parts.push(Part::Text { text });
+        }
+        parts.extend(waiting.iter().map(|queued| Part::Call(queued.call.clone())));
+        self.conversation.push(ChatMessage { role: Role::Assistant, parts, label: self.label.clone() });
+        self.work = Work { waiting, running: None, results: Vec::new(), left_out };
+        self.run_next(out);
+    }
+
+    /// Makes a call fit to be kept and sent back to a provider: an id that is
+    /// unique in the turn, a plain name, an object as arguments.
+    fn admit(&mut self, call: ToolCall) -> Queued {
+        let ToolCall { id, name, arguments } = call;
+        let offered: Vec<&str> = self.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let known = offered.contains(&name.as_str());
+        let name = if known { name } else { plain_name(&name) };
+        let bytes = arguments.to_string().len();
+        let most = self.config.limits.max_argument_bytes.get();
+        let (arguments, fault) = if u64::try_from(bytes).unwrap_or(u64::MAX) > most {
+            (json!({ "left_out": format!("{bytes} bytes") }), Some(notice::arguments_too_large(bytes, most)))
+        } else {
+            match arguments {
+                Value::Object(_) => (arguments, None),
+                Value::Null => (json!({}), None),
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    let shown = text::cut(&arguments.to_string(), INVALID_SHOWN_CHARS);
+                    (json!({ "invalid": shown }), Some(notice::ARGUMENTS_NOT_AN_OBJECT.to_owned()))
+                }
+            }
+        };
+        let fault = if known { fault } else { Some(notice::unknown_tool(&name, &offered)) };
+        Queued { call: ToolCall { id: self.unique_id(&id), name, arguments }, fault }
+    }
+
+    fn unique_id(&mut self, id: &str) -> String {
+        let base = plain_name(if id.is_empty() { "call" } else { id });
+        let mut unique = base.clone();
+        let mut n = 1;
+        while !self.call_ids.insert(unique.clone()) {
+            n += 1;
+            unique = format!("{base}_{n}");
+        }
+        unique
+    }
+
+    /// Goes on with the next call that is to be performed; when there is none, with the turn.
+    fn run_next(&mut self, out: &mut Vec<Effect>) {
+        while let Some(Queued { call, fault }) = self.work.waiting.pop_front() {
+            match self.judge_call(&call, fault) {
+                Judged::Run => {
+                    self.tool_calls += 1;
+                    self.phase = Phase::Acting;
+                    self.work.running = Some(call.clone());
+                    out.push(Effect::Act { call, label: self.label.clone() });
+                    return;
+                }
+                Judged::Fault(text) => {
+                    let result = own_result(&call, ToolOutcome::Failed, text, &self.label);
+                    self.repeats.note(&call, &result);
+                    self.work.results.push(result);
+                }
+                // Not noted: a refusal is not a new result, so it is not progress.
+                Judged::Repeated => {
+                    let text = notice::REPEATED.to_owned();
+                    self.work.results.push(own_result(&call, ToolOutcome::Failed, text, &self.label));
+                }
+                Judged::Stop(text, reason) => {
+                    self.work.results.push(own_result(
+                        &call,
+                        ToolOutcome::Cancelled,
+                        text.clone(),
+                        &self.label,
+                    ));
+                    self.drop_waiting(&text);
+                    self.close_work();
+                    return self.stop_at_limit(reason, out);
+                }
+            }
+        }
+        self.close_work();
+        self.proceed(out);
+    }
+
+    fn judge_call(&mut self, call: &ToolCall, fault: Option<String>) -> Judged {
+        let limits = &self.config.limits;
+        match self.repeats.judge(call, limits.max_identical_calls) {
+            Repeat::No => {}
+            Repeat::Again => return Judged::Repeated,
+            Repeat::Stuck => return Judged::Stop(notice::STOPPED.to_owned(), notice::STUCK.to_owned()),
+        }
+        if let Some(fault) = fault {
+            return Judged::Fault(fault);
+        }
+        let most = limits.max_tool_calls_per_turn;
+        if self.tool_calls >= most {
+            return Judged::Stop(notice::beyond_tool_cap(most), notice::tool_cap(most));
+        }
+        Judged::Run
+    }
+
+    pub(super) fn take_result(
+        &mut self,
+        mut result: ToolResult,
+        ask: Option<AskId>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Why> {
+        if result.outcome == ToolOutcome::Waiting && ask.is_none() {
+            return Err(Why::WaitingWithoutAsk);
+        }
+        let Some(call) = self.work.running.take_if(|call| call.id == result.call_id) else {
+            return Err(Why::OtherCall { found: text::name(&result.call_id) });
+        };
+        self.cut_result(&mut result);
+        self.weigh(result.outcome);
+        if let Some(ask) = ask
+            && result.outcome == ToolOutcome::Waiting
+        {
+            self.open_asks.insert(ask, call.name.clone());
+        }
+        self.repeats.note(&call, &result);
+        self.work.results.push(result);
+        self.run_next(out);
+        Ok(())
+    }
+
+    pub(super) fn take_answer(&mut self, ask: &AskId, mut result: ToolResult) -> Result<(), Why> {
+        if result.outcome == ToolOutcome::Waiting {
+            return Err(Why::WaitingWithoutAsk);
+        }
+        let Some(tool) = self.open_asks.remove(ask) else { return Err(Why::UnknownAsk(ask.clone())) };
+        self.cut_result(&mut result);
+        self.weigh(result.outcome);
+        if result.label.taint == Taint::External {
+            result.text = text::external(&tool, &result.text);
+        }
+        let outcome = outcome_word(result.outcome);
+        let text = format!("[SYSTEM] Ask {ask} for '{tool}' was answered: {outcome}.\n{}", result.text);
+        let parts = vec![Part::Text { text }];
+        self.news.push(ChatMessage { role: Role::System, parts, label: result.label });
+        Ok(())
+    }
+
+    /// The result of a call whose end was lost in a crash, for [`Event::Acted`](crate::event::Event::Acted).
+    /// `label` is what is known of its effects; external, unless the caller knows better.
+    pub fn unknown_result(call: &ToolCall, label: Label) -> ToolResult {
+        own_result(call, ToolOutcome::Unknown, notice::UNKNOWN.to_owned(), &label)
+    }
+
+    /// Stops the running call and answers all that have no result.
+    pub(super) fn cancel_calls(&mut self, out: &mut Vec<Effect>) {
+        if let Some(call) = self.work.running.take() {
+            out.push(Effect::CancelTool { call_id: call.id.clone() });
+            let stopped = notice::STOPPED.to_owned();
+            self.work.results.push(own_result(&call, ToolOutcome::Cancelled, stopped, &self.label));
+        }
+        self.drop_waiting(notice::STOPPED);
+        self.close_work();
+    }
+
+    fn drop_waiting(&mut self, text: &str) {
+        for Queued { call, .. } in std::mem::take(&mut self.work.waiting) {
+            let result = own_result(&call, ToolOutcome::Cancelled, text.to_owned(), &self.label);
+            self.work.results.push(result);
+        }
+    }
+
+    /// Puts the results into the conversation: one message for all results of a reply.
+    fn close_work(&mut self) {
+        let Work { results, left_out, .. } = std::mem::take(&mut self.work);
+        let mut label = self.label.clone();
+        for result in &results {
+            label.join(&result.label);
+        }
+        let parts = results.into_iter().map(Part::Result).collect();
+        self.conversation.push(ChatMessage { role: Role::Tool, parts, label });
+        if left_out > 0 {
+            let most = self.config.limits.max_calls_per_reply;
+            self.conversation.push(context::system_message(&notice::too_many_calls(left_out, most)));
+        }
+    }
+
+    fn cut_result(&self, result: &mut ToolResult) {
+        let most = usize::try_from(self.config.limits.max_result_chars).unwrap_or(usize::MAX);
+        result.text = text::cut(&result.text, most);
+    }
+
+    /// Notes what an outcome means for how the turn ends.
+    const fn weigh(&mut self, outcome: ToolOutcome) {
+        match outcome {
+            ToolOutcome::Done | ToolOutcome::Simulated => {
+                self.achieved = true;
+                self.last_was_denied = false;
+            }
+            ToolOutcome::Denied => self.last_was_denied = true,
+            ToolOutcome::Failed | ToolOutcome::Waiting | ToolOutcome::Unknown | ToolOutcome::Cancelled => {}
+        }
+    }
+}
+
+/// A result in the machine's own words, for a call that was not performed.
+fn own_result(call: &ToolCall, outcome: ToolOutcome, text: String, label: &Label) -> ToolResult {
+    ToolResult { call_id: call.id.clone(), name: call.name.clone(), outcome, text, label: label.clone() }
+}
+
+const fn outcome_word(outcome: ToolOutcome) -> &'static str {
+    match outcome {
+        ToolOutcome::Done => "it was done",
+        ToolOutcome::Failed => "it was done and failed",
+        ToolOutcome::Denied => "it was denied",
+        ToolOutcome::Waiting => "it still waits",
+        ToolOutcome::Unknown => "whether it was done is not known",
+        ToolOutcome::Simulated => "it was simulated",
+        ToolOutcome::Cancelled => "it was not done",
+    }
+}
+
+/// A name or id that every provider accepts in a conversation (letters, digits, `_`, `-`; 64 at most).
+fn plain_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let plain: String = name.chars().take(text::MAX_NAME_CHARS).map(plain).collect();
+    if plain.is_empty() { "unnamed".to_owned() } else { plain }
+}

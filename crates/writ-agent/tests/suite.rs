@@ -1,0 +1,25 @@
+//! The turn machine from outside: scripts, pairs, properties, context.
+
+#[cfg(test)]
+#[path = "suite/fixture.rs"]
+mod fixture;
+
+#[cfg(test)]
+#[path = "suite/pairs.rs"]
+mod pairs;
+
+#[cfg(test)]
+#[path = "suite/scripts.rs"]
+mod scripts;
+
+#[cfg(test)]
+#[path = "suite/turns.rs"]
+mod turns;
+
+#[cfg(test)]
+#[path = "suite/context.rs"]
+mod context;
+
+#[cfg(test)]
+#[path = "suite/properties.rs"]
+mod properties;

@@ -1,0 +1,433 @@
+//! What one turn does, case by case.
+
+use serde_json::json;
+use writ_agent::config::{Config, Limits};
+use writ_agent::effect::{Effect, Status};
+use writ_agent::event::{BudgetSeed, Event, ModelFailure, StoredEvent, Verdict};
+use writ_agent::notice::{self, BudgetNote};
+use writ_agent::turn::{MAX_QUERY_CHARS, Phase, RecoverError, Turn, Why};
+use writ_types::chat::{Part, StopReason, ToolCall, ToolOutcome};
+use writ_types::error::{Exit, ToReport};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{ByteCount, Timestamp, Tokens};
+
+use crate::fixture::{
+    Driver, START, ask, assert_paired, failed, id, memory, message, opened, result, seed, text_of, texts_of,
+};
+
+fn calling() -> Driver {
+    Driver::calling(seed(), Config::default())
+}
+
+fn limited(limits: Limits) -> Driver {
+    Driver::calling(seed(), Config { limits, ..Config::default() })
+}
+
+fn call(n: usize, arguments: serde_json::Value) -> ToolCall {
+    ToolCall { id: format!("call_{n}"), name: "shell_exec".to_owned(), arguments }
+}
+
+/// Rows: SCL-032 WIN-038
+#[test]
+fn twenty_tool_calls_run_and_the_next_ends_the_turn() {
+    let mut driver = calling();
+    for n in 0..20 {
+        driver.call("shell_exec", json!({ "n": n }));
+        driver.act(ToolOutcome::Done, Taint::Owner, &format!("result {n}"));
+    }
+    driver.call("shell_exec", json!({ "n": 20 }));
+    assert_eq!(driver.acts().len(), 20);
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit, finish.tool_calls), (Status::Incomplete, Exit::Budget, 20));
+    let (text, incomplete) = driver.delivered()[0];
+    assert!(text.contains("limit of 20 tool calls") && incomplete == Some(text), "{text}");
+    assert_paired(&finish.transcript);
+}
+
+/// Endless nonsense calls reach no door, so the cap of model calls ends them.
+#[test]
+fn calls_that_are_never_performed_are_bounded_by_the_model_calls() {
+    let mut driver = limited(Limits { max_model_calls_per_turn: 5, ..Limits::default() });
+    for n in 0..5 {
+        driver.call("no_such_tool", json!({ "n": n }));
+    }
+    assert_eq!((driver.requests().len(), driver.acts().len()), (5, 0));
+    assert_eq!(driver.finish().exit, Exit::Budget);
+}
+
+#[test]
+fn a_reply_with_ten_thousand_calls_is_answered_in_one_line() {
+    let mut driver = limited(Limits { max_tool_calls_per_turn: 100, ..Limits::default() });
+    let calls = (0..10_000).map(|n| call(n, json!({ "n": n }))).collect();
+    driver.reply(StopReason::ToolUse, "", calls);
+    for n in 0..32 {
+        driver.act(ToolOutcome::Done, Taint::Owner, &n.to_string());
+    }
+    assert_eq!(driver.acts().len(), 32);
+    let request = driver.request();
+    assert_eq!(request.messages.len(), 4, "user, calls, results, one line");
+    let line = text_of(&request.messages[3]);
+    assert_eq!(line, "[SYSTEM] 9968 more tool calls of that reply were ignored: at most 32 are looked at.");
+    assert_paired(&request.messages);
+}
+
+/// Rows: SCL-044
+#[test]
+fn unknown_tools_and_wrong_arguments_never_reach_the_door() {
+    let mut driver = limited(Limits { max_argument_bytes: ByteCount::new(100), ..Limits::default() });
+    let calls = vec![
+        ToolCall { id: String::new(), name: "rm -rf\n/\u{27e7}".to_owned(), arguments: json!({}) },
+        call(1, json!("text")),
+        call(1, json!([1, 2])),
+        call(2, json!({ "blob": "x".repeat(1_000_000) })),
+    ];
+    driver.reply(StopReason::ToolUse, "", calls);
+    assert!(driver.acts().is_empty());
+    let request = driver.request();
+    assert_paired(&request.messages);
+    let results: Vec<_> = request.messages[2]
+        .parts
+        .iter()
+        .map(|part| if let Part::Result(result) = part { result.clone() } else { panic!("{part:?}") })
+        .collect();
+    assert!(results.iter().all(|result| result.outcome == ToolOutcome::Failed));
+    let ids: Vec<&str> = results.iter().map(|result| result.call_id.as_str()).collect();
+    assert_eq!(ids, ["call", "call_1", "call_1_2", "call_2"]);
+    assert_eq!(results[0].text, "There is no tool 'rm_-rf___'. The tools are: shell_exec, file_read.");
+    assert!(results[3].text.contains("1000011 bytes, at most 100"), "{}", results[3].text);
+    let bytes = serde_json::to_string(&request.messages).expect("serialises").len();
+    assert!(bytes < 4_000, "the megabyte is not repeated: {bytes}");
+}
+
+#[test]
+fn a_call_without_arguments_gets_an_empty_object() {
+    let mut driver = calling();
+    driver.call("file_read", serde_json::Value::Null);
+    assert_eq!(driver.acts()[0].arguments, json!({}));
+}
+
+#[test]
+fn a_long_result_is_cut_with_a_mark() {
+    let mut driver = limited(Limits { max_result_chars: 500, ..Limits::default() });
+    driver.call("shell_exec", json!({}));
+    driver.act(ToolOutcome::Done, Taint::Owner, &"long ".repeat(1_000));
+    let text = text_of(&driver.request().messages[2]);
+    assert!(text.chars().count() <= 500 && text.contains("characters left out"), "{text}");
+}
+
+#[test]
+fn two_cycles_of_the_same_two_calls_are_a_circle() {
+    let mut driver = calling();
+    for _ in 0..2 {
+        for n in [1, 2] {
+            driver.call("shell_exec", json!({ "n": n }));
+            driver.act(ToolOutcome::Failed, Taint::Owner, &format!("still {n}"));
+        }
+    }
+    driver.call("shell_exec", json!({ "n": 1 }));
+    assert_eq!(driver.acts().len(), 4, "the fifth is refused");
+    assert!(texts_of(driver.request()).contains(notice::REPEATED));
+    driver.call("shell_exec", json!({ "n": 3 }));
+    driver.act(ToolOutcome::Done, Taint::Owner, "something new");
+    driver.call("shell_exec", json!({ "n": 1 }));
+    assert_eq!(driver.acts().len(), 6, "after progress it may be tried again");
+}
+
+#[test]
+fn a_result_that_changes_is_no_circle() {
+    let mut driver = calling();
+    for n in 0..10 {
+        driver.call("shell_exec", json!({ "poll": true }));
+        driver.act(ToolOutcome::Done, Taint::Owner, &format!("{n}0 %"));
+    }
+    assert_eq!((driver.acts().len(), driver.turn.phase()), (10, Phase::CallingModel));
+}
+
+/// Rows: SCL-043
+#[test]
+fn the_message_is_kept_when_the_model_fails_and_an_empty_one_is_refused() {
+    let mut driver = calling();
+    driver.feed(failed(Exit::Model, "unreachable", ""));
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit), (Status::Failed, Exit::Model));
+    assert_eq!(text_of(&finish.transcript[0]), "do it");
+
+    let mut driver = Driver::new();
+    let empty = opened(vec![message(1, " \n", Taint::Owner)], seed(), Config::default());
+    let illegal = driver.try_feed(empty).expect_err("empty");
+    assert_eq!(illegal.why, Why::EmptyMessage(id(1)));
+    assert_eq!(illegal.report().exit, Exit::Usage);
+}
+
+#[test]
+fn a_failure_that_claims_success_is_a_failure() {
+    let mut driver = calling();
+    driver.feed(failed(Exit::Done, "all is well", ""));
+    assert_eq!(driver.finish().exit, Exit::Model);
+}
+
+#[test]
+fn a_turn_opens_with_a_number_a_message_and_valid_settings() {
+    let no_message = opened(Vec::new(), seed(), Config::default());
+    assert_eq!(Driver::new().try_feed(no_message).expect_err("no message").why, Why::NoMessage);
+    let limits = Limits { max_calls_per_reply: 0, ..Limits::default() };
+    let event = opened(vec![message(1, "hi", Taint::Owner)], seed(), Config { limits, ..Config::default() });
+    let illegal = Driver::new().try_feed(event.clone()).expect_err("invalid settings");
+    assert_eq!(illegal.report().exit, Exit::Config);
+    let Event::Opened(mut zero) = event else { panic!("not opened") };
+    (zero.number, zero.config) = (0, Config::default());
+    assert_eq!(Driver::new().try_feed(Event::Opened(zero)).expect_err("zero").why, Why::NumberZero);
+}
+
+#[test]
+fn a_result_must_be_that_of_the_call_at_work() {
+    let mut driver = calling();
+    driver.call("shell_exec", json!({}));
+    let other = result("other", "shell_exec", ToolOutcome::Done, Taint::Owner, "");
+    let illegal = driver.try_feed(Event::Acted { result: other, ask: None }).expect_err("other call");
+    assert_eq!(illegal.why, Why::OtherCall { found: "other".to_owned() });
+    let waiting = driver.result(ToolOutcome::Waiting, Taint::Owner, "");
+    let illegal = driver.try_feed(Event::Acted { result: waiting, ask: None }).expect_err("no ask");
+    assert_eq!(illegal.why, Why::WaitingWithoutAsk);
+    let unknown = result("x", "shell_exec", ToolOutcome::Done, Taint::Owner, "");
+    let illegal =
+        driver.try_feed(Event::Answered { ask: ask("zzzzzzzz"), result: unknown }).expect_err("no such ask");
+    assert_eq!(illegal.why, Why::UnknownAsk(ask("zzzzzzzz")));
+}
+
+#[test]
+fn how_asks_and_denials_end_a_turn() {
+    let end = |steps: &[(ToolOutcome, Option<ToolOutcome>)]| {
+        let mut driver = calling();
+        for (n, (outcome, answer)) in steps.iter().enumerate() {
+            driver.call("shell_exec", json!({ "n": n }));
+            if *outcome == ToolOutcome::Waiting {
+                driver.wait_for(&ask("aaaaaaaa"), "asked");
+            } else {
+                driver.act(*outcome, Taint::Owner, "");
+            }
+            if let Some(answer) = answer {
+                let result = result("later", "shell_exec", *answer, Taint::Owner, "");
+                driver.feed(Event::Answered { ask: ask("aaaaaaaa"), result });
+            }
+        }
+        driver.reply(StopReason::EndTurn, "so", Vec::new());
+        let finish = driver.finish();
+        (finish.status, finish.exit)
+    };
+    use ToolOutcome::{Denied, Done, Failed, Simulated, Unknown, Waiting};
+    assert_eq!(end(&[(Done, None)]), (Status::Done, Exit::Done));
+    assert_eq!(end(&[(Failed, None)]), (Status::Done, Exit::Done));
+    assert_eq!(end(&[(Denied, None)]), (Status::Denied, Exit::Denied));
+    assert_eq!(end(&[(Denied, None), (Failed, None), (Unknown, None)]), (Status::Denied, Exit::Denied));
+    assert_eq!(end(&[(Denied, None), (Done, None)]), (Status::Done, Exit::Done));
+    assert_eq!(end(&[(Denied, None), (Simulated, None)]), (Status::Done, Exit::Done));
+    assert_eq!(end(&[(Waiting, None), (Denied, None)]), (Status::Waiting, Exit::Waiting));
+    assert_eq!(end(&[(Waiting, Some(Done))]), (Status::Done, Exit::Done));
+    assert_eq!(end(&[(Waiting, Some(Denied))]), (Status::Denied, Exit::Denied));
+}
+
+#[test]
+fn an_answer_to_an_ask_while_the_reply_goes_out_counts_and_is_kept() {
+    let mut driver = calling();
+    driver.call("shell_exec", json!({}));
+    driver.wait_for(&ask("aaaaaaaa"), "asked");
+    driver.reply(StopReason::EndTurn, "I have asked.", Vec::new());
+    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    let done = result("later", "shell_exec", ToolOutcome::Done, Taint::Owner, "3 files");
+    driver.feed(Event::Answered { ask: ask("aaaaaaaa"), result: done });
+    let finish = driver.finish();
+    assert_eq!((finish.exit, finish.open_asks.len()), (Exit::Done, 0));
+    let last = text_of(finish.transcript.last().expect("a message"));
+    assert_eq!(last, "[SYSTEM] Ask aaaaaaaa for 'shell_exec' was answered: it was done.\n3 files");
+}
+
+#[test]
+fn messages_beyond_the_limit_and_after_the_answer_stay_in_the_queue() {
+    let mut driver = limited(Limits { max_absorbed_messages: 2, ..Limits::default() });
+    driver.call("shell_exec", json!({}));
+    let taken = [driver.arrive("one"), driver.arrive("two")];
+    driver.arrive("three");
+    driver.feed(Event::Arrived { message: message(1, "the first again", Taint::Owner) });
+    assert!(!driver.effects.iter().any(|effect| matches!(effect, Effect::CancelTool { .. })));
+    driver.act(ToolOutcome::Done, Taint::Owner, "");
+    driver.reach_model();
+    driver.reply(StopReason::EndTurn, "done", Vec::new());
+    driver.arrive("late");
+    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    driver.arrive("later");
+    assert_eq!(driver.finish().answers, [id(1), taken[0], taken[1]]);
+}
+
+#[test]
+fn several_opening_messages_are_judged_one_by_one() {
+    let mut driver = Driver::new();
+    let messages = vec![message(1, "DROP TABLE", Taint::Owner), message(2, "list users", Taint::Owner)];
+    driver.feed(opened(messages, seed(), Config::default()));
+    driver.feed(Event::InputJudged { verdict: Verdict::Block { reason: "no SQL".to_owned() } });
+    driver.reach_model();
+    assert_eq!(texts_of(driver.request()), "list users");
+    driver.reply(StopReason::EndTurn, "Ann.", Vec::new());
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.answers.len()), (Status::Done, 2));
+    assert_eq!(driver.delivered(), [("Ann.\n\nno SQL", None)]);
+}
+
+#[test]
+fn a_long_message_is_not_a_long_query() {
+    let mut driver = Driver::opened(&"word ".repeat(10_000));
+    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::Recorded);
+    let Some(Effect::Recall { query }) = driver.effects.last() else { panic!("no recall") };
+    assert_eq!(query.chars().count(), MAX_QUERY_CHARS);
+}
+
+#[test]
+fn a_timer_that_fires_early_is_harmless() {
+    let mut driver = calling();
+    let deadline = driver.turn.deadline().expect("a deadline");
+    assert_eq!(deadline, Timestamp::from_millis(START.as_millis() + 3_600_000));
+    driver.now = Timestamp::from_millis(deadline.as_millis() - 1);
+    driver.feed(Event::DeadlinePassed);
+    assert_eq!(driver.turn.phase(), Phase::CallingModel);
+    driver.now = deadline;
+    driver.feed(Event::DeadlinePassed);
+    assert!(driver.effects.contains(&Effect::CancelModel));
+    assert_eq!(driver.turn.deadline(), None);
+    assert_eq!(driver.finish().exit, Exit::Budget);
+}
+
+#[test]
+fn an_answer_that_is_not_judged_yet_is_not_final_when_the_turn_is_stopped() {
+    let mut driver = calling();
+    driver.reply(StopReason::EndTurn, "half-baked", Vec::new());
+    driver.feed(Event::Cancel);
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit), (Status::Cancelled, Exit::Interrupted));
+    assert!(driver.delivered().is_empty());
+    assert!(!finish.transcript.iter().any(|message| text_of(message).contains("half-baked")));
+
+    let mut driver = calling();
+    driver.reply(StopReason::EndTurn, "final", Vec::new());
+    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::Cancel);
+    assert_eq!(driver.finish().exit, Exit::Done, "it is out already");
+}
+
+/// Rows: WIN-356 WIN-357 WIN-358 WIN-359
+#[test]
+fn budget_notes_are_for_the_model_only_and_once_per_session() {
+    let at = |used, given| {
+        let mut seed = seed();
+        seed.budget = BudgetSeed { used: Tokens::new(used), limit: Tokens::new(1_000), given };
+        let mut driver = Driver::calling(seed, Config::default());
+        let seen = texts_of(driver.request());
+        driver.reply(StopReason::EndTurn, "done", Vec::new());
+        let finish = driver.finish();
+        assert_eq!(driver.delivered(), [("done", None)]);
+        assert!(!finish.transcript.iter().any(|message| text_of(message).contains("Budget")));
+        (seen.contains("[System: Budget at"), finish.budget_note)
+    };
+    assert_eq!(at(699, None), (false, None));
+    assert_eq!(at(700, None), (true, Some(BudgetNote::Wrap)));
+    assert_eq!(at(849, Some(BudgetNote::Wrap)), (false, Some(BudgetNote::Wrap)));
+    assert_eq!(at(850, Some(BudgetNote::Wrap)), (true, Some(BudgetNote::Finish)));
+    assert_eq!(at(949, Some(BudgetNote::Finish)), (false, Some(BudgetNote::Finish)));
+    assert_eq!(at(950, Some(BudgetNote::Finish)), (true, Some(BudgetNote::Last)));
+    assert_eq!(at(990, Some(BudgetNote::Last)), (false, Some(BudgetNote::Last)));
+}
+
+/// Rows: WIN-360
+#[test]
+fn an_exhausted_session_is_told_in_one_message_with_three_ways() {
+    let mut driver = calling();
+    driver.feed(Event::ModelFailed { failure: ModelFailure::SessionExhausted });
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit), (Status::Incomplete, Exit::Budget));
+    assert_eq!(text_of(&finish.transcript[0]), "do it", "the history is kept");
+    let delivered = driver.delivered();
+    assert_eq!(delivered.len(), 1);
+    for way in ["another message", "/reset", "[budget].max_tokens_per_session"] {
+        assert!(delivered[0].0.contains(way), "{way}");
+    }
+    let mut driver = calling();
+    driver.feed(Event::ModelFailed { failure: ModelFailure::DailyExhausted });
+    assert_eq!(driver.finish().exit, Exit::Budget);
+    let text = driver.delivered()[0].0;
+    assert!(text.contains("tomorrow") && text.contains("[budget].max_tokens_per_day"), "{text}");
+}
+
+/// Rows: SIL-168 SIL-171
+#[test]
+fn external_results_make_the_reply_external_and_only_in_that_turn() {
+    let answer = |taint: Option<Taint>, mut driver: Driver| {
+        if let Some(taint) = taint {
+            driver.call("file_read", json!({ "path": "a" }));
+            driver.act(ToolOutcome::Done, taint, "text");
+        }
+        driver.reply(StopReason::EndTurn, "so", Vec::new());
+        driver.finish().label.taint
+    };
+    // Both turns are open at once.
+    let (one, other) = (calling(), calling());
+    assert_eq!(answer(Some(Taint::External), one), Taint::External);
+    assert_eq!(answer(None, other), Taint::Owner);
+    assert_eq!(answer(Some(Taint::Auth), calling()), Taint::Auth);
+
+    let mut driver = Driver::opened("what do I like?");
+    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::Recorded);
+    driver.feed(Event::Recalled { hits: vec![memory(1, "from a web page", Taint::External)] });
+    assert_eq!(answer(None, driver), Taint::External, "memory keeps its label");
+}
+
+#[test]
+fn the_arguments_of_a_call_rest_on_what_the_model_had_seen() {
+    let mut driver = calling();
+    driver.reply(StopReason::ToolUse, "", vec![call(1, json!({})), call(2, json!({"n": 2}))]);
+    driver.act(ToolOutcome::Done, Taint::External, "page");
+    driver.act(ToolOutcome::Done, Taint::Owner, "ok");
+    driver.call("shell_exec", json!({ "n": 3 }));
+    let label =
+        |effect: &Effect| if let Effect::Act { label, .. } = effect { Some(label.taint) } else { None };
+    let labels: Vec<Taint> = driver.effects.iter().filter_map(label).collect();
+    assert_eq!(labels, [Taint::Owner, Taint::Owner, Taint::External]);
+}
+
+/// Rows: SIL-036
+#[test]
+fn a_recovered_turn_keeps_its_number_and_an_unknown_outcome_is_told() {
+    let mut driver = calling();
+    driver.call("shell_exec", json!({ "n": 1 }));
+    let (turn, due) = Turn::recover(driver.stored.clone()).expect("recovers");
+    assert_eq!((&turn, turn.number(), &due), (&driver.turn, 6, &driver.due));
+    let [Effect::Act { call, .. }] = due.as_slice() else { panic!("{due:?}") };
+    let result = Turn::unknown_result(call, Label::new(Taint::External));
+    driver.feed(Event::Acted { result, ask: None });
+    assert!(texts_of(driver.request()).contains(notice::UNKNOWN));
+}
+
+#[test]
+fn events_that_do_not_fit_are_named_by_their_place() {
+    assert_eq!(Turn::recover(Vec::new()).expect_err("empty"), RecoverError::Empty);
+    let mut events = calling().stored;
+    events.remove(1);
+    let error = Turn::recover(events).expect_err("a hole");
+    let RecoverError::Illegal { n, source } = &error else { panic!("{error:?}") };
+    assert_eq!((*n, source.phase, &source.why), (1, Phase::JudgingInput, &Why::Order));
+    assert_eq!(error.report().exit, Exit::Bug);
+}
+
+/// The committed file was written by version 1 of the form: it must stay readable, and what is written must stay the same.
+#[test]
+fn stored_events_of_version_1_can_still_be_read() {
+    let file = include_str!("../events-v1.jsonl");
+    let events: Vec<StoredEvent> = file.lines().map(|line| StoredEvent::decode(line).expect(line)).collect();
+    for (line, event) in file.lines().zip(&events) {
+        assert_eq!(event.encode().expect("encodes"), line);
+    }
+    let (turn, due) = Turn::recover(events).expect("recovers");
+    assert_eq!(turn.phase(), Phase::Finished);
+    let Some(Effect::Finish(finish)) = due.last() else { panic!("{due:?}") };
+    assert_eq!((finish.status, finish.answers.len()), (Status::Denied, 2));
+}

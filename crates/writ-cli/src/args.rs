@@ -1,0 +1,386 @@
+//! The command line. What is listed here works; `--help` shows the daily commands first.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use writ_types::id::{AskId, EntrySeq, MemoryId, SessionId};
+
+/// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "writ", version, propagate_version = false, disable_help_subcommand = true)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The exit codes, as `--help` shows them.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 a bug; 2 wrong usage; 3 configuration or home not usable; 4 denied; 5 waiting for
+approval; 6 budget used up; 7 model unavailable or its output invalid; 8 verification failed; 9 the ledger
+does not verify; 10 blocked, needs a person; 130 interrupted";
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The home folder, instead of WRIT_HOME or ~/.writ
+    #[arg(long, global = true, value_name = "DIR", display_order = 100)]
+    pub(crate) home: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long, global = true, display_order = 101)]
+    pub(crate) json: bool,
+    /// Print results only
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 102)]
+    pub(crate) quiet: bool,
+    /// Say more; twice: even more
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 103)]
+    pub(crate) verbose: u8,
+}
+
+/// The commands, daily ones first.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See an agent work, get stopped, ask and be approved: no key and no network needed
+    Demo(DemoArgs),
+    /// Talk to the agent, in the current folder or another
+    Chat(ChatArgs),
+    /// Run the engine of this home in the foreground
+    Start(StartArgs),
+    /// Show what the engine does
+    Status,
+    /// Show and answer what the agent asks
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
+    /// Read and verify the ledger
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Check everything that can be wrong
+    Doctor,
+    /// Make or complete the home
+    Init(InitArgs),
+    /// Show what the agent changed in a project's overlay
+    Diff(DiffArgs),
+    /// Apply what the agent changed to the project, after your approval
+    Apply(ApplyArgs),
+    /// Check or show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Show the keys of this home
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Store secrets, by name
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+    /// Search and change what is remembered
+    #[command(subcommand)]
+    Memory(MemoryCommand),
+    /// Look at the sandbox, or run a command in it
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
+}
+
+/// `writ demo`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Answer the demo's question with yes
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `writ chat`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// Say this and end with the answer
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// Go on with this session
+    #[arg(long, value_name = "ID", conflicts_with = "new")]
+    pub(crate) session: Option<SessionId>,
+    /// Begin a new session
+    #[arg(long)]
+    pub(crate) new: bool,
+    /// Work on this folder instead of the current one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
+    /// Write changes to the project as they are made: approves them beforehand
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) write: bool,
+    /// Decide and log, but perform nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `writ start`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StartArgs {
+    /// End after this many seconds without work and without clients
+    #[arg(long, value_name = "SECS")]
+    pub(crate) idle_exit: Option<u64>,
+}
+
+/// `writ init`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Ask nothing; without a keyring, keys and secrets go to plain files that only you can read
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `writ diff`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The session; without it, the last one of the project
+    #[arg(long, value_name = "ID", conflicts_with = "project")]
+    pub(crate) session: Option<SessionId>,
+    /// The project instead of the current folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
+}
+
+/// `writ apply`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The session; without it, the last one of the project
+    #[arg(long, value_name = "ID", conflicts_with = "project")]
+    pub(crate) session: Option<SessionId>,
+    /// The project instead of the current folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project: Option<PathBuf>,
+    /// Approve without being asked; the text is printed all the same
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `writ approvals …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// List what is asked
+    List,
+    /// Show one ask completely
+    Show {
+        /// Its id
+        ask: AskId,
+    },
+    /// Approve an ask: signs exactly what is shown
+    Approve {
+        /// Its id
+        ask: AskId,
+        /// Sign without being asked again; the text is printed all the same
+        #[arg(long)]
+        yes: bool,
+        /// Why, for the record
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+    /// Deny an ask
+    Deny {
+        /// Its id
+        ask: AskId,
+        /// Why, for the record and for the agent
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+/// `writ audit …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Verify every row, the tree, its heads and heads that you hold
+    Verify {
+        /// Heads that you kept: `audit export --heads FILE` writes them
+        #[arg(long, value_name = "FILE")]
+        heads: Option<PathBuf>,
+        /// Another database file, such as a copy
+        #[arg(long, value_name = "FILE")]
+        db: Option<PathBuf>,
+        /// The public key that must have signed, instead of this home's
+        #[arg(long, value_name = "HEX")]
+        key: Vec<PublicKey>,
+        /// Verify the signature of every row, too
+        #[arg(long)]
+        every_signature: bool,
+    },
+    /// Show the newest entries
+    Tail {
+        /// How many
+        #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
+        lines: usize,
+    },
+    /// Show the entries that contain a text, newest first
+    Search {
+        /// The text; upper and lower case count as the same
+        #[arg(default_value = "")]
+        text: String,
+        /// Only this kind: received, intent, denied, …
+        #[arg(long, value_name = "KIND")]
+        event: Option<String>,
+        /// Only this session
+        #[arg(long, value_name = "ID")]
+        session: Option<SessionId>,
+        /// How many
+        #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
+        lines: usize,
+    },
+    /// Print every entry as a line of JSON, or write the signed heads to a file
+    Export {
+        /// Write the heads to this file; keep it elsewhere, and verify against it later
+        #[arg(long, value_name = "FILE")]
+        heads: Option<PathBuf>,
+    },
+    /// Print a proof that an entry is in the ledger; the public key alone checks it
+    Proof {
+        /// The entry's number
+        #[arg(value_parser = parse_entry)]
+        entry: EntrySeq,
+    },
+}
+
+/// `writ config …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say what is wrong with it
+    Check {
+        /// With the configuration of this project
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+    },
+    /// Show every value in force and where it comes from
+    Show {
+        /// With the configuration of this project
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+    },
+}
+
+/// `writ keys …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Show the public half of the root key, which signs what agents may do
+    Root,
+    /// Show the public half of the approver key, which signs your approvals
+    Approver,
+    /// Show all keys and where they are kept
+    Inspect,
+}
+
+/// `writ secrets …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Store a secret: its value is typed without echo, or read from a pipe
+    Set {
+        /// Its name
+        name: String,
+    },
+    /// List the names
+    List,
+    /// Remove a secret
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `writ memory …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum MemoryCommand {
+    /// Find what is remembered
+    Search {
+        /// The words
+        query: String,
+        /// How many
+        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
+        limit: u32,
+    },
+    /// Remember something
+    Add {
+        /// What
+        text: String,
+        /// What kind of thing it is
+        #[arg(long, default_value = "fact", value_name = "KIND")]
+        kind: String,
+    },
+    /// Forget something
+    Forget {
+        /// Its id
+        id: MemoryId,
+    },
+}
+
+/// `writ sandbox …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Show how well commands are confined here
+    Status,
+    /// Run a command in a sandbox, and end with its exit code
+    Exec {
+        /// Work on an overlay of this folder
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+        /// The command
+        #[arg(last = true, required = true, value_name = "CMD")]
+        argv: Vec<String>,
+    },
+}
+
+/// An Ed25519 public key as 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublicKey(pub(crate) [u8; 32]);
+
+impl std::str::FromStr for PublicKey {
+    type Err = writ_types::digest::InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // 32 bytes in hexadecimal, exactly like a digest.
+        text.parse().map(|digest: writ_types::digest::Digest| Self(*digest.as_bytes()))
+    }
+}
+
+fn parse_entry(text: &str) -> Result<EntrySeq, std::num::ParseIntError> {
+    text.parse().map(EntrySeq)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_the_daily_commands_first() {
+        let shown: Vec<String> = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        assert_eq!(
+            shown.get(..7).map(<[String]>::to_vec),
+            Some(["demo", "chat", "start", "status", "approvals", "audit", "doctor"].map(str::to_owned).to_vec())
+        );
+    }
+
+    #[test]
+    fn wrong_usage_is_told_from_help() {
+        let kind = |args: &[&str]| Cli::try_parse_from(args).expect_err("refused").kind();
+        assert_eq!(kind(&["writ"]), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+        assert_eq!(kind(&["writ", "--help"]), ErrorKind::DisplayHelp);
+        assert_eq!(kind(&["writ", "chta"]), ErrorKind::InvalidSubcommand);
+        assert_eq!(kind(&["writ", "approvals", "show", "../x"]), ErrorKind::ValueValidation);
+        assert_eq!(kind(&["writ", "sandbox", "exec"]), ErrorKind::MissingRequiredArgument);
+        assert_eq!(kind(&["writ", "secrets", "set", "name", "value"]), ErrorKind::UnknownArgument);
+        assert_eq!(kind(&["writ", "chat", "--write", "--dry-run"]), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn flags_of_every_command_may_stand_anywhere() {
+        let cli = Cli::try_parse_from(["writ", "audit", "tail", "--json", "-n", "3", "--home", "/h"]).expect("parses");
+        assert!(cli.global.json);
+        assert_eq!(cli.global.home, Some(PathBuf::from("/h")));
+        assert!(matches!(cli.command, Command::Audit(AuditCommand::Tail { lines: 3 })));
+    }
+}

@@ -1,0 +1,173 @@
+//! `writ audit`: reading and verifying the ledger. No engine is needed.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use writ_policy::show::escape_line;
+use writ_store::ledger::export::{ExportError, read_heads};
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
+use writ_store::ledger::verify::{VerifyOptions, VerifyReport, verify_file};
+use writ_types::error::{Exit, ToReport as _};
+use writ_types::id::{EntrySeq, SessionId};
+
+use crate::args::{AuditCommand, PublicKey};
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::keyring::{Role, public_keys};
+use crate::ledger::{open_to_read, require};
+
+/// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
+const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
+/// How much of an entry's payload one line shows, in characters.
+const MAX_LINE_CHARS: usize = 160;
+
+/// Runs `writ audit …`.
+pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failure> {
+    let config = context.ready()?;
+    match command {
+        AuditCommand::Verify { heads, db, key, every_signature } => {
+            let path = db.clone().unwrap_or_else(|| config.database());
+            let keys = accepted(context, key)?;
+            let held = match heads {
+                Some(file) => read_heads(&read_text(file)?, &keys).map_err(|error| {
+                    let hint = "the file was changed, or belongs to another ledger";
+                    Failure::new(Exit::Ledger, "ledger.held", error.to_string(), hint)
+                })?,
+                None => Vec::new(),
+            };
+            require(&path)?;
+            let options = VerifyOptions { keys, held, every_signature: *every_signature };
+            tell(context, &verify_file(&path, &options)?)
+        }
+        AuditCommand::Tail { lines } => show(context, &open_to_read(context, &config)?.ledger_tail(*lines)?),
+        AuditCommand::Search { text, event, session, lines } => {
+            search(context, &config, text, event.as_deref(), *session, *lines)
+        }
+        AuditCommand::Export { heads } => export(context, &config, heads.as_deref()),
+        AuditCommand::Proof { entry } => proof(context, &config, *entry),
+    }
+}
+
+/// The keys that must have signed: those given, else this home's.
+fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
+    if given.is_empty() {
+        let keys = public_keys(&context.home, Role::Harness)?;
+        return Ok(keys.iter().map(|key| *key.as_bytes()).collect());
+    }
+    Ok(given.iter().map(|key| key.0).collect())
+}
+
+fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
+    context.out.either(report, |report| match &report.problem {
+        None => vec![format!(
+            "ledger verified: {} entries, {} heads, {} held heads, {} erased",
+            report.rows, report.heads, report.held, report.erased
+        )],
+        Some(problem) => vec![format!("first bad leaf: {}", problem.leaf)],
+    })?;
+    match &report.problem {
+        None => Ok(()),
+        Some(problem) => Err(Failure::Report(Box::new(problem.report()))),
+    }
+}
+
+fn search(
+    context: &Context,
+    config: &Config,
+    text: &str,
+    event: Option<&str>,
+    session: Option<SessionId>,
+    limit: usize,
+) -> Result<(), Failure> {
+    let query = LedgerQuery {
+        text: (!text.is_empty()).then(|| text.to_owned()),
+        event: event.map(str::to_owned),
+        session,
+        limit,
+        ..LedgerQuery::default()
+    };
+    show(context, &open_to_read(context, config)?.ledger_search(&query)?)
+}
+
+fn show(context: &Context, rows: &[LedgerRow]) -> Result<(), Failure> {
+    if context.out.json {
+        return rows.iter().try_for_each(|row| context.out.json_line(row));
+    }
+    rows.iter().try_for_each(|row| context.out.line(line(row)))
+}
+
+/// One entry as one line that cannot deceive a terminal.
+fn line(row: &LedgerRow) -> String {
+    let payload = match &row.payload {
+        Some(payload) => escape_line(&payload.to_string()),
+        None => "(erased)".to_owned(),
+    };
+    let mut short: String = payload.chars().take(MAX_LINE_CHARS).collect();
+    if short.len() < payload.len() {
+        short.push('…');
+    }
+    let mark = if row.intact { "" } else { "  NOT INTACT" };
+    format!("{:>6}  {}  {:<13} {short}{mark}", row.seq.0, row.at, row.event)
+}
+
+fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<(), Failure> {
+    let store = open_to_read(context, config)?;
+    let Some(file) = heads else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        store.export_entries(&mut out).map_err(|error| export_failure(error, "standard output"))?;
+        return out.flush().map_err(|error| Failure::output(&error));
+    };
+    let name = file.display().to_string();
+    let unwritable = |error: io::Error| export_failure(ExportError::Write(error), &name);
+    // Never over a file that is there: it may hold the older heads that prove a rollback.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(unwritable)?;
+    let mut out = BufWriter::new(file);
+    let written = store.export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
+    let file = out.into_inner().map_err(|error| unwritable(error.into_error()))?;
+    file.sync_all().map_err(unwritable)?;
+    context.out.either(&json!({ "heads": written, "file": name }), |_| {
+        vec![
+            format!("{written} heads written to {name}"),
+            "keep it where this machine cannot change it; verify with `writ audit verify --heads FILE`".into(),
+        ]
+    })
+}
+
+fn export_failure(error: ExportError, name: &str) -> Failure {
+    match error {
+        ExportError::Store(error) => error.into(),
+        ExportError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        ExportError::Write(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let hint = "choose another name: older heads are worth keeping";
+            Failure::new(Exit::Usage, "cli.exists", format!("{name} is there already"), hint)
+        }
+        ExportError::Write(error) => {
+            Failure::new(Exit::Blocked, "cli.output", format!("{name} cannot be written: {error}"), "")
+        }
+    }
+}
+
+fn proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Failure> {
+    let store = open_to_read(context, config)?;
+    let size = store.ledger_size()?;
+    if entry.0 >= size {
+        let text = format!("there is no entry {entry}; the ledger has {size}");
+        return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "entries are counted from 0"));
+    }
+    context.out.json(&store.ledger_proof(entry)?)
+}
+
+fn read_text(path: &PathBuf) -> Result<String, Failure> {
+    let unreadable = |error: io::Error| {
+        let text = format!("{} cannot be read: {error}", path.display());
+        Failure::new(Exit::Usage, "cli.unreadable", text, "")
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_HEADS_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+    Ok(text)
+}

@@ -1,0 +1,81 @@
+//! `writ config`: what is in force, and what is wrong. The home need not be set up.
+
+use std::path::Path;
+
+use serde_json::{Map, json};
+
+use crate::args::ConfigCommand;
+use crate::config::layer::Origin;
+use crate::config::schema::{Place, dotted, place};
+use crate::config::{Sources, load, policies};
+use crate::context::Context;
+use crate::failure::Failure;
+use writ_types::error::{Exit, ToReport as _};
+
+/// Runs `writ config …`.
+pub(crate) fn run(context: &Context, command: &ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { project } => check(context, project.as_deref()),
+        ConfigCommand::Show { project } => show(context, project.as_deref()),
+    }
+}
+
+fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
+    let mut findings = match load(&context.sources(project)) {
+        Ok(_) => Vec::new(),
+        Err(error) => error
+            .findings
+            .iter()
+            .map(|finding| {
+                json!({
+                    "where": finding.origin.to_string(),
+                    "text": finding.text,
+                    "hint": finding.hint,
+                    "shown": finding.to_string(),
+                })
+            })
+            .collect(),
+    };
+    if let Err(error) = policies::load(&context.home, project) {
+        let report = error.report();
+        findings.push(json!({ "where": "rules", "text": report.outside, "hint": report.hint, "shown": report.outside }));
+    }
+    let result = json!({ "valid": findings.is_empty(), "findings": findings });
+    context.out.either(&result, |_| {
+        let told = findings.iter().flat_map(|finding| {
+            let text = |name: &str| finding.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+            let hint = Some(text("hint")).filter(|hint| !hint.is_empty()).map(|hint| format!("  hint: {hint}"));
+            [Some(text("shown")), hint].into_iter().flatten()
+        });
+        let lines: Vec<String> = told.collect();
+        if lines.is_empty() { vec!["the configuration is valid".into()] } else { lines }
+    })?;
+    if findings.is_empty() { Ok(()) } else { Err(Failure::Code(Exit::Config.code())) }
+}
+
+fn show(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
+    let config = load(&context.sources(project))?;
+    if context.out.json {
+        let values: Map<String, serde_json::Value> = config
+            .effective
+            .iter()
+            .map(|(path, in_force)| {
+                (dotted(path), json!({ "value": in_force.value, "origin": in_force.origin.to_string() }))
+            })
+            .collect();
+        return context.out.json(&values);
+    }
+    for (path, in_force) in config.effective.iter() {
+        let value = in_force.value.to_string();
+        let origin = match &in_force.origin {
+            Origin::Default => String::new(),
+            origin @ (Origin::File { .. } | Origin::Env(_) | Origin::Flag) => format!("   # {origin}"),
+        };
+        // Every path is a key of the schema: only those are read.
+        if matches!(place(path), Place::Key(_)) {
+            context.out.line(format!("{} = {value}{origin}", dotted(path)))?;
+        }
+    }
+    context.out.remark("values without a remark are defaults; keys that are not shown have none");
+    Ok(())
+}

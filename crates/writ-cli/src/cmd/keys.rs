@@ -1,0 +1,56 @@
+//! `writ keys`: the public halves of the home's keys. Private halves are never printed.
+
+use serde_json::json;
+use writ_secrets::backend::recorded;
+
+use crate::args::KeysCommand;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::keyring::{Role, public_keys};
+
+/// Runs `writ keys …`.
+pub(crate) fn run(context: &Context, command: &KeysCommand) -> Result<(), Failure> {
+    context.home.check_set_up()?;
+    match command {
+        KeysCommand::Root => one(context, Role::Root),
+        KeysCommand::Approver => one(context, Role::Approver),
+        KeysCommand::Inspect => inspect(context),
+    }
+}
+
+fn hexadecimal(context: &Context, role: Role) -> Result<Vec<String>, Failure> {
+    let keys = public_keys(&context.home, role)?;
+    Ok(keys.iter().map(|key| hex::encode(key.as_bytes())).collect())
+}
+
+fn one(context: &Context, role: Role) -> Result<(), Failure> {
+    let keys = hexadecimal(context, role)?;
+    let newest = keys.first().cloned().unwrap_or_default();
+    let result = json!({ "role": role.as_str(), "public_key": newest, "earlier": keys.get(1..).unwrap_or_default() });
+    context.out.either(&result, |_| vec![newest])
+}
+
+fn inspect(context: &Context) -> Result<(), Failure> {
+    let backend = recorded(&context.home.keys())?;
+    let mut keys = Vec::new();
+    for role in Role::ALL {
+        for (n, key) in hexadecimal(context, role)?.into_iter().enumerate() {
+            keys.push(json!({ "role": role.as_str(), "public_key": key, "current": n == 0 }));
+        }
+    }
+    let warning = backend.and_then(|backend| backend.warning());
+    let result = json!({
+        "backend": backend.map(|backend| backend.as_str()),
+        "warning": warning,
+        "keys": keys,
+    });
+    context.out.either(&result, |_| {
+        let mut lines = vec![format!("kept in: {}", backend.map_or("nowhere", |backend| backend.as_str()))];
+        lines.extend(keys.iter().map(|key| {
+            let text = |name: &str| key.get(name).and_then(|text| text.as_str()).unwrap_or_default();
+            format!("{:<9} {}", text("role"), text("public_key"))
+        }));
+        lines.extend(warning.map(|warning| format!("warning: {warning}")));
+        lines
+    })
+}

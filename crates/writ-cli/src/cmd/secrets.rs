@@ -1,0 +1,35 @@
+//! `writ secrets`: named secrets. Values come from the terminal or a pipe, never from arguments, and are
+//! never printed.
+
+use serde_json::json;
+use writ_secrets::reference::Reference;
+
+use crate::args::SecretsCommand;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::keyring::open_secrets;
+use crate::terminal;
+
+/// Runs `writ secrets …`.
+pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Failure> {
+    let config = context.ready()?;
+    match command {
+        SecretsCommand::Set { name } => {
+            let name: Reference = name.parse::<Reference>()?;
+            let store = open_secrets(context, &config)?;
+            store.set(&name, terminal::read_value(&format!("Value of '{name}': "))?)?;
+            context.out.either(&json!({ "stored": name, "use": format!("secret:{name}") }), |_| {
+                vec![format!("stored; write secret:{name} where the configuration wants it")]
+            })
+        }
+        SecretsCommand::List => {
+            let names = open_secrets(context, &config)?.list()?;
+            context.out.either(&json!({ "secrets": names }), |_| names.iter().map(ToString::to_string).collect())
+        }
+        SecretsCommand::Remove { name } => {
+            let name: Reference = name.parse::<Reference>()?;
+            open_secrets(context, &config)?.remove(&name)?;
+            context.out.either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
+        }
+    }
+}

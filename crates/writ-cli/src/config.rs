@@ -1,0 +1,392 @@
+//! The configuration: defaults, the home's file, the project's, the environment and flags, in that order.
+//!
+//! [`schema`] lists every key, [`layer`] reads one source, [`merge`] lays them over each other, and [`load`]
+//! turns the result into each crate's own `Config`. Only this module knows the files.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use writ_models::config::ModelsConfig;
+use writ_policy::budget::BudgetConfig;
+use writ_policy::gate::{GateConfig, GateSet};
+use writ_sandbox::config::SandboxConfig;
+use writ_secrets::backend::Backend;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::env::Env;
+use crate::home::Home;
+
+use layer::{Finding, Layer, Origin};
+use merge::{Effective, Which};
+use schema::KeyPath;
+
+pub(crate) mod schema;
+
+pub(crate) mod layer;
+
+mod nearest;
+
+pub(crate) mod merge;
+
+pub(crate) mod policies;
+
+/// The project's configuration, below the project.
+pub(crate) const PROJECT_FILE: &str = ".writ/config.toml";
+/// The home's configuration, below the home.
+const HOME_FILE: &str = "config.toml";
+/// The text of `config.example.toml`: every key with its default.
+pub(crate) const EXAMPLE: &str = include_str!("../../../config.example.toml");
+/// The most findings that are told at once; the rest is counted.
+const MAX_TOLD: usize = 100;
+
+/// Settings of the binary itself: keys without a section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct General {
+    /// Who owns the home. Default `owner`.
+    pub(crate) owner_id: String,
+    /// The agent's name. Default `main`.
+    pub(crate) agent: String,
+    /// Where the database and the overlays are; relative to the home. Default `data`.
+    pub(crate) data_dir: PathBuf,
+    /// Where verification runs; relative to the home. Default `data/verify`.
+    pub(crate) verify_dir: PathBuf,
+    /// Where what is known of customers is kept; relative to the home. Default `data/customers`.
+    pub(crate) customer_context_dir: PathBuf,
+    /// How long an ask lives, in seconds. Default one day (design 3.2).
+    pub(crate) approval_ttl_secs: u64,
+    /// Whether the shipped gates are in force. Default `true`.
+    pub(crate) gates_shipped: bool,
+}
+
+impl Default for General {
+    fn default() -> Self {
+        Self {
+            owner_id: "owner".into(),
+            agent: "main".into(),
+            data_dir: "data".into(),
+            verify_dir: "data/verify".into(),
+            customer_context_dir: "data/customers".into(),
+            approval_ttl_secs: 24 * 60 * 60,
+            gates_shipped: true,
+        }
+    }
+}
+
+/// Settings of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogConfig {
+    /// The least urgent level that is written. Default `info` in the engine's file; `-v` and `-q` decide on
+    /// standard error.
+    pub(crate) level: String,
+    /// The size at which the log file is set aside, in bytes. Default 10 MiB.
+    pub(crate) max_bytes: u64,
+    /// How many files are kept. Default 5.
+    pub(crate) keep: u32,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), max_bytes: 10 * 1024 * 1024, keep: 5 }
+    }
+}
+
+/// The whole configuration, as each crate wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// Keys without a section.
+    pub(crate) general: General,
+    /// The log.
+    pub(crate) log: LogConfig,
+    /// Models and providers.
+    pub(crate) models: ModelsConfig,
+    /// Limits on tokens, money and tool calls.
+    pub(crate) budget: BudgetConfig,
+    /// The gates in force, the shipped ones first.
+    pub(crate) gates: Vec<GateConfig>,
+    /// The sandbox.
+    pub(crate) sandbox: SandboxConfig,
+    /// A turn's context and limits.
+    pub(crate) turn: writ_agent::config::Config,
+    /// Timeouts of the keys folder.
+    pub(crate) secrets: writ_secrets::config::Config,
+    /// Where `init` puts secrets and keys; `None`: the keyring, else an encrypted file.
+    pub(crate) backend: Option<Backend>,
+    /// Every value with its origin.
+    pub(crate) effective: Effective,
+    home: PathBuf,
+}
+
+/// A configuration that cannot stand: everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigError {
+    /// What is wrong; never empty.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl ToReport for ConfigError {
+    fn report(&self) -> Report {
+        let mut texts = self.findings.iter().take(MAX_TOLD).map(ToString::to_string);
+        let first = texts.next().unwrap_or_default();
+        let hint = match (self.findings.len(), self.findings.first()) {
+            (0 | 1, Some(finding)) => finding.hint.clone(),
+            (more, _) => format!("{} more; `writ config check` shows all", more.saturating_sub(1)),
+        };
+        Report::new(Exit::Config, "config.invalid", first).hint(hint)
+    }
+}
+
+/// What the configuration is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sources<'a> {
+    /// The home.
+    pub(crate) home: &'a Home,
+    /// The project's folder, if there is one.
+    pub(crate) project: Option<&'a Path>,
+    /// The environment.
+    pub(crate) env: &'a Env,
+    /// What flags set: dotted key and value.
+    pub(crate) flags: &'a [(&'a str, Value)],
+}
+
+/// Reads, merges and checks the configuration. A home without a file has the defaults.
+///
+/// # Errors
+///
+/// Everything that is wrong, at once.
+pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
+    let (effective, mut findings) = read(sources);
+    let config = assemble(effective, sources.home.root(), &mut findings);
+    match config {
+        Some(config) if findings.is_empty() => Ok(config),
+        Some(_) | None => {
+            findings.sort_by_key(|finding| (finding.origin.to_string(), finding.text.clone()));
+            findings.dedup();
+            Err(ConfigError { findings })
+        }
+    }
+}
+
+fn read(sources: &Sources<'_>) -> (Effective, Vec<Finding>) {
+    let mut effective = Effective::new(defaults());
+    let mut findings = Vec::new();
+    let mut lay = |which, layer: Layer| {
+        findings.extend(layer.findings);
+        findings.extend(effective.lay(which, layer.settings));
+    };
+    lay(Which::Home, file(&sources.home.config_file(), HOME_FILE));
+    if let Some(project) = sources.project {
+        lay(Which::Project, file(&project.join(PROJECT_FILE), PROJECT_FILE));
+    }
+    lay(Which::Environment, layer::from_env(&sources.env.with_prefix("WRIT_")));
+    lay(Which::Flags, layer::from_flags(sources.flags));
+    (effective, findings)
+}
+
+fn file(path: &Path, name: &'static str) -> Layer {
+    match layer::read_file(path, name) {
+        Ok(Some(text)) => layer::from_file(name, &text),
+        Ok(None) => Layer::default(),
+        Err(finding) => Layer { settings: Vec::new(), findings: vec![finding] },
+    }
+}
+
+/// The defaults of every crate, by key.
+fn defaults() -> BTreeMap<KeyPath, Value> {
+    let mut turn = table_of(&writ_agent::config::Config::default());
+    // One setting, one name: the budget's key bounds the turn machine too.
+    if let Some(Value::Table(limits)) = turn.get_mut("limits") {
+        limits.remove(TOOL_CALLS);
+    }
+    let mut all = table_of(&General::default());
+    all.extend(table_of(&ModelsConfig::default()));
+    all.extend(turn);
+    for (section, table) in [
+        ("budget", table_of(&BudgetConfig::default())),
+        ("sandbox", table_of(&SandboxConfig::default())),
+        ("secrets", table_of(&writ_secrets::config::Config::default())),
+        ("log", table_of(&LogConfig::default())),
+    ] {
+        all.insert(section.to_owned(), Value::Table(table));
+    }
+    let mut flat = BTreeMap::new();
+    merge::flatten(&all, &mut Vec::new(), &mut flat);
+    flat
+}
+
+/// The key that budget and turn limits share.
+const TOOL_CALLS: &str = "max_tool_calls_per_turn";
+
+/// A crate's settings as a table; they are plain data, so this cannot fail (a test holds it).
+fn table_of(settings: &impl Serialize) -> Table {
+    Table::try_from(settings).unwrap_or_default()
+}
+
+fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
+    let mut tree = effective.tree();
+    let gates = gates(tree.remove("gates"), &effective, findings);
+    let mut section = |name: &str| match tree.remove(name) {
+        Some(Value::Table(table)) => table,
+        Some(_) | None => Table::new(),
+    };
+    let named = |name: &str, table: Table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
+    let mut secrets = section("secrets");
+    let backend = secrets.remove("backend");
+    let mut models = named("models", section("models"));
+    models.extend(named("providers", section("providers")));
+    let mut turn = named("context", section("context"));
+    turn.extend(named("limits", section("limits")));
+
+    let mut typed = Typed { effective: &effective, findings };
+    let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
+    let sandbox = typed.read("sandbox", section("sandbox"));
+    let secrets = typed.read("secrets", secrets);
+    let log = typed.read("log", section("log"));
+    let turn: Option<writ_agent::config::Config> = typed.read("", turn);
+    let models = typed.read("", models);
+    let general: Option<General> = typed.read("", tree);
+
+    let budget = budget?;
+    let mut turn = turn?;
+    turn.limits.max_tool_calls_per_turn = u32::try_from(budget.max_tool_calls_per_turn).unwrap_or(u32::MAX);
+    let mut config = Config {
+        general: general?,
+        log: log?,
+        models: models?,
+        budget,
+        gates,
+        sandbox: sandbox?,
+        turn,
+        secrets: secrets?,
+        backend: backend.as_ref().and_then(Value::as_str).and_then(|name| name.parse().ok()),
+        effective,
+        home: home.to_owned(),
+    };
+    if config.general.gates_shipped {
+        let shipped = GateSet::shipped();
+        if !config.gates.iter().any(|gate| gate.name == shipped.name) {
+            config.gates.insert(0, shipped);
+        }
+    }
+    config.check(findings);
+    Some(config)
+}
+
+/// Reads tables into settings; what does not fit becomes a finding at the key that is to blame.
+struct Typed<'a> {
+    effective: &'a Effective,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Typed<'_> {
+    fn read<T: DeserializeOwned>(&mut self, section: &str, table: Table) -> Option<T> {
+        match serde_path_to_error::deserialize(Value::Table(table)) {
+            Ok(settings) => Some(settings),
+            Err(error) => {
+                let inner = error.path().to_string();
+                let path: KeyPath =
+                    [section, &inner].iter().flat_map(|part| part.split('.')).map(str::to_owned).collect();
+                let path: KeyPath = path.into_iter().filter(|part| !part.is_empty() && part != ".").collect();
+                let text = error.into_inner().message().trim().to_owned();
+                let origin = self.effective.blame(&path);
+                let text = format!("'{}': {text}", schema::dotted(&path));
+                self.findings.push(Finding { origin, text, hint: String::new() });
+                None
+            }
+        }
+    }
+}
+
+fn gates(list: Option<Value>, effective: &Effective, findings: &mut Vec<Finding>) -> Vec<GateConfig> {
+    let Some(Value::Table(list)) = list else { return Vec::new() };
+    let mut gates = Vec::new();
+    for (n, gate) in list {
+        let path = vec!["gates".to_owned(), n];
+        match gate.try_into::<GateConfig>() {
+            Ok(gate) => gates.push(gate),
+            Err(error) => findings.push(Finding {
+                origin: effective.blame(&path),
+                text: format!("this gate: {}", error.message().trim()),
+                hint: "a gate needs at least name, on, provider and contains".into(),
+            }),
+        }
+    }
+    gates
+}
+
+impl Config {
+    /// Where the database is.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.data_dir().join("writ.db")
+    }
+
+    /// Where the database and the overlays are.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.home.join(&self.general.data_dir)
+    }
+
+    /// Where sessions keep their overlays.
+    pub(crate) fn overlays(&self) -> PathBuf {
+        self.data_dir().join("overlays")
+    }
+
+    /// Where verification runs.
+    pub(crate) fn verify_dir(&self) -> PathBuf {
+        self.home.join(&self.general.verify_dir)
+    }
+
+    /// Where what is known of customers is kept.
+    pub(crate) fn customer_context_dir(&self) -> PathBuf {
+        self.home.join(&self.general.customer_context_dir)
+    }
+
+    /// How long an ask lives.
+    pub(crate) const fn approval_ttl(&self) -> Duration {
+        Duration::from_secs(self.general.approval_ttl_secs)
+    }
+
+    /// What no single key shows.
+    fn check(&self, findings: &mut Vec<Finding>) {
+        if let Err(error) = GateSet::new(self.gates.clone()) {
+            findings.push(self.blamed(error.to_string(), "gates"));
+        }
+        if let Err(error) = self.turn.validate() {
+            findings.push(self.blamed(error.to_string(), "context"));
+        }
+        if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
+            let mut finding = self.blamed("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
+            finding.hint = "verification must not see what is known of customers: choose two folders".into();
+            findings.push(finding);
+        }
+    }
+
+    /// A finding at the setting that a text names, else at `section`.
+    fn blamed(&self, text: String, section: &str) -> Finding {
+        let origin = self.effective.blame_by_text(&text, section);
+        Finding { origin, text, hint: String::new() }
+    }
+}
+
+/// A path with all links followed as far as it exists, and without `.` and `..`.
+fn real(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, mut whole)) = existing else { return path.to_owned() };
+    for part in path.strip_prefix(above).unwrap_or(Path::new("")).components() {
+        match part {
+            Component::Normal(name) => whole.push(name),
+            Component::ParentDir => {
+                whole.pop();
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! One layer of the configuration: a file, the environment, or flags, as settings with their origin.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::nearest;
+use super::schema::{KeyPath, Kind, Place, dotted, place};
+
+/// The largest configuration file that is read, in bytes: a thousand times what people write.
+pub(crate) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
+/// The most settings of one layer: bounds what a hostile project file makes us keep.
+const MAX_SETTINGS: usize = 10_000;
+/// Variables with our prefix that are no settings.
+pub(crate) const RESERVED: [&str; 2] = ["WRIT_HOME", "WRIT_KILL_POINT"];
+/// What names of variables begin with.
+const PREFIX: &str = "WRIT_";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody set it.
+    Default,
+    /// A file, by its short name, and the line in it, counted from one.
+    File {
+        /// `config.toml`, or `.writ/config.toml` for the project's.
+        name: &'static str,
+        /// The line.
+        line: usize,
+    },
+    /// An environment variable.
+    Env(String),
+    /// A flag of the command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { name, line } => write!(f, "{name} line {line}"),
+            Self::Env(name) => f.write_str(name),
+            Self::Flag => f.write_str("command line"),
+        }
+    }
+}
+
+/// One value that somebody set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Setting {
+    /// Its key.
+    pub(crate) path: KeyPath,
+    /// Its value.
+    pub(crate) value: Value,
+    /// Where it was set.
+    pub(crate) origin: Origin,
+}
+
+/// Something that is wrong with the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Where.
+    pub(crate) origin: Origin,
+    /// What.
+    pub(crate) text: String,
+    /// What to do about it; may be empty.
+    pub(crate) hint: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Default => f.write_str(&self.text),
+            origin @ (Origin::File { .. } | Origin::Env(_) | Origin::Flag) => {
+                write!(f, "{origin}: {}", self.text)
+            }
+        }
+    }
+}
+
+/// The settings of one source, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Layer {
+    /// What it sets.
+    pub(crate) settings: Vec<Setting>,
+    /// What is wrong.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Reads a file's text, bounded and without waiting for a pipe's other end; `None`: there is none.
+pub(crate) fn read_file(path: &Path, name: &'static str) -> Result<Option<String>, Finding> {
+    let unusable = |text: String| Finding {
+        origin: Origin::Default,
+        text: format!("{name} {text}"),
+        hint: format!("check {}", path.display()),
+    };
+    let file = match OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(format!("cannot be read: {error}"))),
+    };
+    // A device in its place would never end.
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Err(unusable("is not a file".into()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_CONFIG_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_CONFIG_BYTES {
+        return Err(unusable(format!("is larger than {MAX_CONFIG_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map(Some).map_err(|_| unusable("is not UTF-8 text".into()))
+}
+
+/// Reads the settings of a file's text.
+pub(crate) fn from_file(name: &'static str, text: &str) -> Layer {
+    let mut reader = Reader { name, text, layer: Layer::default() };
+    match DeTable::parse(text) {
+        Ok(table) => reader.table(table.get_ref(), &mut Vec::new()),
+        Err(error) => {
+            let line = error.span().map_or(1, |span| reader.line(span.start));
+            reader.find(line, format!("this is not TOML: {}", error.message().trim()), String::new());
+        }
+    }
+    reader.layer
+}
+
+struct Reader<'a> {
+    name: &'static str,
+    text: &'a str,
+    layer: Layer,
+}
+
+impl Reader<'_> {
+    fn line(&self, at: usize) -> usize {
+        self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    fn find(&mut self, line: usize, text: String, hint: String) {
+        let origin = Origin::File { name: self.name, line };
+        if self.layer.findings.len() < MAX_SETTINGS {
+            self.layer.findings.push(Finding { origin, text, hint });
+        }
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, path: &mut KeyPath) {
+        for (key, value) in table {
+            path.push(key.get_ref().to_string());
+            let line = self.line(key.span().start);
+            self.item(value.get_ref(), path, line);
+            path.pop();
+        }
+    }
+
+    fn item(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
+        match place(path) {
+            Place::Key(key) => self.value(value, path, line, key.kind),
+            Place::Section => match value {
+                DeValue::Table(table) => self.table(table, path),
+                DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_)
+                | DeValue::Array(_) => {
+                    let key = dotted(path);
+                    self.find(line, format!("'{key}' is a section"), format!("write [{key}] on a line of its own"));
+                }
+            },
+            Place::List => self.list(value, path, line),
+            Place::Nothing => self.unknown(path, line),
+        }
+    }
+
+    fn list(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
+        let key = dotted(path);
+        let DeValue::Array(items) = value else {
+            self.find(line, format!("'{key}' is a list"), format!("write [[{key}]] on a line of its own"));
+            return;
+        };
+        for (n, item) in items.iter().enumerate() {
+            let line = self.line(item.span().start);
+            path.push(format!("{n:03}"));
+            match item.get_ref() {
+                DeValue::Table(table) => self.table(table, path),
+                DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_)
+                | DeValue::Array(_) => {
+                    self.find(line, format!("'{key}' is a list of tables"), format!("write [[{key}]]"));
+                }
+            }
+            path.pop();
+        }
+    }
+
+    fn value(&mut self, value: &DeValue<'_>, path: &[String], line: usize, kind: Kind) {
+        let checked = plain(value).and_then(|value| kind.check(&value).map(|()| value));
+        match checked {
+            Ok(_) if self.layer.settings.len() >= MAX_SETTINGS => {
+                self.find(line, format!("more than {MAX_SETTINGS} settings"), String::new());
+            }
+            Ok(value) => {
+                let origin = Origin::File { name: self.name, line };
+                self.layer.settings.push(Setting { path: path.to_vec(), value, origin });
+            }
+            Err(expected) => {
+                let text = format!("'{}' must be {expected}", dotted(path));
+                self.find(line, text, String::new());
+            }
+        }
+    }
+
+    fn unknown(&mut self, path: &[String], line: usize) {
+        let (text, hint) = unknown(path);
+        self.find(line, text, hint);
+    }
+}
+
+fn unknown(path: &[String]) -> (String, String) {
+    let hint = match nearest(path) {
+        Some(right) => format!("did you mean '{right}'?"),
+        None => "`writ config show` lists every key".to_owned(),
+    };
+    (format!("unknown key '{}'", dotted(path)), hint)
+}
+
+/// A parsed value without its places in the file.
+fn plain(value: &DeValue<'_>) -> Result<Value, String> {
+    match value {
+        DeValue::String(text) => Ok(Value::String(text.to_string())),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(Value::Integer)
+            .map_err(|_| format!("a number below {}", i64::MAX)),
+        DeValue::Float(number) => {
+            number.as_str().parse().map(Value::Float).map_err(|_| "a number".to_owned())
+        }
+        DeValue::Boolean(flag) => Ok(Value::Boolean(*flag)),
+        DeValue::Datetime(time) => Ok(Value::Datetime(*time)),
+        DeValue::Array(items) => {
+            items.iter().map(|item| plain(item.get_ref())).collect::<Result<_, _>>().map(Value::Array)
+        }
+        // No key holds a table, so what is in it does not matter.
+        DeValue::Table(_) => Ok(Value::Table(toml::Table::new())),
+    }
+}
+
+/// Reads the settings of the environment: `WRIT_SECTION__KEY`.
+pub(crate) fn from_env(variables: &[(&str, Option<&str>)]) -> Layer {
+    let mut layer = Layer::default();
+    for (name, value) in variables {
+        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+        if RESERVED.contains(name) {
+            continue;
+        }
+        let path: KeyPath = rest.split("__").map(str::to_lowercase).collect();
+        let origin = Origin::Env((*name).to_owned());
+        let found = match (place(&path), value) {
+            (_, None) => Err(("the value is not UTF-8 text".to_owned(), String::new())),
+            (Place::Key(key), Some(_)) if key.path.starts_with("gates.") => {
+                Err(("gates are set in files".to_owned(), String::new()))
+            }
+            (Place::Key(key), Some(text)) => key
+                .kind
+                .from_text(text)
+                .map_err(|expected| (format!("'{}' must be {expected}", dotted(&path)), String::new())),
+            (Place::Section | Place::List, Some(_)) => {
+                let hint = format!("name a key of it: {name}__KEY");
+                Err((format!("'{}' is a section", dotted(&path)), hint))
+            }
+            (Place::Nothing, Some(_)) => Err(unknown(&path)),
+        };
+        match found {
+            Ok(value) => layer.settings.push(Setting { path, value, origin }),
+            Err((text, hint)) => layer.findings.push(Finding { origin, text, hint }),
+        }
+    }
+    layer
+}
+
+/// The settings that flags of the command line make.
+pub(crate) fn from_flags(flags: &[(&str, Value)]) -> Layer {
+    let setting = |(path, value): &(&str, Value)| Setting {
+        path: path.split('.').map(str::to_owned).collect(),
+        value: value.clone(),
+        origin: Origin::Flag,
+    };
+    Layer { settings: flags.iter().map(setting).collect(), findings: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(text: &str) -> Vec<String> {
+        from_file("config.toml", text).findings.iter().map(|f| format!("{f} | {}", f.hint)).collect()
+    }
+
+    /// Rows: SIL-254 WIN-052
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_right_one() {
+        let text = "owner_id = \"ann\"\n\n[budget]\nmax_token_per_day = 3\n\n[budgt]\nx = 1\n";
+        assert_eq!(
+            findings(text),
+            [
+                "config.toml line 4: unknown key 'budget.max_token_per_day' | did you mean 'budget.max_tokens_per_day'?",
+                "config.toml line 6: unknown key 'budgt' | did you mean 'budget'?",
+            ]
+        );
+    }
+
+    /// Rows: SIL-253
+    #[test]
+    fn a_wrong_type_is_named_with_its_line_and_what_was_expected() {
+        assert_eq!(
+            findings("budget.max_tokens_per_day = \"many\"\nmodels = 3\n[gates]\nname = \"x\"\n"),
+            [
+                "config.toml line 1: 'budget.max_tokens_per_day' must be a whole number of at least 1 | ",
+                "config.toml line 3: 'gates' is a list | write [[gates]] on a line of its own",
+                "config.toml line 2: 'models' is a section | write [models] on a line of its own",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_toml_is_named_with_its_line() {
+        let found = findings("a = 1\nb = = 2\n");
+        assert_eq!(found.len(), 1);
+        assert!(found.iter().all(|text| text.starts_with("config.toml line 2: this is not TOML")), "{found:?}");
+        assert!(findings(&"[".repeat(100_000)).len() == 1, "deep nesting is an error, not a crash");
+    }
+
+    #[test]
+    fn a_value_in_the_wrong_place_is_not_repeated() {
+        let text = "[providers.p]\napi_key = \"sk-live-123\"\nbase_url = \"http://a:sk-live-123@h/\"\n";
+        let found = findings(text);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|text| !text.contains("sk-live")), "{found:?}");
+        let layer = from_env(&[("WRIT_PROVIDERS__P__API_KEY", Some("sk-live-123"))]);
+        assert_eq!(layer.findings.len(), 1);
+        assert!(!format!("{layer:?}").contains("sk-live"));
+    }
+
+    #[test]
+    fn variables_name_keys_and_unknown_ones_are_errors() {
+        let layer = from_env(&[
+            ("WRIT_HOME", Some("/x")),
+            ("WRIT_OWNER_ID", Some("ann")),
+            ("WRIT_BUDGET__MAX_TOKENS_PER_DAY", Some("7_000")),
+            ("WRIT_PROVIDERS__LOCAL__API_KEY", Some("env:KEY")),
+        ]);
+        assert_eq!(layer.findings, []);
+        let values: Vec<String> = layer.settings.iter().map(|s| format!("{}={}", dotted(&s.path), s.value)).collect();
+        assert_eq!(
+            values,
+            ["owner_id=\"ann\"", "budget.max_tokens_per_day=7000", "providers.local.api_key=\"env:KEY\""]
+        );
+        for (name, hint) in [
+            ("WRIT_BUDGET__MAX_TOKEN_PER_DAY", "did you mean 'budget.max_tokens_per_day'?"),
+            ("WRIT_OWNERID", "did you mean 'owner_id'?"),
+            ("WRIT_BUDGET", "name a key of it: WRIT_BUDGET__KEY"),
+        ] {
+            let found = from_env(&[(name, Some("1"))]).findings;
+            assert_eq!(found.iter().map(|f| f.hint.as_str()).collect::<Vec<_>>(), [hint], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_or_a_huge_file_is_no_configuration() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        assert_eq!(read_file(&dir.path().join("none"), "config.toml"), Ok(None));
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        assert!(read_file(&pipe, "config.toml").is_err_and(|f| f.text.contains("not a file")));
+        let huge = dir.path().join("huge");
+        std::fs::File::create(&huge).and_then(|f| f.set_len(MAX_CONFIG_BYTES + 1)).expect("made");
+        assert!(read_file(&huge, "config.toml").is_err_and(|f| f.text.contains("larger")));
+    }
+}

@@ -1,0 +1,193 @@
+//! Laying the sources over each other, key by key.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::layer::{Finding, Origin, Setting};
+use super::schema::{InProject, KeyPath, Place, dotted, place};
+
+/// Which source is laid over the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The home's file.
+    Home,
+    /// The project's file, which can only narrow.
+    Project,
+    /// The environment.
+    Environment,
+    /// Flags of the command line.
+    Flags,
+}
+
+/// A value in force and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct InForce {
+    /// The value.
+    pub(crate) value: Value,
+    /// Where it was set.
+    pub(crate) origin: Origin,
+}
+
+/// Every value in force, by key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Effective {
+    settings: BTreeMap<KeyPath, InForce>,
+}
+
+impl Effective {
+    /// The defaults alone.
+    pub(crate) fn new(defaults: BTreeMap<KeyPath, Value>) -> Self {
+        let settings = defaults
+            .into_iter()
+            .map(|(path, value)| (path, InForce { value, origin: Origin::Default }))
+            .collect();
+        Self { settings }
+    }
+
+    /// Every value in force, sorted by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&KeyPath, &InForce)> {
+        self.settings.iter()
+    }
+
+    /// Lays one source over what is there; returns what it may not set.
+    pub(crate) fn lay(&mut self, which: Which, settings: Vec<Setting>) -> Vec<Finding> {
+        let settings = match which {
+            Which::Project => self.after_the_last_gate(settings),
+            Which::Home | Which::Environment | Which::Flags => settings,
+        };
+        let mut findings = Vec::new();
+        for Setting { path, value, origin } in settings {
+            let refused = match which {
+                Which::Project => self.refusal(&path, &value),
+                Which::Home | Which::Environment | Which::Flags => None,
+            };
+            match refused {
+                Some(hint) => {
+                    let text = format!("a project may not set '{}' so", dotted(&path));
+                    findings.push(Finding { origin, text, hint });
+                }
+                None => {
+                    self.settings.insert(path, InForce { value, origin });
+                }
+            }
+        }
+        findings
+    }
+
+    /// Why a project may not set this; `None`: it may.
+    fn refusal(&self, path: &[String], value: &Value) -> Option<String> {
+        let Place::Key(key) = place(path) else { return Some("it is no key".into()) };
+        match key.in_project {
+            InProject::Any => None,
+            InProject::Never => Some("only the home's config.toml sets it".into()),
+            InProject::Lower => {
+                let now = self.settings.get(path).and_then(|in_force| in_force.value.as_integer());
+                let lower = now.zip(value.as_integer()).is_none_or(|(now, wished)| wished <= now);
+                (!lower).then(|| format!("it can only be lowered here (now {})", now.unwrap_or_default()))
+            }
+            // A gate that rewrites would put words into the owner's mouth.
+            InProject::Add if path.last().is_some_and(|name| name == "action") => {
+                (value.as_str() != Some("block")).then(|| "a project's gates can only block".into())
+            }
+            InProject::Add if path.last().is_some_and(|name| name == "name") => {
+                self.has_gate(value).then(|| "a gate of this name is there: choose another".into())
+            }
+            InProject::Add => None,
+        }
+    }
+
+    fn has_gate(&self, name: &Value) -> bool {
+        let shipped = writ_policy::gate::GateSet::shipped().name;
+        name.as_str() == Some(shipped.as_str())
+            || self.settings.iter().any(|(path, in_force)| {
+                path.first().is_some_and(|section| section == "gates")
+                    && path.last().is_some_and(|key| key == "name")
+                    && in_force.value == *name
+            })
+    }
+
+    /// Numbers a project's gates after those that are there.
+    fn after_the_last_gate(&self, settings: Vec<Setting>) -> Vec<Setting> {
+        let there = self
+            .settings
+            .keys()
+            .filter(|path| path.first().is_some_and(|section| section == "gates"))
+            .filter_map(|path| path.get(1)?.parse::<usize>().ok())
+            .max()
+            .map_or(0, |last| last + 1);
+        let renumber = |mut setting: Setting| {
+            if let [section, n, ..] = setting.path.as_mut_slice()
+                && section == "gates"
+                && let Ok(number) = n.parse::<usize>()
+            {
+                *n = format!("{:03}", number + there);
+            }
+            setting
+        };
+        settings.into_iter().map(renumber).collect()
+    }
+
+    /// All values as one table of tables.
+    pub(crate) fn tree(&self) -> Table {
+        let mut tree = Table::new();
+        for (path, in_force) in &self.settings {
+            let Some((last, above)) = path.split_last() else { continue };
+            let mut table = &mut tree;
+            for name in above {
+                let below = table.entry(name.clone()).or_insert_with(|| Value::Table(Table::new()));
+                // The schema has no key that is a section as well.
+                let Value::Table(below) = below else { return tree };
+                table = below;
+            }
+            table.insert(last.clone(), in_force.value.clone());
+        }
+        tree
+    }
+
+    /// Where the value at a path, or below it, or right above it, was set.
+    pub(crate) fn blame(&self, path: &[String]) -> Origin {
+        let set = |in_force: &InForce| (in_force.origin != Origin::Default).then(|| in_force.origin.clone());
+        let below = |path: &[String]| {
+            self.settings.iter().find_map(|(key, in_force)| key.starts_with(path).then(|| set(in_force))?)
+        };
+        (1..=path.len()).rev().find_map(|length| below(path.get(..length)?)).unwrap_or(Origin::Default)
+    }
+
+    /// Where a setting that a text names was set, by key or by the name of a table; else somewhere in `section`.
+    pub(crate) fn blame_by_text(&self, text: &str, section: &str) -> Origin {
+        let named = |path: &KeyPath, in_force: &InForce| {
+            let table = path.len() > 2 && path.get(path.len() - 2).is_some_and(|name| quotes(text, name));
+            text.contains(&dotted(path)) || table || in_force.value.as_str().is_some_and(|v| quotes(text, v))
+        };
+        let set = |in_force: &InForce| in_force.origin != Origin::Default;
+        let found = self.settings.iter().find(|(path, in_force)| set(in_force) && named(path, in_force));
+        match found {
+            Some((_, in_force)) => in_force.origin.clone(),
+            None => self.blame(&[section.to_owned()]),
+        }
+    }
+}
+
+fn quotes(text: &str, name: &str) -> bool {
+    text.contains(&format!("'{name}'"))
+}
+
+/// Writes the leaves of a table of tables by their paths.
+pub(crate) fn flatten(table: &Table, path: &mut KeyPath, flat: &mut BTreeMap<KeyPath, Value>) {
+    for (name, value) in table {
+        path.push(name.clone());
+        match value {
+            Value::Table(table) => flatten(table, path, flat),
+            Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => {
+                flat.insert(path.clone(), value.clone());
+            }
+        }
+        path.pop();
+    }
+}

@@ -1,0 +1,131 @@
+//! The rules in force: those that are shipped, the owner's `policies/*.cedar`, and the project's.
+
+use std::path::Path;
+
+use writ_policy::rules::{Authorship, MAX_RULES_BYTES, RuleError, RuleSet, RuleSource};
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::home::Home;
+
+/// The project's rules, below the project; they can only forbid.
+const PROJECT_POLICIES: &str = ".writ/policies";
+/// The most files of rules in one folder.
+const MAX_FILES: usize = 200;
+
+/// Rules that cannot be read or cannot stand.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PolicyError {
+    /// A folder or file cannot be read.
+    #[error("{name} cannot be read: {source}")]
+    Unreadable {
+        /// Which, relative to the home or project.
+        name: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Too many files.
+    #[error("{folder} holds more than {MAX_FILES} files of rules")]
+    TooMany {
+        /// Which, relative to the home or project.
+        folder: &'static str,
+    },
+    /// A rule cannot stand.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+}
+
+impl ToReport for PolicyError {
+    fn report(&self) -> Report {
+        let hint = match self {
+            Self::Unreadable { .. } => "check its owner and mode",
+            Self::TooMany { .. } => "join some of them",
+            Self::Rule(_) => "correct the rule; nothing is performed until the rules are valid",
+        };
+        Report::new(Exit::Config, "config.rules", self.to_string()).hint(hint)
+    }
+}
+
+/// The texts of all rules in force.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub(crate) fn sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSource>, PolicyError> {
+    let mut sources = vec![RuleSource::shipped()];
+    sources.extend(folder(&home.policies(), "policies", Authorship::Home)?);
+    if let Some(project) = project {
+        sources.extend(folder(&project.join(PROJECT_POLICIES), PROJECT_POLICIES, Authorship::Project)?);
+    }
+    Ok(sources)
+}
+
+/// Reads and validates all rules.
+///
+/// # Errors
+///
+/// If a file cannot be read or a rule cannot stand.
+pub(crate) fn load(home: &Home, project: Option<&Path>) -> Result<RuleSet, PolicyError> {
+    Ok(RuleSet::load(&sources(home, project)?)?)
+}
+
+fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec<RuleSource>, PolicyError> {
+    let unreadable = |name: String| move |source| PolicyError::Unreadable { name, source };
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(unreadable(name.into())(source)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable(name.into()))?.path();
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            files.push(path);
+        }
+        if files.len() > MAX_FILES {
+            return Err(PolicyError::TooMany { folder: name });
+        }
+    }
+    files.sort();
+    let read = |file: std::path::PathBuf| {
+        let origin = format!("{name}/{}", file.file_name().unwrap_or_default().to_string_lossy());
+        let text = read_bounded(&file).map_err(unreadable(origin.clone()))?;
+        Ok(RuleSource { origin, authorship, text })
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Reads a text, at most one byte more than the rules accept: they refuse what is longer.
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // Without waiting for a pipe's other end.
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    let mut text = String::new();
+    file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1)).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+
+    #[test]
+    fn the_owners_rules_add_to_the_shipped_ones_and_a_projects_can_only_forbid() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let project = dir.path().join("project");
+        let shipped = load(&home, Some(&project)).expect("valid").digest();
+        std::fs::create_dir_all(home.policies()).expect("made");
+        std::fs::create_dir_all(project.join(PROJECT_POLICIES)).expect("made");
+        std::fs::write(home.policies().join("notes.txt"), "not a rule").expect("written");
+        let allow = "@id(\"mine\")\npermit (principal, action, resource);\n";
+        std::fs::write(home.policies().join("mine.cedar"), allow).expect("written");
+        assert_ne!(load(&home, None).expect("valid").digest(), shipped);
+        std::fs::write(project.join(PROJECT_POLICIES).join("wide.cedar"), allow.replace("mine", "theirs"))
+            .expect("written");
+        let report = load(&home, Some(&project)).expect_err("widens").report();
+        assert_eq!(report.exit, Exit::Config);
+        assert!(report.outside.contains(".writ/policies/wide.cedar"), "{}", report.outside);
+    }
+}

@@ -1,0 +1,349 @@
+//! Every key that the configuration has: its kind, and what a project may do to it.
+//!
+//! The values themselves live in the `Config` of each crate; tests hold this table to them.
+
+use std::path::Path;
+
+use toml::Value;
+
+/// A key as its segments: `["budget", "max_tokens_per_day"]`.
+pub(crate) type KeyPath = Vec<String>;
+
+/// One key. `*` stands for a name of the owner's choice, or for the place in a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// Its segments, joined by dots.
+    pub(crate) path: &'static str,
+    /// What its values are.
+    pub(crate) kind: Kind,
+    /// What a project's file may do to it.
+    pub(crate) in_project: InProject,
+}
+
+/// What the values of a key are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `true` or `false`.
+    Flag,
+    /// A whole number between two bounds.
+    Whole(u64, u64),
+    /// A number from 0.0 to 1.0.
+    Share,
+    /// A text that is not empty.
+    Text,
+    /// A text that may be empty.
+    AnyText,
+    /// A path; relative ones begin at the home.
+    Folder,
+    /// A list of absolute paths.
+    Folders,
+    /// A list of texts.
+    Texts,
+    /// One of a few words.
+    OneOf(&'static [&'static str]),
+    /// An `http` or `https` address without user name and password.
+    Url,
+    /// A reference to a credential, never its value.
+    Credential,
+}
+
+/// What a project's file may do to a key. A project can only narrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InProject {
+    /// Nothing.
+    Never,
+    /// Set it: it changes what the agent sees, not what it may do.
+    Any,
+    /// Lower it.
+    Lower,
+    /// Add to the list.
+    Add,
+}
+
+/// The largest number that TOML can write.
+const MOST: u64 = i64::MAX as u64;
+/// A number of at least one.
+const COUNT: Kind = Kind::Whole(1, MOST);
+/// A number of at least one that fits 32 bits.
+const COUNT_32: Kind = Kind::Whole(1, u32::MAX as u64);
+/// The last minute of a day.
+const LAST_MINUTE: u64 = 24 * 60 - 1;
+/// The longest that an approval may be good for: 30 days.
+const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
+
+const fn owner(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, in_project: InProject::Never }
+}
+
+const fn lower(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, in_project: InProject::Lower }
+}
+
+const fn add(path: &'static str, kind: Kind) -> Key {
+    Key { path, kind, in_project: InProject::Add }
+}
+
+/// Every key, in the order of `config.example.toml`.
+pub(crate) const KEYS: &[Key] = &[
+    owner("owner_id", Kind::Text),
+    owner("agent", Kind::Text),
+    owner("data_dir", Kind::Folder),
+    owner("verify_dir", Kind::Folder),
+    owner("customer_context_dir", Kind::Folder),
+    owner("approval_ttl_secs", Kind::Whole(60, MAX_APPROVAL_SECS)),
+    owner("gates_shipped", Kind::Flag),
+    owner("models.default", Kind::Text),
+    owner("models.roles.proxy", Kind::Text),
+    owner("models.roles.planner", Kind::Text),
+    owner("models.roles.executor", Kind::Text),
+    owner("models.roles.scorer", Kind::Text),
+    owner("models.roles.observer", Kind::Text),
+    owner("models.roles.oracle", Kind::Text),
+    owner("models.roles.embedding", Kind::Text),
+    owner("models.roles.quarantine", Kind::Text),
+    owner("models.request_timeout_ms", COUNT),
+    owner("models.answer_timeout_ms", COUNT),
+    owner("models.max_tries", COUNT_32),
+    owner("models.backoff_base_ms", COUNT),
+    owner("providers.*.kind", Kind::OneOf(&["anthropic", "openai"])),
+    owner("providers.*.base_url", Kind::Url),
+    owner("providers.*.api_key", Kind::Credential),
+    owner("providers.*.clearance", Kind::OneOf(&["public", "personal", "secret"])),
+    owner("budget.max_tokens_per_session", COUNT),
+    owner("budget.max_tokens_per_day", COUNT),
+    owner("budget.max_tool_calls_per_turn", COUNT_32),
+    owner("budget.max_cost_per_call", COUNT),
+    owner("budget.max_cost_per_turn", COUNT),
+    owner("budget.max_cost_per_session", COUNT),
+    owner("budget.max_cost_per_day", COUNT),
+    owner("budget.day_starts_at_minute", Kind::Whole(0, LAST_MINUTE)),
+    add("gates.*.name", Kind::Text),
+    add("gates.*.on", Kind::OneOf(&["input", "output"])),
+    add("gates.*.provider", Kind::OneOf(&["predicate"])),
+    add("gates.*.contains", Kind::Texts),
+    add("gates.*.ignore_case", Kind::Flag),
+    add("gates.*.action", Kind::OneOf(&["block", "replace"])),
+    add("gates.*.replacement", Kind::AnyText),
+    add("gates.*.reason", Kind::AnyText),
+    owner("sandbox.exe", Kind::Folder),
+    owner("sandbox.host_home", Kind::Folder),
+    owner("sandbox.read_only", Kind::Folders),
+    owner("sandbox.forbid_user_namespaces", Kind::Flag),
+    owner("sandbox.memory_max", COUNT),
+    owner("sandbox.processes_max", COUNT),
+    owner("sandbox.tmp_max", COUNT),
+    owner("sandbox.open_files_max", COUNT),
+    owner("sandbox.output_max", COUNT),
+    owner("sandbox.output_kill", COUNT),
+    owner("sandbox.time_max_ms", COUNT),
+    owner("sandbox.overlay_max", COUNT),
+    owner("context.total_tokens", COUNT),
+    owner("context.system_max", COUNT),
+    owner("context.eviction_threshold_pct", Kind::Share),
+    Key { path: "context.default_profile", kind: Kind::Text, in_project: InProject::Any },
+    owner("context.profiles.*.chronicle_pct", Kind::Share),
+    owner("context.profiles.*.memory_pct", Kind::Share),
+    owner("context.profiles.*.workspace_pct", Kind::Share),
+    lower("limits.max_model_calls_per_turn", COUNT_32),
+    lower("limits.max_calls_per_reply", COUNT_32),
+    lower("limits.max_argument_bytes", COUNT),
+    lower("limits.max_result_chars", COUNT_32),
+    lower("limits.max_absorbed_messages", COUNT_32),
+    lower("limits.max_identical_calls", COUNT_32),
+    lower("limits.max_output_tokens", COUNT),
+    lower("limits.max_turn_secs", COUNT_32),
+    owner("secrets.backend", Kind::OneOf(&["keyring", "age", "plain"])),
+    owner("secrets.connect_timeout_ms", COUNT),
+    owner("secrets.operation_timeout_ms", COUNT),
+    owner("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"])),
+    owner("log.max_bytes", Kind::Whole(4096, MOST)),
+    owner("log.keep", Kind::Whole(1, 100)),
+];
+
+/// Sections that are lists: `[[gates]]`.
+const LISTS: [&str; 1] = ["gates"];
+
+/// What stands at a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// A key.
+    Key(Key),
+    /// A table of keys.
+    Section,
+    /// A list of tables.
+    List,
+    /// Nothing that is known.
+    Nothing,
+}
+
+/// What stands at a path.
+pub(crate) fn place(path: &[String]) -> Place {
+    if let [only] = path
+        && LISTS.contains(&only.as_str())
+    {
+        return Place::List;
+    }
+    let mut found = Place::Nothing;
+    for key in KEYS {
+        let segments = segments(key);
+        let fits = segments.len() >= path.len()
+            && segments.iter().zip(path).all(|(pattern, segment)| *pattern == "*" || pattern == segment);
+        if fits && segments.len() == path.len() {
+            return Place::Key(*key);
+        }
+        if fits {
+            found = Place::Section;
+        }
+    }
+    found
+}
+
+/// The segments of a key's path.
+pub(crate) fn segments(key: &Key) -> Vec<&'static str> {
+    key.path.split('.').collect()
+}
+
+/// A path as it is written in the configuration: `gates.000.name` is the name of the first gate.
+pub(crate) fn dotted(path: &[String]) -> String {
+    path.join(".")
+}
+
+impl Kind {
+    /// Whether a value is of this kind; else what was expected. The value is never repeated: it may be a
+    /// secret in the wrong place.
+    pub(crate) fn check(self, value: &Value) -> Result<(), String> {
+        let fits = match self {
+            Self::Flag => value.is_bool(),
+            Self::Whole(least, most) => value
+                .as_integer()
+                .and_then(|number| u64::try_from(number).ok())
+                .is_some_and(|number| (least..=most).contains(&number)),
+            Self::Share => value
+                .as_float()
+                .or_else(|| match value.as_integer() {
+                    Some(0) => Some(0.0),
+                    Some(1) => Some(1.0),
+                    Some(_) | None => None,
+                })
+                .is_some_and(|share| (0.0..=1.0).contains(&share)),
+            Self::Text | Self::Folder => value.as_str().is_some_and(|text| !text.trim().is_empty()),
+            Self::AnyText => value.is_str(),
+            Self::Folders => {
+                let absolute = |item: &Value| item.as_str().is_some_and(|path| Path::new(path).is_absolute());
+                value.as_array().is_some_and(|items| items.iter().all(absolute))
+            }
+            Self::Texts => value.as_array().is_some_and(|items| items.iter().all(Value::is_str)),
+            Self::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::Url => value.as_str().is_some_and(is_plain_url),
+            Self::Credential => value
+                .as_str()
+                .is_some_and(|text| text.parse::<writ_secrets::reference::CredentialRef>().is_ok()),
+        };
+        if fits { Ok(()) } else { Err(self.expected()) }
+    }
+
+    /// What its values are, in words.
+    fn expected(self) -> String {
+        match self {
+            Self::Flag => "true or false".into(),
+            Self::Whole(least, MOST) => format!("a whole number of at least {least}"),
+            Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Share => "a number from 0.0 to 1.0".into(),
+            Self::Text => "a text that is not empty".into(),
+            Self::AnyText => "a text".into(),
+            Self::Folder => "a path, as text".into(),
+            Self::Folders => "a list of absolute paths".into(),
+            Self::Texts => "a list of texts".into(),
+            Self::OneOf(words) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                format!("one of {}", quoted.join(", "))
+            }
+            Self::Url => "an http or https address without user name and password".into(),
+            Self::Credential => "a reference: \"secret:NAME\", \"env:NAME\" or \"vault://MOUNT/PATH#FIELD\", \
+                                 never the value itself (`writ secrets set NAME` stores one)"
+                .into(),
+        }
+    }
+
+    /// Reads the text of an environment variable as a value of this kind.
+    pub(crate) fn from_text(self, text: &str) -> Result<Value, String> {
+        let typed = || {
+            let document = format!("value = {text}");
+            document.parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"))
+        };
+        let value = match self {
+            Self::Flag | Self::Whole(..) | Self::Share | Self::Folders | Self::Texts => {
+                typed().ok_or_else(|| self.expected())?
+            }
+            Self::Text | Self::AnyText | Self::Folder | Self::OneOf(_) | Self::Url | Self::Credential => {
+                Value::String(text.to_owned())
+            }
+        };
+        self.check(&value).map(|()| value)
+    }
+}
+
+fn is_plain_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let Some(rest) = rest else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    !host.is_empty() && !host.contains('@') && !text.chars().any(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> KeyPath {
+        text.split('.').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn places_are_found_through_names_of_the_owners_choice() {
+        assert!(matches!(place(&path("budget")), Place::Section));
+        assert!(matches!(place(&path("providers.mine")), Place::Section));
+        assert!(matches!(place(&path("providers.mine.base_url")), Place::Key(_)));
+        assert!(matches!(place(&path("gates")), Place::List));
+        assert!(matches!(place(&path("gates.000.name")), Place::Key(_)));
+        assert!(matches!(place(&path("budgt")), Place::Nothing));
+        assert!(matches!(place(&path("budget.max_tokens_per_day.x")), Place::Nothing));
+    }
+
+    #[test]
+    fn kinds_tell_right_from_wrong() {
+        let good: [(Kind, &str); 9] = [
+            (Kind::Flag, "true"),
+            (Kind::Whole(1, 10), "10"),
+            (Kind::Whole(0, MOST), "500_000"),
+            (Kind::Share, "0.5"),
+            (Kind::Text, "a"),
+            (Kind::Folders, "[\"/usr\"]"),
+            (Kind::OneOf(&["a"]), "a"),
+            (Kind::Url, "http://127.0.0.1:11434/v1/"),
+            (Kind::Credential, "env:KEY"),
+        ];
+        for (kind, text) in good {
+            assert!(kind.from_text(text).is_ok(), "{kind:?} {text}");
+        }
+        let bad: [(Kind, &str); 14] = [
+            (Kind::Flag, "yes"),
+            (Kind::Whole(1, 10), "11"),
+            (Kind::Whole(1, 10), "0"),
+            (Kind::Whole(0, MOST), "-1"),
+            (Kind::Whole(0, MOST), "1.5"),
+            (Kind::Whole(0, MOST), "1\nother = 2"),
+            (Kind::Share, "1.01"),
+            (Kind::Share, "nan"),
+            (Kind::Text, "  "),
+            (Kind::Folders, "[\"relative\"]"),
+            (Kind::OneOf(&["a"]), "b"),
+            (Kind::Url, "http://user:pass@host/"),
+            (Kind::Url, "ftp://host/"),
+            (Kind::Credential, "sk-live-1"),
+        ];
+        for (kind, text) in bad {
+            let refused = kind.from_text(text);
+            assert!(refused.as_ref().is_err_and(|expected| !expected.contains("sk-live")), "{kind:?} {text}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+use std::collections::BTreeSet;
+
+use writ_types::unit::Tokens;
+
+use super::schema::{KEYS, dotted, segments};
+use super::*;
+
+/// A home and a project with these files; empty text: no file.
+struct Fixture {
+    dir: tempfile::TempDir,
+    home: Home,
+}
+
+impl Fixture {
+    fn new(home: &str, project: &str) -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let root = dir.path().join("home");
+        let writ = dir.path().join("project/.writ");
+        std::fs::create_dir_all(&root).expect("made");
+        std::fs::create_dir_all(&writ).expect("made");
+        for (folder, text) in [(&root, home), (&writ, project)] {
+            if !text.is_empty() {
+                std::fs::write(folder.join("config.toml"), text).expect("written");
+            }
+        }
+        let home = Home::find(Some(&root), &Env::default()).expect("found");
+        Self { dir, home }
+    }
+
+    fn load(&self, env: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+        self.load_with(env, &[])
+    }
+
+    fn load_with(&self, env: &[(&str, &str)], flags: &[(&str, Value)]) -> Result<Config, Vec<String>> {
+        let project = self.dir.path().join("project");
+        let sources = Sources { home: &self.home, project: Some(&project), env: &Env::of(env), flags };
+        load(&sources).map_err(|error| error.findings.iter().map(ToString::to_string).collect())
+    }
+}
+
+fn loaded(home: &str) -> Config {
+    Fixture::new(home, "").load(&[]).expect("valid")
+}
+
+fn findings(home: &str) -> Vec<String> {
+    Fixture::new(home, "").load(&[]).expect_err("refused")
+}
+
+/// The lines of the example as `init` and people would uncomment them.
+fn uncommented() -> String {
+    let setting = |line: &str| line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
+        .map(str::to_owned);
+    EXAMPLE.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
+}
+
+/// Rows: WIN-052 SIL-255 SIL-256 SIL-257 WIN-036 WIN-037
+#[test]
+fn the_example_is_the_defaults() {
+    let (example, none) = (loaded(EXAMPLE), loaded(""));
+    let values = |config: &Config| -> Vec<(KeyPath, Value)> {
+        config.effective.iter().map(|(path, in_force)| (path.clone(), in_force.value.clone())).collect()
+    };
+    assert_eq!(values(&example), values(&none));
+    assert_eq!(none.general.owner_id, "owner");
+    assert_eq!(none.database(), none.home.join("data/writ.db"));
+    assert_eq!(none.turn.context.total_tokens, Tokens::new(180_000));
+    assert_eq!(none.turn.context.threshold(), Tokens::new(144_000));
+    assert_eq!(none.budget.max_tokens_per_session, Tokens::new(500_000));
+    assert_eq!(none.budget.max_tokens_per_day, Tokens::new(5_000_000));
+    assert_eq!(none.approval_ttl(), Duration::from_secs(24 * 60 * 60));
+    assert_eq!(none.models.models.default, None);
+    assert_eq!(none.backend, None);
+}
+
+/// Rows: WIN-052
+#[test]
+fn the_example_names_every_key_and_each_commented_one_is_valid() {
+    let config = loaded(&uncommented());
+    let set: BTreeSet<&str> = config
+        .effective
+        .iter()
+        .filter(|(_, in_force)| in_force.origin != Origin::Default)
+        .filter_map(|(path, _)| match schema::place(path) {
+            schema::Place::Key(key) => Some(key.path),
+            schema::Place::Section | schema::Place::List | schema::Place::Nothing => None,
+        })
+        .collect();
+    let all: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
+    assert_eq!(set, all);
+}
+
+#[test]
+fn the_list_of_keys_is_that_of_the_crates() {
+    let unknown: Vec<String> = defaults()
+        .keys()
+        .filter(|path| !matches!(schema::place(path), schema::Place::Key(_)))
+        .map(|path| dotted(path))
+        .collect();
+    assert_eq!(unknown, Vec::<String>::new());
+    assert!(defaults().len() > 40, "no crate's settings are lost");
+    let gate = table_of(&GateSet::shipped());
+    let listed = KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
+    assert_eq!(listed.collect::<BTreeSet<_>>(), gate.keys().map(String::as_str).collect());
+}
+
+#[test]
+fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
+    let home = "agent = \"one\"\n[limits]\nmax_turn_secs = 100\nmax_output_tokens = 100\nmax_result_chars = 100\n";
+    let project = "[limits]\nmax_output_tokens = 50\nmax_result_chars = 50\n";
+    let env = [("WRIT_LIMITS__MAX_RESULT_CHARS", "70"), ("WRIT_LOG__LEVEL", "warn")];
+    let flags = [("log.level", Value::String("debug".into()))];
+    let config = Fixture::new(home, project).load_with(&env, &flags).expect("valid");
+    let limits = &config.turn.limits;
+    assert_eq!((limits.max_turn_secs, limits.max_output_tokens.get(), limits.max_result_chars), (100, 50, 70));
+    assert_eq!(config.log.level, "debug");
+    let origins: Vec<String> = config
+        .effective
+        .iter()
+        .filter(|(_, in_force)| in_force.origin != Origin::Default)
+        .map(|(path, in_force)| format!("{}: {}", dotted(path), in_force.origin))
+        .collect();
+    assert_eq!(
+        origins,
+        [
+            "agent: config.toml line 1",
+            "limits.max_output_tokens: .writ/config.toml line 2",
+            "limits.max_result_chars: WRIT_LIMITS__MAX_RESULT_CHARS",
+            "limits.max_turn_secs: config.toml line 3",
+            "log.level: command line",
+        ]
+    );
+}
+
+/// Rows: SIL-253
+#[test]
+fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
+    let fixture = Fixture::new("[budget]\nmax_tokens_per_day = 5\n", "");
+    let config = fixture.load(&[("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "7")]).expect("valid");
+    assert_eq!(config.budget.max_tokens_per_day, Tokens::new(7));
+    assert_eq!(
+        fixture.load(&[("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "lots")]).expect_err("refused"),
+        [
+            "WRIT_BUDGET__MAX_TOKENS_PER_DAY: 'budget.max_tokens_per_day' must be a whole number of at least 1"
+        ]
+    );
+}
+
+#[test]
+fn a_project_can_only_narrow() {
+    let project = "\
+[budget]
+max_tokens_per_day = 1
+[models]
+default = \"evil/model\"
+[providers.anthropic]
+base_url = \"http://evil.example/\"
+[sandbox]
+read_only = [\"/\"]
+[limits]
+max_turn_secs = 7200
+max_output_tokens = 100
+[context]
+default_profile = \"coding\"
+[[gates]]
+name = \"drop-table\"
+on = \"input\"
+provider = \"predicate\"
+contains = [\"nothing\"]
+[[gates]]
+name = \"rewrite\"
+on = \"input\"
+provider = \"predicate\"
+contains = [\"a\"]
+action = \"replace\"
+";
+    let found = Fixture::new("", project).load(&[]).expect_err("refused");
+    let keys: Vec<&str> = found.iter().filter_map(|text| text.split('\'').nth(1)).collect();
+    assert_eq!(
+        keys,
+        [
+            "gates.000.name",
+            "budget.max_tokens_per_day",
+            "gates.001.action",
+            "models.default",
+            "providers.anthropic.base_url",
+            "sandbox.read_only",
+            "limits.max_turn_secs",
+        ]
+    );
+}
+
+#[test]
+fn a_project_adds_gates_after_the_homes() {
+    let gate = |name: &str| {
+        format!("[[gates]]\nname = \"{name}\"\non = \"input\"\nprovider = \"predicate\"\ncontains = [\"{name}\"]\n")
+    };
+    let fixture = Fixture::new(&gate("mine"), &(gate("theirs") + "[context]\ndefault_profile = \"coding\"\n"));
+    let config = fixture.load(&[]).expect("valid");
+    let names: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
+    assert_eq!(names, ["drop-table", "mine", "theirs"]);
+    assert_eq!(config.turn.context.default_profile, "coding");
+    let taken = Fixture::new(&gate("mine"), &gate("mine")).load(&[]).expect_err("refused");
+    assert!(taken.iter().any(|text| text.starts_with(".writ/config.toml line 2")), "{taken:?}");
+}
+
+/// Rows: SIL-260
+#[test]
+fn gates_replace_the_shipped_one_by_name_and_need_a_provider() {
+    let gate = "[[gates]]\nname = \"drop-table\"\non = \"output\"\nprovider = \"predicate\"\ncontains = [\"x\"]\n";
+    let config = loaded(gate);
+    assert_eq!(config.gates.len(), 1);
+    assert_eq!(config.gates.first().map(|gate| gate.contains.clone()), Some(vec!["x".to_owned()]));
+    assert!(loaded("gates_shipped = false\n").gates.is_empty());
+    let found = findings("[[gates]]\nname = \"a\"\non = \"input\"\ncontains = [\"x\"]\n");
+    assert_eq!(found.len(), 1);
+    assert!(found.iter().all(|text| text.contains("line 2") && text.contains("provider")), "{found:?}");
+    let found = findings("\n[[gates]]\nname = \"a\"\non = \"input\"\nprovider = \"oracle\"\ncontains = [\"x\"]\n");
+    assert!(found.iter().any(|t| t == "config.toml line 5: 'gates.000.provider' must be one of \"predicate\""), "{found:?}");
+    let found = findings(&gate.replace("[\"x\"]", "[\" \"]"));
+    assert!(found.iter().all(|text| text.starts_with("config.toml line 2")), "{found:?}");
+}
+
+/// Rows: SIL-258 SIL-262
+#[test]
+fn what_no_single_key_shows_is_found_and_blamed_on_its_line() {
+    let profile = |share: &str| {
+        format!("[context.profiles.mine]\nchronicle_pct = {share}\nmemory_pct = 0.3\nworkspace_pct = 0.2\n")
+    };
+    assert_eq!(loaded(&profile("0.3")).turn.validate(), Ok(()));
+    let found = findings(&profile("0.31"));
+    assert_eq!(found.len(), 1);
+    assert!(found.iter().all(|text| text.starts_with("config.toml line 2: ") && text.contains("0.80")), "{found:?}");
+    assert!(findings(&profile("-0.1")).iter().all(|text| text.contains("from 0.0 to 1.0")));
+    let found = findings("agent = \"a\"\n[context]\ndefault_profile = \"none\"\n");
+    assert_eq!(found.len(), 1);
+    assert!(found.iter().all(|text| text.starts_with("config.toml line 3: ")), "{found:?}");
+    let found = findings("[context.profiles.half]\nchronicle_pct = 0.1\n");
+    assert!(found.iter().all(|text| text.contains("line 2") && text.contains("memory_pct")), "{found:?}");
+}
+
+/// Rows: SIL-261
+#[test]
+fn verification_and_customers_are_two_folders_however_they_are_written() {
+    let fixture = Fixture::new("", "");
+    std::fs::create_dir_all(fixture.home.root().join("data/verify")).expect("made");
+    std::os::unix::fs::symlink("data/verify", fixture.home.root().join("link")).expect("linked");
+    for other in ["data/verify", "./data/./verify", "data/x/../verify", "link"] {
+        let found = fixture.load(&[("WRIT_CUSTOMER_CONTEXT_DIR", other)]).expect_err(other);
+        assert_eq!(found.len(), 1);
+        assert!(found.iter().all(|text| text.contains("the same folder")), "{found:?}");
+    }
+    fixture.load(&[("WRIT_CUSTOMER_CONTEXT_DIR", "link/below")]).expect("another folder");
+    assert!(findings("owner_id = \"\"\n").iter().all(|text| text.contains("not empty")));
+}
+
+/// Rows: WIN-038
+#[test]
+fn one_key_bounds_the_tool_calls_everywhere() {
+    assert_eq!(loaded("").budget.max_tool_calls_per_turn, 20);
+    let config = loaded("[budget]\nmax_tool_calls_per_turn = 7\n");
+    assert_eq!(config.budget.max_tool_calls_per_turn, 7);
+    assert_eq!(config.turn.limits.max_tool_calls_per_turn, 7);
+}
+
+/// Rows: WIN-050 WIN-051
+#[test]
+fn providers_have_their_own_addresses_and_keys() {
+    let config = loaded(
+        "[models]\ndefault = \"a/x\"\n[models.roles]\nplanner = \"b/y\"\n\
+         [providers.a]\nkind = \"openai\"\nbase_url = \"https://a.example/v1/\"\napi_key = \"secret:a\"\n\
+         [providers.b]\nkind = \"openai\"\nbase_url = \"https://b.example/v1/\"\napi_key = \"env:B\"\n\
+         [budget]\nday_starts_at_minute = 300\n",
+    );
+    let urls: Vec<_> = config.models.providers.values().filter_map(|table| table.base_url.as_deref()).collect();
+    assert_eq!(urls, ["https://a.example/v1/", "https://b.example/v1/"]);
+    assert_eq!(config.budget.day_starts_at_minute, 300);
+    let secret = findings("[providers.a]\napi_key = \"sk-live-123456\"\n");
+    assert!(secret.iter().all(|text| !text.contains("sk-live") && text.contains("secret:NAME")), "{secret:?}");
+}
+
+#[test]
+fn every_finding_is_told_at_once_and_the_first_is_the_error() {
+    let fixture = Fixture::new("agent = 3\nbudgt = 1\n", "");
+    let sources = Sources { home: &fixture.home, project: None, env: &Env::default(), flags: &[] };
+    let report = load(&sources).expect_err("refused").report();
+    assert_eq!(report.exit, Exit::Config);
+    assert_eq!(report.outside, "config.toml line 1: 'agent' must be a text that is not empty");
+    assert_eq!(report.hint, "1 more; `writ config check` shows all");
+}

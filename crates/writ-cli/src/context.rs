@@ -1,0 +1,63 @@
+//! What every command knows: the home, the environment, where to print.
+
+use std::path::Path;
+
+use toml::Value;
+
+use crate::args::Global;
+use crate::config::{self, Config, Sources};
+use crate::env::Env;
+use crate::failure::Failure;
+use crate::home::Home;
+use crate::out::Out;
+
+/// What every command knows.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The home.
+    pub(crate) home: Home,
+    /// The environment.
+    pub(crate) env: Env,
+    /// Where to print.
+    pub(crate) out: Out,
+    /// What flags set of the configuration.
+    flags: Vec<(&'static str, Value)>,
+}
+
+impl Context {
+    /// Finds the home; touches nothing.
+    pub(crate) fn new(global: &Global, env: Env) -> Result<Self, Failure> {
+        let level = |level: &str| ("log.level", Value::String(level.to_owned()));
+        let flags = match (global.quiet, global.verbose) {
+            (true, _) => vec![level("error")],
+            (false, 0) => Vec::new(),
+            (false, _) => vec![level("debug")],
+        };
+        let home = Home::find(global.home.as_deref(), &env)?;
+        Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })
+    }
+
+    /// The configuration, with that of a project.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it.
+    pub(crate) fn config(&self, project: Option<&Path>) -> Result<Config, Failure> {
+        Ok(config::load(&self.sources(project))?)
+    }
+
+    /// What the configuration is made of.
+    pub(crate) fn sources<'a>(&'a self, project: Option<&'a Path>) -> Sources<'a> {
+        Sources { home: &self.home, project, env: &self.env, flags: &self.flags }
+    }
+
+    /// The configuration of a home that was set up.
+    ///
+    /// # Errors
+    ///
+    /// If `writ init` has not been through with it, or the configuration is not valid.
+    pub(crate) fn ready(&self) -> Result<Config, Failure> {
+        self.home.check_set_up()?;
+        self.config(None)
+    }
+}

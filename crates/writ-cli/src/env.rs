@@ -1,0 +1,54 @@
+//! The environment: read once, here and nowhere else.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+
+/// The variables of the process as they were when it began.
+#[derive(Clone, Default)]
+pub(crate) struct Env {
+    variables: BTreeMap<OsString, OsString>,
+}
+
+/// Names only: values may be secrets.
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.variables.keys()).finish()
+    }
+}
+
+impl Env {
+    /// Reads the environment.
+    pub(crate) fn read() -> Self {
+        Self { variables: std::env::vars_os().collect() }
+    }
+
+    /// An environment of these variables alone.
+    #[cfg(test)]
+    pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
+        Self { variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+
+    /// A variable that is set and not empty, as a path.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// A variable that is set and not empty; one that is not UTF-8 counts as not set.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.variables.get(&OsString::from(name))?.to_str().filter(|value| !value.is_empty())
+    }
+
+    /// A variable that holds a credential.
+    pub(crate) fn secret(&self, name: &str) -> Option<SecretString> {
+        self.text(name).map(SecretString::from)
+    }
+
+    /// Names and values that begin with a prefix; values that are not UTF-8 are `None`.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> Vec<(&str, Option<&str>)> {
+        let named = self.variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str())));
+        named.filter(|(name, _)| name.starts_with(prefix)).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! How a command fails: one report, one exit code.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use serde_json::json;
+use writ_types::error::{Exit, Report, ToReport};
+
+/// Why a command did not end with 0.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something that is told: code, text, hint.
+    Report(Box<Report>),
+    /// The person pressed Ctrl-C.
+    Interrupted,
+    /// Whoever read our output had enough (`writ … | head`): no failure at all.
+    ReaderGone,
+    /// The output says it all already; only the exit code is left to tell.
+    Code(u8),
+}
+
+impl<E: ToReport> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Report(Box::new(error.report()))
+    }
+}
+
+impl Failure {
+    /// A failure with a text of its own.
+    pub(crate) fn new(exit: Exit, code: &str, text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Report(Box::new(Report::new(exit, code, text).hint(hint)))
+    }
+
+    /// A failure that only a bug in Writ explains.
+    pub(crate) fn bug(doing: &str, error: impl std::fmt::Display) -> Self {
+        let text = format!("{doing} failed");
+        let hint = "this is a bug in Writ; run it again with -v and report what it says";
+        let report = Report::new(Exit::Bug, "cli.bug", text).inside(format!("{doing}: {error}")).hint(hint);
+        Self::Report(Box::new(report))
+    }
+
+    /// Writing to standard output failed.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ReaderGone;
+        }
+        Self::new(Exit::Blocked, "cli.output", format!("the output cannot be written: {error}"), "")
+    }
+
+    /// The number that the process ends with.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Report(report) => report.exit.code(),
+            Self::Interrupted => Exit::Interrupted.code(),
+            Self::ReaderGone => Exit::Done.code(),
+            Self::Code(code) => *code,
+        }
+    }
+
+    /// Tells it on standard error; as JSON where the command was asked for JSON.
+    pub(crate) fn tell(&self, json: bool, verbose: bool) {
+        let mut err = io::stderr().lock();
+        // Nobody is left to be told when standard error itself is closed.
+        let _told = match self {
+            Self::Report(report) if json => {
+                let error = json!({
+                    "exit": report.exit.code(),
+                    "code": report.code,
+                    "text": report.outside,
+                    "hint": report.hint,
+                });
+                writeln!(err, "{}", json!({ "error": error }))
+            }
+            Self::Report(report) => tell_report(&mut err, report, verbose),
+            Self::Interrupted => writeln!(err, "interrupted"),
+            Self::ReaderGone | Self::Code(_) => Ok(()),
+        };
+    }
+}
+
+fn tell_report(err: &mut impl io::Write, report: &Report, verbose: bool) -> io::Result<()> {
+    writeln!(err, "error: {}", report.outside)?;
+    if verbose && report.inside != report.outside {
+        writeln!(err, "detail: {}", report.inside)?;
+    }
+    if !report.hint.is_empty() {
+        writeln!(err, "hint: {}", report.hint)?;
+    }
+    Ok(())
+}
+
+/// The end of the process for a command's result.
+pub(crate) fn conclude(result: Result<(), Failure>, json: bool, verbose: bool) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(json, verbose);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_its_code() {
+        let failure = Failure::new(Exit::Blocked, "x.y", "text", "hint");
+        assert_eq!(failure.code(), 10);
+        assert_eq!(Failure::bug("opening", "x").code(), 1);
+        assert_eq!(Failure::Interrupted.code(), 130);
+        assert_eq!(Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)).code(), 0);
+        assert_eq!(Failure::output(&io::Error::from(io::ErrorKind::StorageFull)).code(), 10);
+    }
+
+    #[test]
+    fn what_only_the_log_may_know_needs_verbose() {
+        let report = Report::new(Exit::Config, "a.b", "outside").inside("inside /home/ann").hint("do this");
+        let told = |verbose| {
+            let mut text = Vec::new();
+            tell_report(&mut text, &report, verbose).expect("writes");
+            String::from_utf8(text).expect("text")
+        };
+        assert_eq!(told(false), "error: outside\nhint: do this\n");
+        assert_eq!(told(true), "error: outside\ndetail: inside /home/ann\nhint: do this\n");
+    }
+}

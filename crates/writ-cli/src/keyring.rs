@@ -1,0 +1,213 @@
+//! Opening the keys folder: asking for its passphrase where it has one, and its public halves.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::VerifyingKey;
+use secrecy::SecretString;
+use writ_secrets::approver::{ApproverStore, open_approver};
+use writ_secrets::backend::{Backend, recorded};
+use writ_secrets::error::SecretsError;
+use writ_secrets::store::SecretStore;
+use writ_types::digest::Digest;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::home::Home;
+use crate::terminal;
+
+/// The credential that systemd hands over with `LoadCredential=writ-passphrase:…`.
+const CREDENTIAL: &str = "writ-passphrase";
+/// The longest passphrase that is read from a credential, in bytes.
+const MAX_PASSPHRASE_BYTES: u64 = 4096;
+/// The most keys of one role: the present one and those before it.
+const MAX_KEYS: usize = 1_000;
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Signs base keys.
+    Root,
+    /// Signs the ledger, inbound records and task keys.
+    Harness,
+    /// Signs the person's approvals.
+    Approver,
+}
+
+impl Role {
+    /// Every role.
+    pub(crate) const ALL: [Self; 3] = [Self::Root, Self::Harness, Self::Approver];
+
+    /// The name in files and on screens.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Harness => "harness",
+            Self::Approver => "approver",
+        }
+    }
+}
+
+/// A file of public keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PublicKeyError {
+    /// It cannot be read or written.
+    #[error("keys/{role}.pub cannot be used: {source}")]
+    Io {
+        /// Whose.
+        role: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It holds something else.
+    #[error("keys/{role}.pub does not hold public keys, one a line in hexadecimal")]
+    Malformed {
+        /// Whose.
+        role: &'static str,
+    },
+    /// There is none.
+    #[error("keys/{role}.pub is missing")]
+    Missing {
+        /// Whose.
+        role: &'static str,
+    },
+}
+
+impl ToReport for PublicKeyError {
+    fn report(&self) -> Report {
+        let hint = match self {
+            Self::Io { .. } => "check its owner and mode",
+            Self::Malformed { .. } | Self::Missing { .. } => "run `writ init`: it writes what is missing",
+        };
+        Report::new(Exit::Config, "keys.public", self.to_string()).hint(hint)
+    }
+}
+
+fn public_file(home: &Home, role: Role) -> PathBuf {
+    home.keys().join(format!("{}.pub", role.as_str()))
+}
+
+/// The public keys of a role, the newest first. Reading them needs no passphrase.
+///
+/// # Errors
+///
+/// If the file is missing, cannot be read, or holds something else.
+pub(crate) fn public_keys(home: &Home, role: Role) -> Result<Vec<VerifyingKey>, PublicKeyError> {
+    let role_name = role.as_str();
+    let text = match fs::read_to_string(public_file(home, role)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(PublicKeyError::Missing { role: role_name });
+        }
+        Err(source) => return Err(PublicKeyError::Io { role: role_name, source }),
+    };
+    let key = |line: &str| {
+        let bytes: Digest = line.trim().parse().ok()?;
+        VerifyingKey::from_bytes(bytes.as_bytes()).ok()
+    };
+    let keys: Option<Vec<VerifyingKey>> = text.lines().take(MAX_KEYS).map(key).collect();
+    keys.filter(|keys| !keys.is_empty()).ok_or(PublicKeyError::Malformed { role: role_name })
+}
+
+/// Records a public key, newest first; `false`: it is there already.
+///
+/// # Errors
+///
+/// If the file cannot be written or holds something else.
+pub(crate) fn record_public(home: &Home, role: Role, key: &VerifyingKey) -> Result<bool, PublicKeyError> {
+    let mut keys = match public_keys(home, role) {
+        Ok(keys) => keys,
+        Err(PublicKeyError::Missing { .. }) => Vec::new(),
+        Err(error @ (PublicKeyError::Io { .. } | PublicKeyError::Malformed { .. })) => return Err(error),
+    };
+    if keys.contains(key) {
+        return Ok(false);
+    }
+    keys.insert(0, *key);
+    let text: String = keys.iter().map(|key| hex::encode(key.as_bytes()) + "\n").collect();
+    let path = public_file(home, role);
+    let new = path.with_extension("pub.new");
+    let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
+    written.map(|()| true).map_err(|source| PublicKeyError::Io { role: role.as_str(), source })
+}
+
+/// Writes a file that only its owner may read, over one that is there.
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Opens secrets, root and harness key.
+///
+/// # Errors
+///
+/// If there are none, they are locked, or the passphrase is missing or wrong.
+pub(crate) fn open_secrets(context: &Context, config: &Config) -> Result<SecretStore, Failure> {
+    let passphrase = passphrase(context, "Passphrase of this home's secrets: ")?;
+    Ok(SecretStore::open(&context.home.keys(), passphrase, &config.secrets)?)
+}
+
+/// Opens the approver key. Only commands that a person runs call this, never the engine.
+///
+/// # Errors
+///
+/// As [`open_secrets`].
+pub(crate) fn open_approver_key(context: &Context, config: &Config) -> Result<ApproverStore, Failure> {
+    let passphrase = passphrase(context, "Passphrase of this home's approver key: ")?;
+    Ok(open_approver(&context.home.keys(), passphrase, &config.secrets)?)
+}
+
+/// The passphrase of the keys folder; `None` where it has none.
+///
+/// # Errors
+///
+/// If the folder cannot be read, or nobody can be asked.
+pub(crate) fn passphrase(context: &Context, prompt: &str) -> Result<Option<SecretString>, Failure> {
+    match recorded(&context.home.keys())? {
+        Some(Backend::Keyring | Backend::Plain) | None => Ok(None),
+        Some(Backend::Age) => match credential(context) {
+            Some(passphrase) => Ok(Some(passphrase)),
+            None if terminal::is_interactive() => terminal::prompt_hidden(prompt).map(Some),
+            None => Err(SecretsError::PassphraseNeeded.into()),
+        },
+    }
+}
+
+/// A passphrase that systemd hands over.
+pub(crate) fn credential(context: &Context) -> Option<SecretString> {
+    use std::io::Read as _;
+    let path = context.env.path("CREDENTIALS_DIRECTORY")?.join(CREDENTIAL);
+    let file = fs::File::open(path).ok()?;
+    let mut text = zeroize::Zeroizing::new(String::new());
+    file.take(MAX_PASSPHRASE_BYTES).read_to_string(&mut text).ok()?;
+    Some(SecretString::from(text.trim_end_matches(['\n', '\r'])))
+}
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::SigningKey;
+
+    use super::*;
+    use crate::env::Env;
+
+    #[test]
+    fn public_keys_are_kept_newest_first_and_once() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        fs::create_dir(home.keys()).expect("made");
+        assert!(matches!(public_keys(&home, Role::Root), Err(PublicKeyError::Missing { role: "root" })));
+        let [old, new] = [1, 2].map(|seed| SigningKey::from_bytes(&[seed; 32]).verifying_key());
+        for (key, added) in [(old, true), (old, false), (new, true)] {
+            assert_eq!(record_public(&home, Role::Root, &key).expect("written"), added);
+        }
+        assert_eq!(public_keys(&home, Role::Root).expect("reads"), [new, old]);
+        fs::write(public_file(&home, Role::Root), "nonsense\n").expect("written");
+        assert!(matches!(public_keys(&home, Role::Root), Err(PublicKeyError::Malformed { .. })));
+        assert!(record_public(&home, Role::Root, &old).is_err(), "what is not understood is not overwritten");
+    }
+}

@@ -1,0 +1,66 @@
+//! The home's database, opened by commands that need no engine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use writ_store::config::StoreConfig;
+use writ_store::ledger::head::HeadSigner;
+use writ_store::lock::HomeLock;
+use writ_store::store::Store;
+use writ_types::error::Exit;
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::keyring::{Role, public_keys};
+
+/// A signer that knows the public key alone: good for reading, signs nothing.
+struct ReadOnly([u8; 32]);
+
+impl HeadSigner for ReadOnly {
+    fn public_key(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// Never called by reads; a head of zeros would not verify.
+    fn sign(&self, _: &[u8]) -> [u8; 64] {
+        [0; 64]
+    }
+}
+
+/// Opens the database to read it. It may be read while the engine runs.
+///
+/// # Errors
+///
+/// If there is none, or it cannot be read.
+pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, Failure> {
+    let path = config.database();
+    require(&path)?;
+    let keys = public_keys(&context.home, Role::Harness)?;
+    let newest = keys.first().map(|key| *key.as_bytes()).unwrap_or_default();
+    Ok(Store::open(&StoreConfig::new(path), Arc::new(ReadOnly(newest)))?)
+}
+
+/// Opens the database to write it, with the home's lock: no engine runs meanwhile.
+///
+/// # Errors
+///
+/// If an engine runs, or the database cannot be opened.
+pub(crate) fn open_to_write(
+    context: &Context,
+    config: &Config,
+    harness: SigningKey,
+) -> Result<(HomeLock, Store), Failure> {
+    let lock = HomeLock::acquire(&context.home.lock())?;
+    let store = Store::open(&StoreConfig::new(config.database()), Arc::new(harness))?;
+    Ok((lock, store))
+}
+
+/// A typed error where there is no database.
+pub(crate) fn require(path: &Path) -> Result<(), Failure> {
+    if path.is_file() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Config, "store.missing", "there is no database in this home", "run `writ init` first"))
+}

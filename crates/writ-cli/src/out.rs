@@ -1,0 +1,58 @@
+//! What a command prints: plain lines for people, JSON for programs. A closed pipe ends the command quietly.
+
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where a command prints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    /// Whether results are JSON.
+    pub(crate) json: bool,
+    /// Whether remarks are left out.
+    pub(crate) quiet: bool,
+}
+
+impl Out {
+    /// Prints one line to standard output.
+    pub(crate) fn line(self, text: impl AsRef<str>) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", text.as_ref()).map_err(|error| Failure::output(&error))
+    }
+
+    /// Prints a value as one JSON document, indented.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text =
+            serde_json::to_string_pretty(value).map_err(|error| Failure::bug("writing JSON", error))?;
+        self.line(text)
+    }
+
+    /// Prints a value as one line of JSON.
+    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|error| Failure::bug("writing JSON", error))?;
+        self.line(text)
+    }
+
+    /// Prints the value as JSON where that was asked for, else what `people` says of it.
+    pub(crate) fn either<T: Serialize>(
+        self,
+        value: &T,
+        people: impl FnOnce(&T) -> Vec<String>,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return self.json(value);
+        }
+        people(value).into_iter().try_for_each(|line| self.line(line))
+    }
+
+    /// A remark for people, on standard error: not part of the result.
+    pub(crate) fn remark(self, text: impl AsRef<str>) {
+        if !self.quiet {
+            let mut err = io::stderr().lock();
+            // A remark that nobody can read is no failure of the command.
+            let _told = writeln!(err, "{}", text.as_ref());
+        }
+    }
+}

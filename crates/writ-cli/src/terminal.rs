@@ -1,0 +1,87 @@
+//! Questions to the person at the terminal, and secrets that are typed or piped in.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use secrecy::SecretString;
+use writ_secrets::store::MAX_VALUE_BYTES;
+use writ_types::error::Exit;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// The longest answer that is read, in bytes: a line that a person types.
+const MAX_ANSWER_BYTES: u64 = 4096;
+
+/// Whether a person sits at standard input and sees standard error.
+pub(crate) fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks a question that is answered with y or n; anything but yes is no.
+pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
+    if !is_interactive() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "cli.no_terminal",
+            "this needs an answer, and there is no terminal to ask on",
+            "answer beforehand with --yes",
+        ));
+    }
+    let mut err = io::stderr().lock();
+    write!(err, "{question} [y/N] ").and_then(|()| err.flush()).map_err(|error| Failure::output(&error))?;
+    let mut answer = String::new();
+    let read = io::stdin().lock().take(MAX_ANSWER_BYTES).read_line(&mut answer);
+    read.map_err(|error| Failure::bug("reading the answer", error))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Reads a secret's value: typed without echo at a terminal, else from the pipe. One line ending is dropped.
+pub(crate) fn read_value(prompt: &str) -> Result<SecretString, Failure> {
+    if io::stdin().is_terminal() {
+        return prompt_hidden(prompt);
+    }
+    let limit = MAX_VALUE_BYTES + 3;
+    // The whole capacity at once: a growing buffer would leave copies behind that are not wiped.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
+    let most = u64::try_from(limit).unwrap_or(u64::MAX);
+    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::bug("reading the value", error))?;
+    let text = str::from_utf8(&bytes).map_err(|_| {
+        Failure::new(Exit::Usage, "cli.not_text", "the value is not UTF-8 text", "encode it, for example as base64")
+    })?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    Ok(SecretString::from(text.strip_suffix('\r').unwrap_or(text)))
+}
+
+/// Asks for something that is not shown while it is typed.
+pub(crate) fn prompt_hidden(prompt: &str) -> Result<SecretString, Failure> {
+    let typed = rpassword::prompt_password(prompt);
+    typed.map(SecretString::from).map_err(|error| {
+        Failure::new(
+            Exit::Blocked,
+            "cli.no_terminal",
+            format!("there is no terminal to ask on: {error}"),
+            "run the command in a terminal",
+        )
+    })
+}
+
+/// How the terminal was when the process began; put back when it is interrupted while typing is hidden.
+pub(crate) struct Settings(Option<Termios>);
+
+impl Settings {
+    /// Remembers the terminal's settings.
+    pub(crate) fn remember() -> Self {
+        Self(tcgetattr(io::stdin().as_fd()).ok())
+    }
+
+    /// Puts them back.
+    pub(crate) fn restore(&self) {
+        if let Some(settings) = &self.0 {
+            // A terminal that is gone needs no settings.
+            let _restored = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, settings);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The second step of a call: one attempt, for one permit.
+
+mod attempt;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use writ_egress::Egress;
+use writ_policy::permit::Permit;
+use writ_types::chat::{ModelReply, ModelRequest, Usage};
+use writ_types::unit::{MicroUsd, Timestamp};
+
+use crate::catalogue::Catalogue;
+use crate::config::{ModelRole, ModelsConfig};
+use crate::credential::CredentialSource;
+use crate::error::{Failure, ModelError};
+use crate::plan::{PlanError, PlannedCall};
+use crate::provider::{ModelsConfigError, Routes};
+use crate::retry::Backoff;
+
+pub(crate) use attempt::Attempt;
+
+/// More of an answer, as it comes. Not final: the answer is what [`Models::call`] returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// More text.
+    Text(String),
+    /// A tool call has begun; its arguments are still coming.
+    Call {
+        /// The provider's id of the call.
+        id: String,
+        /// The tool's name.
+        name: String,
+    },
+}
+
+/// The models that are configured.
+pub struct Models {
+    routes: Routes,
+    catalogue: &'static Catalogue,
+    credentials: Arc<dyn CredentialSource>,
+    egress: Arc<Egress>,
+    limits: Limits,
+    backoff: Backoff,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) request: Duration,
+    pub(crate) answer: Duration,
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Models").field("routes", &self.routes).finish_non_exhaustive()
+    }
+}
+
+impl Models {
+    /// Resolves the configuration. Keys are resolved with each call, so that a changed key counts at once.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is incomplete or names what is not there.
+    pub fn new(
+        config: &ModelsConfig,
+        credentials: Arc<dyn CredentialSource>,
+        egress: Arc<Egress>,
+    ) -> Result<Self, ModelsConfigError> {
+        let limits = Limits {
+            request: Duration::from_millis(config.models.request_timeout_ms),
+            answer: Duration::from_millis(config.models.answer_timeout_ms),
+        };
+        Ok(Self {
+            routes: Routes::new(config)?,
+            catalogue: Catalogue::shipped(),
+            credentials,
+            egress,
+            limits,
+            backoff: Backoff::new(&config.models),
+        })
+    }
+
+    /// Which route each role takes.
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// Whether and when to try again after a failure. Each try needs a permit of its own.
+    pub const fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+
+    /// Says what a call would be, for the door to judge. `now` decides which price counts.
+    ///
+    /// # Errors
+    ///
+    /// If the request cannot be digested, or offers tools to a model that has none.
+    pub fn plan(&self, role: ModelRole, request: Arc<ModelRequest>, now: Timestamp) -> Result<PlannedCall, PlanError> {
+        PlannedCall::new(self.routes.route(role), request, self.catalogue, now)
+    }
+
+    /// What a call cost; `None`: the price is not known.
+    pub fn cost(&self, planned: &PlannedCall, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
+        let call = planned.model_call();
+        self.catalogue.price(&call.provider, &call.model, now).map(|price| price.cost(usage))
+    }
+
+    /// Makes one attempt at a planned call. Text goes to `deltas` as it comes; a slow receiver slows the
+    /// stream down, one that is gone is ignored. Dropping the future or cancelling closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is for another action or has expired, and whatever else keeps the model from a whole
+    /// answer. Then nothing of the answer is final, whatever deltas were sent.
+    pub async fn call(
+        &self,
+        permit: Permit,
+        planned: &PlannedCall,
+        deltas: mpsc::Sender<Delta>,
+        cancel: CancellationToken,
+        now: Timestamp,
+    ) -> Result<ModelReply, ModelError> {
+        let number = permit.attempt().to_string();
+        let called = self.permitted(permit, planned, deltas, cancel, now).await;
+        called.inspect_err(|error| log(error, &number))
+    }
+
+    async fn permitted(
+        &self,
+        permit: Permit,
+        planned: &PlannedCall,
+        deltas: mpsc::Sender<Delta>,
+        cancel: CancellationToken,
+        now: Timestamp,
+    ) -> Result<ModelReply, ModelError> {
+        if *permit.action() != planned.action() {
+            return Err(failed(planned, Failure::OtherPermit));
+        }
+        let key = self.key(planned).await?;
+        let attempt = Attempt { planned, key, limits: self.limits, deltas, cancel };
+        match self.egress.perform(permit, now, |client| attempt.run(client)).await {
+            Ok(answer) => answer,
+            Err(error) => Err(failed(planned, Failure::Egress(error))),
+        }
+    }
+
+    async fn key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {
+        let Some(key) = &planned.provider().key else { return Ok(None) };
+        let resolved = self.credentials.resolve(key).await;
+        resolved.map(Some).map_err(|cause| failed(planned, Failure::NoCredential { key: key.clone(), cause }))
+    }
+}
+
+/// A call that failed before anything was said.
+pub(crate) fn failed(planned: &PlannedCall, failure: Failure) -> ModelError {
+    let call = planned.model_call();
+    ModelError {
+        provider: call.provider.clone(),
+        model: call.model.clone(),
+        failure,
+        usage: Usage::default(),
+        begun: false,
+    }
+}
+
+/// Says in the log that an attempt failed: who, what, which; never prompt or key.
+pub(crate) fn log(error: &ModelError, attempt: &str) {
+    let ModelError { provider, model, failure, .. } = error;
+    tracing::warn!(provider, model, attempt, code = failure.code(), "model call failed: {failure}");
+}

@@ -1,0 +1,256 @@
+//! Driving one stream.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use futures::Stream as _;
+use genai::adapter::AdapterKind;
+use genai::chat::{ChatFrameSink, ChatStream, FrameCtx, RawFrameRef};
+use genai::resolver::{AuthData, Endpoint};
+use genai::{Headers, ModelIden, ServiceTarget};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use writ_types::chat::ModelReply;
+
+use super::{Delta, Limits, failed};
+use crate::config::ProviderKind;
+use crate::convert;
+use crate::error::{EndlessLimit, Failure, ModelError};
+use crate::fold::{Fold, Piece, provider_error};
+use crate::plan::PlannedCall;
+use crate::retry::retry_after;
+
+/// One attempt at a call.
+pub(crate) struct Attempt<'a> {
+    pub(crate) planned: &'a PlannedCall,
+    pub(crate) key: Option<SecretString>,
+    pub(crate) limits: Limits,
+    pub(crate) deltas: mpsc::Sender<Delta>,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// Sees every frame before the library interprets it, and folds it.
+struct Tap(Mutex<Tapped>);
+
+struct Tapped {
+    fold: Fold,
+    frames: u64,
+    /// Set once: the stream is complete, or it failed.
+    end: Option<Result<(), Failure>>,
+}
+
+impl Tap {
+    fn lock(&self) -> MutexGuard<'_, Tapped> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChatFrameSink for Tap {
+    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        let mut tapped = self.lock();
+        tapped.frames = tapped.frames.saturating_add(1);
+        // Comments and blank frames have no data.
+        if tapped.end.is_some() || frame.data.is_empty() {
+            return;
+        }
+        match tapped.fold.frame(frame.data) {
+            Ok(false) => {}
+            Ok(true) => tapped.end = Some(Ok(())),
+            Err(failure) => tapped.end = Some(Err(failure)),
+        }
+    }
+}
+
+/// What one poll of the stream brought.
+enum Step {
+    /// Frames came.
+    More,
+    /// The stream is over, in good order or not.
+    Over(Option<Failure>),
+}
+
+impl Attempt<'_> {
+    /// Sends the request and folds the answer.
+    pub(crate) async fn run(self, client: reqwest::Client) -> Result<ModelReply, ModelError> {
+        let call = self.planned.model_call();
+        let kind = self.planned.provider().kind;
+        let fold = Fold::new(kind, call.max_output_tokens);
+        let tap = Arc::new(Tap(Mutex::new(Tapped { fold, frames: 0, end: None })));
+        let mut begun = false;
+        let answer = self.drive(client, &tap, &mut begun).await;
+        let mut tapped = tap.lock();
+        let draft = tapped.fold.draft();
+        let answer = answer.and_then(|()| draft.finish(call.input_tokens));
+        answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
+    }
+
+    async fn drive(&self, client: reqwest::Client, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
+        let mut stream = self.open(client, tap).await?;
+        let start = Instant::now();
+        let answer_end = start + self.limits.answer;
+        loop {
+            let request_end = Instant::now() + self.limits.request;
+            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap));
+            let step = tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(Failure::Cancelled),
+                step = next => step,
+            };
+            self.pass_on(tap, begun).await?;
+            match step {
+                Ok(Step::More) => {}
+                Ok(Step::Over(failure)) => return over(tap, failure),
+                Err(_) if Instant::now() >= answer_end => {
+                    return Err(Failure::Endless { limit: EndlessLimit::Time(self.limits.answer) });
+                }
+                Err(_) => return Err(Failure::Timeout { limit: self.limits.request }),
+            }
+        }
+    }
+
+    /// Makes the stream. Nothing is sent before it is polled.
+    async fn open(&self, client: reqwest::Client, tap: &Arc<Tap>) -> Result<ChatStream, Failure> {
+        let call = self.planned.model_call();
+        let provider = self.planned.provider();
+        let (request, options) =
+            convert::request(provider.kind, &call.model, self.planned.request(), call.max_output_tokens);
+        let sink: Arc<dyn ChatFrameSink> = Arc::<Tap>::clone(tap);
+        let options = options.with_raw_frame_sink_arc(sink);
+        let adapter = match provider.kind {
+            ProviderKind::Anthropic => AdapterKind::Anthropic,
+            ProviderKind::OpenAi => AdapterKind::OpenAI,
+        };
+        let target = ServiceTarget {
+            endpoint: Endpoint::from_owned(provider.base_url.as_str()),
+            auth: auth(provider.kind, &provider.base_url, self.key.as_ref()),
+            model: ModelIden::new(adapter, call.model.as_str()),
+        };
+        // The text of these errors may hold the request.
+        let unmade = |_| Failure::Unsent("it could not be put together".to_owned());
+        let library = genai::Client::builder().with_reqwest(client).build().map_err(unmade)?;
+        let opened = library.exec_chat_stream(target, request, Some(&options)).await;
+        Ok(opened.map_err(unmade)?.stream)
+    }
+
+    /// Sends on what has come since the last time.
+    async fn pass_on(&self, tap: &Tap, begun: &mut bool) -> Result<(), Failure> {
+        let pieces = std::mem::take(&mut tap.lock().fold.draft().pieces);
+        for piece in pieces {
+            *begun = true;
+            let delta = match piece {
+                Piece::Text(text) => Delta::Text(text),
+                Piece::Call { id, name } => Delta::Call { id, name },
+            };
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(Failure::Cancelled),
+                // A receiver that is gone wants no deltas; the answer is still wanted.
+                _ = self.deltas.send(delta) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How the library is to authenticate. Without a key it is given the whole request head, since it would send
+/// an empty key otherwise.
+fn auth(kind: ProviderKind, base_url: &str, key: Option<&SecretString>) -> AuthData {
+    match (key, kind) {
+        (Some(key), _) => AuthData::from_single(key.expose_secret()),
+        (None, ProviderKind::OpenAi) => AuthData::RequestOverride {
+            url: format!("{base_url}chat/completions"),
+            headers: Headers::default(),
+        },
+        (None, ProviderKind::Anthropic) => AuthData::RequestOverride {
+            url: format!("{base_url}messages"),
+            headers: Headers::from(("anthropic-version".to_owned(), "2023-06-01".to_owned())),
+        },
+    }
+}
+
+/// Polls until frames came or the stream is over. The tap is asked after every poll, so that a failure is
+/// seen even while the library has nothing to say.
+async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
+    std::future::poll_fn(|cx| {
+        let before = tap.lock().frames;
+        let polled = silent_poll(stream, cx);
+        let tapped = tap.lock();
+        if tapped.end.is_some() {
+            return Poll::Ready(Step::Over(None));
+        }
+        match polled {
+            Poll::Ready(None) => Poll::Ready(Step::Over(None)),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify(&error)))),
+            Poll::Ready(Some(Ok(_))) => Poll::Ready(Step::More),
+            Poll::Pending if tapped.frames > before => Poll::Ready(Step::More),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Polls the stream with logging off: the library logs frames and error bodies, which hold what the model and
+/// the prompt say.
+fn silent_poll(
+    stream: &mut ChatStream,
+    cx: &mut Context<'_>,
+) -> Poll<Option<genai::Result<genai::chat::ChatStreamEvent>>> {
+    let silence = tracing::Dispatch::none();
+    tracing::dispatcher::with_default(&silence, || Pin::new(stream).poll_next(cx))
+}
+
+/// How a stream ended: what the frames say counts first, then what the transport says.
+fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
+    match (tap.lock().end.take(), failure) {
+        (Some(end), _) => end,
+        // After a stop reason the answer is whole; before it, `finish` calls it cut.
+        (None, None | Some(Failure::Cut)) => Ok(()),
+        (None, Some(failure)) => Err(failure),
+    }
+}
+
+/// The failure that an error of the library stands for.
+fn classify(error: &genai::Error) -> Failure {
+    if let genai::Error::WebStream { error, .. } = error {
+        if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
+            let header = headers.get(reqwest::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let wait = header.and_then(|value| retry_after(value, SystemTime::now()));
+            return refused(status.as_u16(), body, wait);
+        }
+        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+            return transport(error);
+        }
+        return Failure::Invalid { what: "the stream is no UTF-8" };
+    }
+    Failure::Invalid { what: "the stream is not in the provider's format" }
+}
+
+fn transport(error: &reqwest::Error) -> Failure {
+    if error.is_body() || error.is_decode() {
+        return Failure::Cut;
+    }
+    if !error.is_connect() && !error.is_builder() {
+        return Failure::Dropped;
+    }
+    // Without the URL: a base URL is the owner's, but it need not be everywhere.
+    let mut source: &dyn std::error::Error = error;
+    while let Some(inner) = source.source() {
+        source = inner;
+    }
+    Failure::Unsent(source.to_string())
+}
+
+/// An HTTP error. Anything but 2xx is one; redirects are not followed.
+fn refused(status: u16, body: &str, wait: Option<std::time::Duration>) -> Failure {
+    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let error = body.get("error").unwrap_or(&serde_json::Value::Null);
+    match provider_error(error, status) {
+        Failure::RateLimited { .. } => Failure::RateLimited { retry_after: wait },
+        Failure::Unavailable { status, .. } => Failure::Unavailable { status, retry_after: wait },
+        other => other,
+    }
+}

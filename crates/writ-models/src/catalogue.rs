@@ -1,0 +1,252 @@
+//! What is known of models: their limits, and their prices by date. Data, in `models.toml`.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use writ_types::chat::Usage;
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+/// The shipped table.
+const SHIPPED: &str = include_str!("models.toml");
+
+/// Tokens that prices are given for.
+const PRICED_TOKENS: u128 = 1_000_000;
+
+/// What is assumed of a model that is not in the table: small enough that most models keep to it.
+const UNKNOWN: ModelInfo = ModelInfo {
+    context_window: Tokens::new(32_768),
+    max_output: Tokens::new(8_192),
+    tools: true,
+    vision: false,
+    known: false,
+};
+
+/// What a model can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Tokens that request and answer may have together.
+    pub context_window: Tokens,
+    /// The most tokens of an answer.
+    pub max_output: Tokens,
+    /// Whether it can call tools.
+    pub tools: bool,
+    /// Whether it can see images.
+    pub vision: bool,
+    /// Whether it is in the table; else these are cautious guesses, and worth a warning.
+    pub known: bool,
+}
+
+/// What a model's tokens cost, in micro-USD per million tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// From when on, as `YYYY-MM-DD`, UTC.
+    #[serde(deserialize_with = "date")]
+    pub since: Timestamp,
+    /// Who says so.
+    pub source: String,
+    /// A token sent.
+    pub input: u64,
+    /// A token of the answer.
+    pub output: u64,
+    /// A token sent that the provider had cached.
+    pub cache_read: u64,
+    /// A token sent that the provider wrote to its cache.
+    pub cache_write: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    provider: String,
+    name: String,
+    context_window: u64,
+    max_output: u64,
+    vision: bool,
+    price: Vec<Price>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    model: Vec<Row>,
+}
+
+/// A table of models.
+#[derive(Debug)]
+pub struct Catalogue {
+    rows: Vec<Row>,
+}
+
+fn date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let date: jiff::civil::Date = text.parse().map_err(serde::de::Error::custom)?;
+    let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(serde::de::Error::custom)?;
+    Ok(Timestamp::from_millis(start.timestamp().as_millisecond()))
+}
+
+impl Catalogue {
+    /// The table that Writ ships with.
+    pub fn shipped() -> &'static Self {
+        static SHIPPED_TABLE: LazyLock<Catalogue> = LazyLock::new(|| {
+            // The table is part of the program and parsed by a test; should it ever be broken, every
+            // model is an unknown one.
+            Catalogue::parse(SHIPPED).unwrap_or(Catalogue { rows: Vec::new() })
+        });
+        &SHIPPED_TABLE
+    }
+
+    /// Reads a table.
+    ///
+    /// # Errors
+    ///
+    /// If it is not of the table's form.
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        Ok(Self { rows: toml::from_str::<Table>(text)?.model })
+    }
+
+    /// What a model of a provider can do. Of an unknown one, little is assumed.
+    pub fn info(&self, provider: &str, model: &str) -> ModelInfo {
+        self.row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
+            context_window: Tokens::new(row.context_window),
+            max_output: Tokens::new(row.max_output),
+            tools: true,
+            vision: row.vision,
+            known: true,
+        })
+    }
+
+    /// The newest price that is not after `now`; `None`: it is not known.
+    pub fn price(&self, provider: &str, model: &str, now: Timestamp) -> Option<&Price> {
+        let prices = self.row(provider, model)?.price.iter();
+        prices.filter(|price| price.since <= now).max_by_key(|price| price.since)
+    }
+
+    fn row(&self, provider: &str, model: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.provider == provider && is_version_of(model, &row.name))
+    }
+}
+
+/// Whether `model` is `name`, or a dated or `latest` version of it. `gpt-5-mini` is no version of `gpt-5`.
+fn is_version_of(model: &str, name: &str) -> bool {
+    let Some(rest) = model.strip_prefix(name) else { return false };
+    let version = |rest: &str| {
+        rest == "latest" || (rest.starts_with("20") && rest.chars().all(|c| c.is_ascii_digit() || c == '-'))
+    };
+    rest.is_empty() || rest.strip_prefix('-').is_some_and(version)
+}
+
+impl Price {
+    /// What these tokens cost, rounded up.
+    pub fn cost(&self, usage: &Usage) -> MicroUsd {
+        let cached = usage.cache_read.saturating_add(usage.cache_write);
+        let parts = [
+            (usage.input.saturating_sub(cached), self.input),
+            (usage.cache_read, self.cache_read),
+            (usage.cache_write, self.cache_write),
+            (usage.output, self.output),
+        ];
+        let total = parts
+            .iter()
+            .map(|(tokens, price)| u128::from(tokens.get()).saturating_mul(u128::from(*price)))
+            .fold(0, u128::saturating_add);
+        MicroUsd::new(u64::try_from(total.div_ceil(PRICED_TOKENS)).unwrap_or(u64::MAX))
+    }
+
+    /// The most that a call of this size can cost: every token sent at the dearest input price.
+    pub fn ceiling(&self, input: Tokens, output: Tokens) -> MicroUsd {
+        let dearest = Self { input: self.input.max(self.cache_write).max(self.cache_read), ..self.clone() };
+        dearest.cost(&Usage { input, output, ..Usage::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(date: &str) -> Timestamp {
+        date.parse::<jiff::Timestamp>().map(|t| Timestamp::from_millis(t.as_millisecond())).expect("a time")
+    }
+
+    const PRICES: &str = r#"
+        [[model]]
+        provider = "p"
+        name = "m"
+        context_window = 1000
+        max_output = 100
+        vision = false
+        price = [
+            { since = "2026-02-01", source = "list", input = 2000000, output = 8000000, cache_read = 200000, cache_write = 2500000 },
+            { since = "2026-01-01", source = "list", input = 5000000, output = 9000000, cache_read = 500000, cache_write = 5000000 },
+        ]
+    "#;
+
+    #[test]
+    fn the_newest_price_that_is_not_after_now_counts() {
+        let table = Catalogue::parse(PRICES).expect("parses");
+        let input = |time| table.price("p", "m", at(time)).map(|price| price.input);
+        assert_eq!(input("2025-12-31T23:59:59Z"), None);
+        assert_eq!(input("2026-01-01T00:00:00Z"), Some(5_000_000));
+        assert_eq!(input("2026-01-31T23:59:59Z"), Some(5_000_000));
+        assert_eq!(input("2026-02-01T00:00:00Z"), Some(2_000_000));
+        assert_eq!(table.price("p", "other", at("2026-02-01T00:00:00Z")), None);
+        assert_eq!(table.price("other", "m", at("2026-02-01T00:00:00Z")), None);
+    }
+
+    #[test]
+    fn costs_tell_cached_tokens_apart_and_round_up() {
+        let table = Catalogue::parse(PRICES).expect("parses");
+        let price = table.price("p", "m", at("2026-03-01T00:00:00Z")).expect("a price");
+        let usage = Usage {
+            input: Tokens::new(1_000),
+            output: Tokens::new(10),
+            cache_read: Tokens::new(600),
+            cache_write: Tokens::new(100),
+        };
+        // 300 × 2 + 600 × 0.2 + 100 × 2.5 + 10 × 8 micro-USD.
+        assert_eq!(price.cost(&usage), MicroUsd::new(600 + 120 + 250 + 80));
+        let one = Usage { cache_read: Tokens::new(1), input: Tokens::new(1), ..Usage::default() };
+        assert_eq!(price.cost(&one), MicroUsd::new(1));
+        assert_eq!(price.ceiling(Tokens::new(1_000), Tokens::new(10)), MicroUsd::new(2_500 + 80));
+        let endless = Usage { input: Tokens::MAX, output: Tokens::MAX, ..Usage::default() };
+        assert_eq!(price.cost(&endless), MicroUsd::new(u64::MAX));
+    }
+
+    /// Rows: SCL-028
+    #[test]
+    fn known_models_are_found_and_unknown_ones_are_taken_for_small() {
+        let table = Catalogue::parse(SHIPPED).expect("the shipped table parses");
+        assert!(!table.rows.is_empty());
+        let known = table.info("anthropic", "claude-sonnet-4-5-20250929");
+        assert!(known.known && known.tools && known.vision);
+        assert_eq!(known.context_window, Tokens::new(200_000));
+        let unknown = table.info("anthropic", "claude-nothing-1");
+        assert_eq!(unknown, UNKNOWN);
+        assert!(!unknown.known && !unknown.vision);
+        assert!(unknown.context_window < known.context_window);
+    }
+
+    #[test]
+    fn a_smaller_model_is_no_version_of_a_larger_one() {
+        assert!(is_version_of("gpt-5", "gpt-5"));
+        assert!(is_version_of("gpt-5-2025-08-07", "gpt-5"));
+        assert!(is_version_of("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"));
+        assert!(is_version_of("claude-sonnet-4-5-latest", "claude-sonnet-4-5"));
+        assert!(!is_version_of("gpt-5-mini", "gpt-5"));
+        assert!(!is_version_of("gpt-5.1", "gpt-5"));
+        assert!(!is_version_of("claude-sonnet-4-55", "claude-sonnet-4-5"));
+    }
+
+    #[test]
+    fn shipped_prices_are_complete_and_in_order() {
+        for row in &Catalogue::shipped().rows {
+            let prices = &row.price;
+            assert!(!prices.is_empty(), "{} has no price", row.name);
+            assert!(prices.is_sorted_by(|a, b| a.since < b.since), "prices of {} are out of order", row.name);
+            for price in prices {
+                assert!(price.input > 0 && price.output > price.input && !price.source.is_empty());
+                assert!(price.cache_read < price.input, "a cached token of {} is dear", row.name);
+            }
+        }
+    }
+}

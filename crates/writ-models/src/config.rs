@@ -1,0 +1,145 @@
+//! The tables `[models]` and `[providers.NAME]` of the configuration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::credential::KeyRef;
+
+/// What a model is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelRole {
+    /// Speaks with people.
+    Proxy,
+    /// Makes plans.
+    Planner,
+    /// Carries plans out.
+    Executor,
+    /// Judges answers.
+    Scorer,
+    /// Notes what is worth remembering.
+    Observer,
+    /// Is asked when others are at a loss.
+    Oracle,
+    /// Turns text into vectors.
+    Embedding,
+    /// Answers questions about untrusted text, without tools.
+    Quarantine,
+}
+
+impl ModelRole {
+    /// Every role.
+    pub const ALL: [Self; 8] = [
+        Self::Proxy,
+        Self::Planner,
+        Self::Executor,
+        Self::Scorer,
+        Self::Observer,
+        Self::Oracle,
+        Self::Embedding,
+        Self::Quarantine,
+    ];
+
+    /// The name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Planner => "planner",
+            Self::Executor => "executor",
+            Self::Scorer => "scorer",
+            Self::Observer => "observer",
+            Self::Oracle => "oracle",
+            Self::Embedding => "embedding",
+            Self::Quarantine => "quarantine",
+        }
+    }
+}
+
+impl fmt::Display for ModelRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Models and providers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsConfig {
+    /// Which model does what.
+    pub models: ModelsTable,
+    /// Providers by name. The well-known ones need no table.
+    pub providers: BTreeMap<String, ProviderTable>,
+}
+
+/// The table `[models]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelsTable {
+    /// The model for everything without an entry in `roles`, as `provider/name`. There is no default.
+    pub default: Option<String>,
+    /// The model of a role, as `provider/name`.
+    pub roles: BTreeMap<ModelRole, String>,
+    /// How long the first byte, and each next one, may take, in milliseconds. Default: 120 seconds (SCL-013).
+    pub request_timeout_ms: u64,
+    /// How long a whole answer may take, in milliseconds. Default: 30 minutes, beyond any real answer.
+    pub answer_timeout_ms: u64,
+    /// Tries of one call, the first included. Default: 5.
+    pub max_tries: u32,
+    /// The wait before the second try, in milliseconds; doubles with each. Default: 1 second (SCL-021).
+    pub backoff_base_ms: u64,
+}
+
+impl Default for ModelsTable {
+    fn default() -> Self {
+        Self {
+            default: None,
+            roles: BTreeMap::new(),
+            request_timeout_ms: 120_000,
+            answer_timeout_ms: 30 * 60 * 1000,
+            max_tries: 5,
+            backoff_base_ms: 1_000,
+        }
+    }
+}
+
+/// The wire format of a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderKind {
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Chat Completions, and every server that is compatible with it.
+    #[serde(rename = "openai")]
+    OpenAi,
+}
+
+/// What a provider may be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clearance {
+    /// What anybody may know.
+    Public,
+    /// The owner's own affairs. The default.
+    #[default]
+    Personal,
+    /// Secrets: for models on the owner's own machines.
+    Secret,
+}
+
+/// A table `[providers.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProviderTable {
+    /// The wire format: `anthropic` or `openai`. Default: that of the well-known provider of this name.
+    pub kind: Option<ProviderKind>,
+    /// The URL that the format's paths are appended to, such as `http://127.0.0.1:11434/v1/`. Default: that
+    /// of the well-known provider of this name.
+    pub base_url: Option<String>,
+    /// The key: `secret:NAME`, `env:NAME` or `vault://PATH#FIELD`. Default: the well-known provider's own
+    /// variable, but only where `base_url` is its own too, so that no key goes to a foreign host unasked.
+    pub api_key: Option<KeyRef>,
+    /// What it may be told. Default: `personal`.
+    pub clearance: Clearance,
+}

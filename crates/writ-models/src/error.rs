@@ -1,0 +1,270 @@
+//! Why a model did not answer.
+
+use std::time::Duration;
+
+use writ_egress::error::{EgressError, Fault};
+use writ_types::chat::Usage;
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::unit::ByteCount;
+
+use crate::credential::{CredentialError, KeyRef};
+
+/// What went wrong with a call.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The key could not be had.
+    #[error("the key {key} could not be had: {cause}")]
+    NoCredential {
+        /// Where it should lie.
+        key: KeyRef,
+        /// Why it could not be had.
+        cause: CredentialError,
+    },
+    /// The permit is for another action.
+    #[error("the permit is for another action")]
+    OtherPermit,
+    /// The way out was closed.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// The request could not be made or sent.
+    #[error("the request could not be sent: {0}")]
+    Unsent(String),
+    /// The connection ended before an answer began.
+    #[error("the connection ended before an answer began")]
+    Dropped,
+    /// Nothing came for too long.
+    #[error("nothing came for {limit:?}")]
+    Timeout {
+        /// The limit.
+        limit: Duration,
+    },
+    /// Too many requests. Not a fault of the model.
+    #[error("too many requests")]
+    RateLimited {
+        /// When to try again at the earliest, by the provider; already capped.
+        retry_after: Option<Duration>,
+    },
+    /// The provider has a problem of its own.
+    #[error("the provider has a problem (status {status})")]
+    Unavailable {
+        /// The HTTP status, or the one that fits the provider's word.
+        status: u16,
+        /// When to try again at the earliest, by the provider; already capped.
+        retry_after: Option<Duration>,
+    },
+    /// The key is not accepted.
+    #[error("the key is not accepted (status {status})")]
+    Unauthorized {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The request is not accepted.
+    #[error("the request is not accepted (status {status}, {code})")]
+    Rejected {
+        /// The HTTP status.
+        status: u16,
+        /// The provider's word for it: a plain identifier, never its message, which may repeat the prompt.
+        code: String,
+    },
+    /// The conversation is longer than the model can read.
+    #[error("the conversation is longer than the model can read")]
+    ContextLength,
+    /// The answer broke off: it ended without a stop reason. Nothing of it is final.
+    #[error("the answer broke off")]
+    Cut,
+    /// The answer had no end.
+    #[error("the answer had no end within {limit}")]
+    Endless {
+        /// The limit that was reached.
+        limit: EndlessLimit,
+    },
+    /// The answer wants more tools than anybody needs.
+    #[error("the answer has more than {limit} tool calls")]
+    TooManyCalls {
+        /// The limit.
+        limit: usize,
+    },
+    /// A tool call has more arguments than anybody needs.
+    #[error("a tool call has more than {limit} of arguments")]
+    ArgumentsTooLong {
+        /// The limit.
+        limit: ByteCount,
+    },
+    /// The answer is not what the format says.
+    #[error("the answer is malformed: {what}")]
+    Invalid {
+        /// What about it.
+        what: &'static str,
+    },
+    /// The call was cancelled.
+    #[error("the call was cancelled")]
+    Cancelled,
+}
+
+/// What bounds an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndlessLimit {
+    /// Its size.
+    Size(ByteCount),
+    /// Its duration.
+    Time(Duration),
+}
+
+impl std::fmt::Display for EndlessLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Size(size) => write!(f, "{size}"),
+            Self::Time(time) => write!(f, "{time:?}"),
+        }
+    }
+}
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{provider}/{model}: {failure}")]
+pub struct ModelError {
+    /// The provider.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// What went wrong.
+    pub failure: Failure,
+    /// What the provider had counted by then: to be billed once, here.
+    pub usage: Usage,
+    /// Whether text had been sent on already. Then the call is not tried again by itself.
+    pub begun: bool,
+}
+
+impl Failure {
+    /// Whether the same call may succeed a little later.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Dropped => true,
+            Self::Egress(EgressError::Line(fault)) => match fault {
+                Fault::Unresolved { .. } | Fault::Unreachable { .. } | Fault::ConnectTimeout { .. } => true,
+                Fault::TooMuchReceived { .. } | Fault::TooMuchSent { .. } => false,
+            },
+            Self::NoCredential { .. }
+            | Self::OtherPermit
+            | Self::Egress(_)
+            | Self::Unsent(_)
+            | Self::Timeout { .. }
+            | Self::Unauthorized { .. }
+            | Self::Rejected { .. }
+            | Self::ContextLength
+            | Self::Cut
+            | Self::Endless { .. }
+            | Self::TooManyCalls { .. }
+            | Self::ArgumentsTooLong { .. }
+            | Self::Invalid { .. }
+            | Self::Cancelled => false,
+        }
+    }
+
+    /// What the provider said about when to try again.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::NoCredential { .. }
+            | Self::OtherPermit
+            | Self::Egress(_)
+            | Self::Unsent(_)
+            | Self::Dropped
+            | Self::Timeout { .. }
+            | Self::Unauthorized { .. }
+            | Self::Rejected { .. }
+            | Self::ContextLength
+            | Self::Cut
+            | Self::Endless { .. }
+            | Self::TooManyCalls { .. }
+            | Self::ArgumentsTooLong { .. }
+            | Self::Invalid { .. }
+            | Self::Cancelled => None,
+        }
+    }
+
+    /// The stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoCredential { .. } => "model.no_key",
+            Self::OtherPermit => "model.other_permit",
+            Self::Egress(_) => "model.unreachable",
+            Self::Unsent(_) => "model.unsent",
+            Self::Dropped => "model.dropped",
+            Self::Timeout { .. } => "model.timeout",
+            Self::RateLimited { .. } => "model.rate_limited",
+            Self::Unavailable { .. } => "model.unavailable",
+            Self::Unauthorized { .. } => "model.unauthorized",
+            Self::Rejected { .. } => "model.rejected",
+            Self::ContextLength => "model.context_length",
+            Self::Cut => "model.cut",
+            Self::Endless { .. } => "model.endless",
+            Self::TooManyCalls { .. } => "model.too_many_calls",
+            Self::ArgumentsTooLong { .. } => "model.arguments_too_long",
+            Self::Invalid { .. } => "model.invalid",
+            Self::Cancelled => "model.cancelled",
+        }
+    }
+
+    fn hint(&self) -> String {
+        let hint = match self {
+            Self::NoCredential { key: KeyRef::Env(name), .. } => {
+                return format!("Set the environment variable {name}, or api_key in the provider's table.");
+            }
+            Self::NoCredential { key: KeyRef::Secret(name), .. } => {
+                return format!("Set it with: writ secrets set {name}");
+            }
+            Self::NoCredential { key: KeyRef::Vault { .. }, .. } => "Check that Vault is reachable and unsealed.",
+            Self::OtherPermit => "This is a bug.",
+            Self::Egress(_) | Self::Unsent(_) | Self::Dropped => "Check base_url, and that the server runs and can be reached.",
+            Self::Timeout { .. } => "Try again, or raise models.request_timeout_ms.",
+            Self::RateLimited { .. } => "Wait, or use another model.",
+            Self::Unavailable { .. } => "Try again later, or use another model.",
+            Self::Unauthorized { .. } => "Check the provider's key, and that the account may use this model.",
+            Self::Rejected { status: 404, .. } => "Check the model's name and base_url.",
+            Self::Rejected { .. } => "Check the model's name, and the account's balance and limits.",
+            Self::ContextLength => "Start a new session, or use a model with a larger context.",
+            Self::Cut => "Try again: nothing of the broken answer was used.",
+            Self::Endless { .. } | Self::TooManyCalls { .. } | Self::ArgumentsTooLong { .. } => {
+                "Nothing of this answer was used. Say it differently, or use another model."
+            }
+            Self::Invalid { .. } => "Check that the provider's kind is right, or use another model.",
+            Self::Cancelled => "",
+        };
+        hint.to_owned()
+    }
+}
+
+impl ToReport for ModelError {
+    fn report(&self) -> Report {
+        let exit = match &self.failure {
+            Failure::Cancelled => Exit::Interrupted,
+            Failure::OtherPermit => Exit::Bug,
+            Failure::NoCredential { .. }
+            | Failure::Egress(_)
+            | Failure::Unsent(_)
+            | Failure::Dropped
+            | Failure::Timeout { .. }
+            | Failure::RateLimited { .. }
+            | Failure::Unavailable { .. }
+            | Failure::Unauthorized { .. }
+            | Failure::Rejected { .. }
+            | Failure::ContextLength
+            | Failure::Cut
+            | Failure::Endless { .. }
+            | Failure::TooManyCalls { .. }
+            | Failure::ArgumentsTooLong { .. }
+            | Failure::Invalid { .. } => Exit::Model,
+        };
+        let report = match &self.failure {
+            // What the way out says of itself is a report already; a permit that came too late is a denial.
+            Failure::Egress(error) => {
+                let inner = error.report();
+                let outside = format!("{}/{}: {}", self.provider, self.model, inner.outside);
+                Report::new(inner.exit, &inner.code, outside).inside(self.to_string())
+            }
+            _ => Report::new(exit, self.failure.code(), self.to_string()),
+        };
+        report.hint(self.failure.hint())
+    }
+}

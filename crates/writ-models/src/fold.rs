@@ -1,0 +1,251 @@
+//! An answer, folded from the frames of a stream. Pure: frames in, answer or error out.
+
+mod anthropic;
+
+mod openai;
+
+use serde_json::Value;
+use writ_types::chat::{ModelReply, StopReason, ToolCall, Usage, estimate_tokens};
+use writ_types::unit::{ByteCount, Tokens};
+
+use crate::config::ProviderKind;
+use crate::error::{EndlessLimit, Failure};
+
+/// The largest answer, in bytes: text, names and arguments together. 128 K tokens, the most that a known
+/// model gives, are about half a megabyte.
+pub(crate) const MAX_REPLY_BYTES: usize = 8 * 1024 * 1024;
+
+/// Bytes that an answer may have per token that was asked for. Long runs of spaces are one token.
+const MAX_BYTES_PER_TOKEN: u64 = 64;
+
+/// Bytes that every answer may have, however few tokens were asked for.
+const MIN_REPLY_BYTES: usize = 64 * 1024;
+
+/// The largest arguments of one call: 1 MiB.
+pub(crate) const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
+
+/// The most tool calls in one answer. Models that use tools in parallel ask for a handful.
+pub(crate) const MAX_CALLS: usize = 128;
+
+/// The longest name or id that is kept.
+const MAX_NAME_BYTES: usize = 256;
+
+/// More of an answer, as it comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(String),
+    Call { id: String, name: String },
+}
+
+/// Which format is folded, and how far it got.
+#[derive(Debug)]
+pub(crate) enum Fold {
+    Anthropic(anthropic::Blocks, Draft),
+    OpenAi(openai::Slots, Draft),
+}
+
+impl Fold {
+    pub(crate) fn new(kind: ProviderKind, max_output: Tokens) -> Self {
+        let draft = Draft::new(max_output);
+        match kind {
+            ProviderKind::Anthropic => Self::Anthropic(anthropic::Blocks::default(), draft),
+            ProviderKind::OpenAi => Self::OpenAi(openai::Slots::default(), draft),
+        }
+    }
+
+    /// Takes one frame. `true`: it was the last one.
+    pub(crate) fn frame(&mut self, data: &str) -> Result<bool, Failure> {
+        match self {
+            Self::Anthropic(blocks, draft) => blocks.frame(draft, data),
+            Self::OpenAi(slots, draft) => slots.frame(draft, data),
+        }
+    }
+
+    pub(crate) const fn draft(&mut self) -> &mut Draft {
+        match self {
+            Self::Anthropic(_, draft) | Self::OpenAi(_, draft) => draft,
+        }
+    }
+}
+
+/// An answer that is not complete yet.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    text: String,
+    calls: Vec<DraftCall>,
+    stop: Option<StopReason>,
+    model: String,
+    bytes: usize,
+    limit: usize,
+    pub(crate) usage: Usage,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct DraftCall {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Draft {
+    fn new(max_output: Tokens) -> Self {
+        let by_tokens = max_output.get().saturating_mul(MAX_BYTES_PER_TOKEN);
+        let limit = usize::try_from(by_tokens).unwrap_or(usize::MAX).clamp(MIN_REPLY_BYTES, MAX_REPLY_BYTES);
+        Self {
+            text: String::new(),
+            calls: Vec::new(),
+            stop: None,
+            model: String::new(),
+            bytes: 0,
+            limit,
+            usage: Usage::default(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Counts bytes that are kept or at least were said.
+    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limit {
+            let limit = ByteCount::new(u64::try_from(self.limit).unwrap_or(u64::MAX));
+            return Err(Failure::Endless { limit: EndlessLimit::Size(limit) });
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Failure> {
+        self.count(text.len())?;
+        if !text.is_empty() {
+            self.text.push_str(text);
+            self.pieces.push(Piece::Text(text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Begins a call; returns its place.
+    fn call(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
+        let (Some(id), Some(name)) = (id.filter(|id| !id.is_empty()), name.filter(|name| !name.is_empty())) else {
+            return Err(Failure::Invalid { what: "a tool call without id or name" });
+        };
+        if id.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
+            return Err(Failure::Invalid { what: "a tool call with an id or name of absurd length" });
+        }
+        if self.calls.iter().any(|call| call.id == id) {
+            return Err(Failure::Invalid { what: "two tool calls with one id" });
+        }
+        if self.calls.len() >= MAX_CALLS {
+            return Err(Failure::TooManyCalls { limit: MAX_CALLS });
+        }
+        self.count(id.len() + name.len())?;
+        self.pieces.push(Piece::Call { id: id.to_owned(), name: name.to_owned() });
+        self.calls.push(DraftCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
+        Ok(self.calls.len() - 1)
+    }
+
+    fn arguments(&mut self, place: usize, more: &str) -> Result<(), Failure> {
+        let Some(call) = self.calls.get_mut(place) else {
+            return Err(Failure::Invalid { what: "arguments without a tool call" });
+        };
+        call.arguments.push_str(more);
+        if call.arguments.len() > MAX_ARGUMENT_BYTES {
+            let limit = ByteCount::new(u64::try_from(MAX_ARGUMENT_BYTES).unwrap_or(u64::MAX));
+            return Err(Failure::ArgumentsTooLong { limit });
+        }
+        self.count(more.len())
+    }
+
+    fn model(&mut self, value: &Value) {
+        if self.model.is_empty()
+            && let Some(model) = value.as_str()
+        {
+            self.model = model.chars().take(MAX_NAME_BYTES).collect();
+        }
+    }
+
+    /// The whole answer, once the stream has ended.
+    ///
+    /// # Errors
+    ///
+    /// If there was no stop reason, or one that does not fit.
+    pub(crate) fn finish(&mut self, input_estimate: Tokens) -> Result<ModelReply, Failure> {
+        let stop = self.stop.take().ok_or(Failure::Cut)?;
+        let stop = match stop {
+            StopReason::ToolUse if self.calls.is_empty() => {
+                return Err(Failure::Invalid { what: "it stopped for tools and named none" });
+            }
+            // Some compatible servers call every end «stop».
+            StopReason::EndTurn if !self.calls.is_empty() => StopReason::ToolUse,
+            StopReason::EndTurn
+            | StopReason::ToolUse
+            | StopReason::MaxTokens
+            | StopReason::ContentFilter
+            | StopReason::Other(_) => stop,
+        };
+        if self.usage == Usage::default() {
+            // A server that does not count: better an estimate than a call for free.
+            let said = self.calls.iter().map(|call| estimate_tokens(&call.arguments));
+            let output = said.fold(estimate_tokens(&self.text), Tokens::saturating_add);
+            self.usage = Usage { input: input_estimate, output, ..Usage::default() };
+        }
+        Ok(ModelReply {
+            text: std::mem::take(&mut self.text),
+            calls: self.calls.drain(..).map(DraftCall::finish).collect(),
+            stop,
+            usage: self.usage,
+            model: std::mem::take(&mut self.model),
+        })
+    }
+}
+
+impl DraftCall {
+    /// Arguments that are a JSON object are parsed; anything else is kept as text, for the tool to refuse.
+    fn finish(self) -> ToolCall {
+        let arguments = if self.arguments.trim().is_empty() {
+            Value::Object(serde_json::Map::new())
+        } else {
+            match serde_json::from_str(&self.arguments) {
+                Ok(Value::Object(fields)) => Value::Object(fields),
+                Ok(_) | Err(_) => Value::String(self.arguments),
+            }
+        };
+        ToolCall { id: self.id, name: self.name, arguments }
+    }
+}
+
+fn parsed(data: &str) -> Result<Value, Failure> {
+    match serde_json::from_str(data) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) | Err(_) => Err(Failure::Invalid { what: "a stream frame is no JSON object" }),
+    }
+}
+
+/// A count of tokens; anything else counts as none given.
+fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
+    usage.get(key).and_then(Value::as_u64).map(Tokens::new)
+}
+
+/// The failure that a provider's error object stands for. Its message is looked at and not kept.
+pub(crate) fn provider_error(error: &Value, status: u16) -> Failure {
+    let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
+    let message: String = field("message").chars().take(4096).collect::<String>().to_ascii_lowercase();
+    let too_long = ["prompt is too long", "context length", "context window", "maximum context"];
+    let (kind, code) = (field("type"), field("code"));
+    if code == "context_length_exceeded" || kind == "request_too_large" || (status < 500 && too_long.iter().any(|t| message.contains(t))) {
+        return Failure::ContextLength;
+    }
+    match (kind, status) {
+        ("rate_limit_error" | "rate_limit_exceeded", _) | (_, 429) => Failure::RateLimited { retry_after: None },
+        ("overloaded_error", _) => Failure::Unavailable { status: 529, retry_after: None },
+        ("api_error" | "server_error", _) => Failure::Unavailable { status: status.max(500), retry_after: None },
+        ("authentication_error" | "permission_error", _) | (_, 401 | 403) => Failure::Unauthorized { status },
+        (_, 500..) => Failure::Unavailable { status, retry_after: None },
+        (_, _) => Failure::Rejected { status, code: identifier(if code.is_empty() { kind } else { code }) },
+    }
+}
+
+/// A provider's word, where it is a plain one.
+fn identifier(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) { word.to_owned() } else { "no code".to_owned() }
+}

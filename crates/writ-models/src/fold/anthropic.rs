@@ -1,0 +1,140 @@
+//! Frames of Anthropic Messages.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use writ_types::chat::StopReason;
+use writ_types::unit::Tokens;
+
+use super::{Draft, parsed, provider_error, tokens};
+use crate::error::Failure;
+
+/// The status of an error that comes within a stream, where the provider names none.
+const STREAM_ERROR: u16 = 500;
+
+/// The content blocks that are open, by index.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(BTreeMap<u64, Block>);
+
+#[derive(Clone, Copy, Debug)]
+enum Block {
+    Text,
+    Call(usize),
+    /// Thinking, and whatever else is not for us.
+    Other,
+}
+
+impl Blocks {
+    pub(crate) fn frame(&mut self, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+        let frame = parsed(data)?;
+        match frame.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "message_start" => {
+                if let Some(message) = frame.get("message") {
+                    draft.model(message.get("model").unwrap_or(&Value::Null));
+                    usage(draft, message.get("usage").unwrap_or(&Value::Null));
+                }
+            }
+            "content_block_start" => self.start(draft, &frame)?,
+            "content_block_delta" => self.delta(draft, &frame)?,
+            "content_block_stop" => {
+                self.0.remove(&index(&frame)?);
+            }
+            "message_delta" => {
+                if let Some(reason) = frame.pointer("/delta/stop_reason").and_then(Value::as_str) {
+                    draft.stop = Some(stop_reason(reason));
+                }
+                usage(draft, frame.get("usage").unwrap_or(&Value::Null));
+            }
+            "message_stop" => return Ok(true),
+            "error" => return Err(provider_error(frame.get("error").unwrap_or(&Value::Null), STREAM_ERROR)),
+            "" => return Err(Failure::Invalid { what: "a stream frame without a type" }),
+            // `ping`, and types to come: the provider's documentation asks to pass over them.
+            _ => draft.count(1)?,
+        }
+        Ok(false)
+    }
+
+    fn start(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
+        let index = index(frame)?;
+        let block = frame.get("content_block").ok_or(Failure::Invalid { what: "a content block without content" })?;
+        let field = |key: &str| block.get(key).and_then(Value::as_str);
+        let opened = match field("type").unwrap_or_default() {
+            "text" => {
+                draft.text(field("text").unwrap_or_default())?;
+                Block::Text
+            }
+            "tool_use" => Block::Call(draft.call(field("id"), field("name"))?),
+            _ => Block::Other,
+        };
+        draft.count(1)?;
+        self.0.insert(index, opened);
+        Ok(())
+    }
+
+    fn delta(&self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
+        let block = self.0.get(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
+        let delta = frame.get("delta").unwrap_or(&Value::Null);
+        let field = |key: &str| delta.get(key).and_then(Value::as_str);
+        match (*block, field("type").unwrap_or_default()) {
+            (Block::Text, "text_delta") => {
+                draft.text(field("text").ok_or(Failure::Invalid { what: "a text delta without text" })?)
+            }
+            (Block::Call(place), "input_json_delta") => {
+                let more = field("partial_json").ok_or(Failure::Invalid { what: "a delta without arguments" })?;
+                draft.arguments(place, more)
+            }
+            (Block::Text | Block::Call(_), "") => Err(Failure::Invalid { what: "a delta without a type" }),
+            // Thinking, signatures, citations: not kept, but counted, since they too could have no end.
+            (Block::Text | Block::Call(_) | Block::Other, _) => draft.count(delta.to_string().len()),
+        }
+    }
+}
+
+fn index(frame: &Value) -> Result<u64, Failure> {
+    frame.get("index").and_then(Value::as_u64).ok_or(Failure::Invalid { what: "a content block without an index" })
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "end_turn" | "stop_sequence" => StopReason::EndTurn,
+        "tool_use" => StopReason::ToolUse,
+        "max_tokens" => StopReason::MaxTokens,
+        "refusal" => StopReason::ContentFilter,
+        other => StopReason::Other(other.chars().take(64).collect()),
+    }
+}
+
+/// Anthropic counts cached tokens apart from `input_tokens`; later counts replace earlier ones.
+fn usage(draft: &mut Draft, usage: &Value) {
+    if let Some(input) = tokens(usage, "input_tokens") {
+        let read = tokens(usage, "cache_read_input_tokens").unwrap_or(Tokens::ZERO);
+        let write = tokens(usage, "cache_creation_input_tokens").unwrap_or(Tokens::ZERO);
+        draft.usage.input = input.saturating_add(read).saturating_add(write);
+        draft.usage.cache_read = read;
+        draft.usage.cache_write = write;
+    }
+    if let Some(output) = tokens(usage, "output_tokens") {
+        draft.usage.output = output;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SCL-026
+    #[test]
+    fn stop_reasons_are_unified_and_unknown_ones_kept() {
+        for (word, reason) in [
+            ("end_turn", StopReason::EndTurn),
+            ("stop_sequence", StopReason::EndTurn),
+            ("tool_use", StopReason::ToolUse),
+            ("max_tokens", StopReason::MaxTokens),
+            ("refusal", StopReason::ContentFilter),
+            ("pause_turn", StopReason::Other("pause_turn".into())),
+            ("", StopReason::Other(String::new())),
+        ] {
+            assert_eq!(stop_reason(word), reason);
+        }
+    }
+}

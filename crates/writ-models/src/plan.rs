@@ -1,0 +1,172 @@
+//! The first step of a call: what it would be.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use writ_types::action::{Action, ModelCall};
+use writ_types::chat::{ModelRequest, Part, estimate_tokens};
+use writ_types::digest::{Digest, NotCanonical};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::unit::{Timestamp, Tokens};
+
+use crate::catalogue::{Catalogue, ModelInfo};
+use crate::provider::{Provider, Route};
+
+/// Bytes per token in cost ceilings. Estimates of size use four characters; a ceiling must hold for text that
+/// splits badly (code, digits, other scripts) as well, and half a token per byte is rarely exceeded.
+const CEILING_BYTES_PER_TOKEN: u64 = 2;
+
+/// Tokens that every message and tool costs beside its text: role marks and separators.
+const TOKENS_PER_ITEM: u64 = 8;
+
+/// A call that could be made: what the door judges, and all that performing it needs.
+#[derive(Clone, Debug)]
+pub struct PlannedCall {
+    call: ModelCall,
+    provider: Arc<Provider>,
+    request: Arc<ModelRequest>,
+    info: ModelInfo,
+}
+
+/// A request that cannot be described.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It has no digest.
+    #[error("the request cannot be digested: {0}")]
+    NoDigest(#[from] NotCanonical),
+    /// The model cannot call tools, and the request offers some.
+    #[error("{0} cannot call tools")]
+    NoTools(String),
+}
+
+impl ToReport for PlanError {
+    fn report(&self) -> Report {
+        match self {
+            Self::NoDigest(error) => {
+                Report::new(Exit::Bug, "model.no_digest", "the request cannot be digested").inside(error.to_string())
+            }
+            Self::NoTools(_) => Report::new(Exit::Config, "model.no_tools", self.to_string())
+                .hint("Choose a model that can call tools."),
+        }
+    }
+}
+
+/// What a request's digest covers.
+#[derive(Serialize)]
+struct Digested<'a> {
+    provider: &'a str,
+    model: &'a str,
+    request: &'a ModelRequest,
+}
+
+impl PlannedCall {
+    /// Plans a call over a route.
+    ///
+    /// # Errors
+    ///
+    /// If the request has no digest, or offers tools to a model that has none.
+    pub(crate) fn new(
+        route: &Route,
+        request: Arc<ModelRequest>,
+        catalogue: &Catalogue,
+        now: Timestamp,
+    ) -> Result<Self, PlanError> {
+        let (provider, model) = (&route.provider, &route.model);
+        let info = catalogue.info(&provider.name, model);
+        if !info.tools && !request.tools.is_empty() {
+            return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
+        }
+        if !info.known {
+            tracing::warn!(provider = %provider.name, model, "unknown model: cautious limits, price unknown");
+        }
+        // Of a model that is not known, the caller knows better.
+        let max_output_tokens =
+            if info.known { request.max_output_tokens.min(info.max_output) } else { request.max_output_tokens };
+        let size = Size::of(&request);
+        let price = catalogue.price(&provider.name, model, now);
+        let digested = Digested { provider: &provider.name, model, request: &request };
+        let call = ModelCall {
+            provider: provider.name.clone(),
+            model: model.clone(),
+            host: provider.host.clone(),
+            request: Digest::of_canonical(&digested)?,
+            input_tokens: size.estimate,
+            max_output_tokens,
+            ceiling: price.map(|price| price.ceiling(size.at_most, max_output_tokens)),
+        };
+        Ok(Self { call, provider: Arc::clone(provider), request, info })
+    }
+
+    /// The action that the door judges.
+    pub fn action(&self) -> Action {
+        Action::ModelCall(self.call.clone())
+    }
+
+    /// The call's data.
+    pub const fn model_call(&self) -> &ModelCall {
+        &self.call
+    }
+
+    /// What the model can do.
+    pub const fn info(&self) -> ModelInfo {
+        self.info
+    }
+
+    /// The provider.
+    pub fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    /// The request.
+    pub fn request(&self) -> &ModelRequest {
+        &self.request
+    }
+
+    /// `provider/model`, as asked for.
+    pub fn requested(&self) -> String {
+        format!("{}/{}", self.call.provider, self.call.model)
+    }
+}
+
+/// How large a request is, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size {
+    estimate: Tokens,
+    at_most: Tokens,
+}
+
+impl Size {
+    fn of(request: &ModelRequest) -> Self {
+        let mut size = Self::default();
+        size.text(&request.system);
+        for part in request.messages.iter().flat_map(|message| &message.parts) {
+            size.item();
+            match part {
+                Part::Text { text } => size.text(text),
+                Part::Call(call) => {
+                    size.text(&call.name);
+                    size.text(&call.arguments.to_string());
+                }
+                Part::Result(result) => size.text(&result.text),
+            }
+        }
+        for tool in &request.tools {
+            size.item();
+            size.text(&tool.name);
+            size.text(&tool.description);
+            size.text(&tool.schema.to_string());
+        }
+        size
+    }
+
+    fn item(&mut self) {
+        self.estimate += Tokens::new(TOKENS_PER_ITEM);
+        self.at_most += Tokens::new(TOKENS_PER_ITEM);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.estimate += estimate_tokens(text);
+        let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.at_most += Tokens::new(bytes.div_ceil(CEILING_BYTES_PER_TOKEN));
+    }
+}

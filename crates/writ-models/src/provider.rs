@@ -1,0 +1,255 @@
+//! Which provider and model a name means.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use reqwest::Url;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::config::{Clearance, ModelRole, ModelsConfig, ProviderKind, ProviderTable};
+use crate::credential::KeyRef;
+
+/// A provider that needs no table: its name, format, URL and the variable that holds its key.
+struct WellKnown {
+    name: &'static str,
+    kind: ProviderKind,
+    base_url: &'static str,
+    key_variable: Option<&'static str>,
+}
+
+/// The well-known providers, with the URLs of their documentation.
+const WELL_KNOWN: [WellKnown; 9] = [
+    WellKnown {
+        name: "anthropic",
+        kind: ProviderKind::Anthropic,
+        base_url: "https://api.anthropic.com/v1/",
+        key_variable: Some("ANTHROPIC_API_KEY"),
+    },
+    open_ai("openai", "https://api.openai.com/v1/", Some("OPENAI_API_KEY")),
+    open_ai("openrouter", "https://openrouter.ai/api/v1/", Some("OPENROUTER_API_KEY")),
+    open_ai("deepseek", "https://api.deepseek.com/v1/", Some("DEEPSEEK_API_KEY")),
+    open_ai("groq", "https://api.groq.com/openai/v1/", Some("GROQ_API_KEY")),
+    open_ai("together", "https://api.together.xyz/v1/", Some("TOGETHER_API_KEY")),
+    open_ai("mistral", "https://api.mistral.ai/v1/", Some("MISTRAL_API_KEY")),
+    open_ai("xai", "https://api.x.ai/v1/", Some("XAI_API_KEY")),
+    open_ai("ollama", "http://127.0.0.1:11434/v1/", None),
+];
+
+const fn open_ai(
+    name: &'static str,
+    base_url: &'static str,
+    key_variable: Option<&'static str>,
+) -> WellKnown {
+    WellKnown { name, kind: ProviderKind::OpenAi, base_url, key_variable }
+}
+
+/// How different two names may be for one to be suggested for the other, from 0 (nothing alike) to 1 (equal).
+const LIKENESS: f64 = 0.7;
+
+/// A provider, ready to be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its wire format.
+    pub kind: ProviderKind,
+    /// The URL that paths are appended to; ends with `/`.
+    pub base_url: String,
+    /// Host and port of that URL.
+    pub host: String,
+    /// Where its key lies; `None`: it needs none.
+    pub key: Option<KeyRef>,
+    /// What it may be told.
+    pub clearance: Clearance,
+}
+
+/// What is wrong with `[models]` or `[providers]`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelsConfigError {
+    /// No model is configured.
+    #[error("models.default is not set")]
+    MissingDefault,
+    /// A model is not written as `provider/name`.
+    #[error("{setting} is '{value}', which is not provider/name")]
+    BadModel {
+        /// The setting.
+        setting: String,
+        /// Its value.
+        value: String,
+    },
+    /// A model names a provider that is not there.
+    #[error("{setting} names the provider '{provider}', which is not known")]
+    UnknownProvider {
+        /// The setting.
+        setting: String,
+        /// The provider's name as written.
+        provider: String,
+        /// The known name that is most like it.
+        nearest: Option<String>,
+    },
+    /// A provider that is not well known lacks a setting.
+    #[error("providers.{provider}.{setting} is not set")]
+    MissingSetting {
+        /// The provider.
+        provider: String,
+        /// The setting.
+        setting: &'static str,
+    },
+    /// A URL cannot be used.
+    #[error("providers.{provider}.base_url cannot be used: {why}")]
+    BadUrl {
+        /// The provider.
+        provider: String,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl ToReport for ModelsConfigError {
+    fn report(&self) -> Report {
+        let (code, hint) = match self {
+            Self::MissingDefault => (
+                "models.no_default",
+                "In config.toml, under [models]: default = \"anthropic/claude-sonnet-4-6\", with the key in \
+                 ANTHROPIC_API_KEY.\nOr a local server, without a key: default = \"ollama/qwen3:8b\".\nOr see \
+                 `writ demo`, which needs no model."
+                    .to_owned(),
+            ),
+            Self::BadModel { .. } => {
+                ("models.bad_model", "A model is written as provider/name: \"openai/gpt-5\".".to_owned())
+            }
+            Self::UnknownProvider { provider, nearest: Some(nearest), .. } => {
+                ("models.unknown_provider", format!("Did you mean '{nearest}' instead of '{provider}'?"))
+            }
+            Self::UnknownProvider { provider, nearest: None, .. } => {
+                ("models.unknown_provider", format!("Add a table [providers.{provider}] with kind and base_url."))
+            }
+            Self::MissingSetting { .. } => (
+                "models.provider_incomplete",
+                "A provider that is not well known needs kind (anthropic or openai) and base_url.".to_owned(),
+            ),
+            Self::BadUrl { .. } => {
+                ("models.bad_url", "Example: base_url = \"http://127.0.0.1:11434/v1/\".".to_owned())
+            }
+        };
+        Report::new(Exit::Config, code, self.to_string()).hint(hint)
+    }
+}
+
+/// A provider and the name of a model there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The provider.
+    pub provider: Arc<Provider>,
+    /// The model's name at that provider.
+    pub model: String,
+}
+
+/// Which route each role takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    default: Route,
+    roles: BTreeMap<ModelRole, Route>,
+}
+
+impl Routes {
+    /// Resolves every model of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// If no default is set, a provider is unknown, incomplete or has an unusable URL.
+    pub fn new(config: &ModelsConfig) -> Result<Self, ModelsConfigError> {
+        let mut providers = BTreeMap::new();
+        for name in known_names(config) {
+            let table = config.providers.get(&name).cloned().unwrap_or_default();
+            providers.insert(name.clone(), Arc::new(provider(&name, table)?));
+        }
+        let default = config.models.default.as_ref().ok_or(ModelsConfigError::MissingDefault)?;
+        let mut roles = BTreeMap::new();
+        for (role, model) in &config.models.roles {
+            roles.insert(*role, route(&format!("models.roles.{role}"), model, &providers)?);
+        }
+        Ok(Self { default: route("models.default", default, &providers)?, roles })
+    }
+
+    /// The route of a role, or the default.
+    pub fn route(&self, role: ModelRole) -> &Route {
+        self.roles.get(&role).unwrap_or(&self.default)
+    }
+
+    /// The routes that differ from the default, by role, and the default first.
+    pub fn all(&self) -> impl Iterator<Item = (Option<ModelRole>, &Route)> {
+        std::iter::once((None, &self.default)).chain(self.roles.iter().map(|(role, route)| (Some(*role), route)))
+    }
+}
+
+fn known_names(config: &ModelsConfig) -> Vec<String> {
+    let mut names: Vec<String> = WELL_KNOWN.iter().map(|known| known.name.to_owned()).collect();
+    names.extend(config.providers.keys().filter(|name| !WELL_KNOWN.iter().any(|w| w.name == **name)).cloned());
+    names
+}
+
+/// Reads `provider/name`; `provider:name` means the same.
+fn route(
+    setting: &str,
+    value: &str,
+    providers: &BTreeMap<String, Arc<Provider>>,
+) -> Result<Route, ModelsConfigError> {
+    let bad = || ModelsConfigError::BadModel { setting: setting.to_owned(), value: value.chars().take(128).collect() };
+    let (name, model) = value.split_once(['/', ':']).ok_or_else(bad)?;
+    let printable = |c: char| !c.is_whitespace() && !c.is_control();
+    if name.is_empty() || model.is_empty() || model.len() > 256 || !value.chars().all(printable) {
+        return Err(bad());
+    }
+    let provider = providers.get(name).ok_or_else(|| ModelsConfigError::UnknownProvider {
+        setting: setting.to_owned(),
+        provider: name.to_owned(),
+        nearest: nearest(name, providers.keys()),
+    })?;
+    Ok(Route { provider: Arc::clone(provider), model: model.to_owned() })
+}
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<String> {
+    known
+        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, known)| known.clone())
+}
+
+fn provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsConfigError> {
+    let known = WELL_KNOWN.iter().find(|known| known.name == name);
+    let missing = |setting| ModelsConfigError::MissingSetting { provider: name.to_owned(), setting };
+    let kind = table.kind.or_else(|| known.map(|known| known.kind)).ok_or_else(|| missing("kind"))?;
+    let own_url = table.base_url.is_none();
+    let url = table
+        .base_url
+        .or_else(|| known.map(|known| known.base_url.to_owned()))
+        .ok_or_else(|| missing("base_url"))?;
+    let (base_url, host) =
+        usable_url(&url).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;
+    let default_key = known.filter(|_| own_url).and_then(|known| known.key_variable);
+    let key = table.api_key.or_else(|| default_key.map(|variable| KeyRef::Env(variable.to_owned())));
+    Ok(Provider { name: name.to_owned(), kind, base_url, host, key, clearance: table.clearance })
+}
+
+/// Checks a URL; returns it with a final `/`, and its host and port.
+fn usable_url(text: &str) -> Result<(String, String), &'static str> {
+    let mut url = Url::parse(text).map_err(|_| "it is not a URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("it is neither http nor https");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("it holds a user name or password: use api_key");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("it has a query or fragment");
+    }
+    if !url.path().ends_with('/') {
+        let path = format!("{}/", url.path());
+        url.set_path(&path);
+    }
+    let host = url.host_str().ok_or("it has no host")?.to_owned();
+    let port = url.port_or_known_default().ok_or("it has no port")?;
+    Ok((url.into(), format!("{host}:{port}")))
+}

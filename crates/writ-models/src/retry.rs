@@ -1,0 +1,103 @@
+//! Whether and when to try again. Each try needs a permit of its own, so this decides and does not wait.
+
+use std::time::{Duration, SystemTime};
+
+use crate::config::ModelsTable;
+use crate::error::ModelError;
+
+/// The longest wait between two tries, whatever a provider asks for (SCL-022).
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// By how much the wait grows from try to try (SCL-021).
+const FACTOR: u32 = 2;
+
+/// The waits between tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    base: Duration,
+    max_tries: u32,
+}
+
+impl Backoff {
+    /// The waits that the configuration asks for.
+    pub const fn new(table: &ModelsTable) -> Self {
+        Self { base: Duration::from_millis(table.backoff_base_ms), max_tries: table.max_tries }
+    }
+
+    /// How long to wait before the next try, after `tries` of them failed, the last with `error`; `None`: it
+    /// is final. A provider's `Retry-After` counts where it is longer than the wait that is due.
+    pub fn wait(&self, error: &ModelError, tries: u32) -> Option<Duration> {
+        if error.begun || !error.failure.is_transient() || tries >= self.max_tries {
+            return None;
+        }
+        let due = self.base.saturating_mul(FACTOR.saturating_pow(tries.saturating_sub(1)));
+        Some(due.max(error.failure.retry_after().unwrap_or_default()).min(MAX_WAIT))
+    }
+}
+
+/// Reads a `Retry-After` header, seconds or an HTTP date (RFC 9110, section 10.2.3), capped at [`MAX_WAIT`].
+pub fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    let wait = match value.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        // Some providers send fractions of a second.
+        Err(_) => match value.parse::<f64>() {
+            Ok(seconds) => Duration::try_from_secs_f64(seconds).ok()?,
+            Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).unwrap_or_default(),
+        },
+    };
+    Some(wait.min(MAX_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::chat::Usage;
+
+    use super::*;
+    use crate::error::Failure;
+
+    fn error(failure: Failure) -> ModelError {
+        ModelError { provider: "p".into(), model: "m".into(), failure, usage: Usage::default(), begun: false }
+    }
+
+    /// Rows: SCL-021
+    #[test]
+    fn waits_grow_with_a_cap_and_end() {
+        let backoff = Backoff::new(&ModelsTable { max_tries: 9, ..ModelsTable::default() });
+        let failed = error(Failure::Unavailable { status: 500, retry_after: None });
+        let waits: Vec<Option<u64>> =
+            (1..=9).map(|tries| backoff.wait(&failed, tries).map(|wait| wait.as_secs())).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60].map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+        for failure in [
+            Failure::Rejected { status: 400, code: "x".into() },
+            Failure::Unauthorized { status: 401 },
+            Failure::ContextLength,
+            Failure::Cut,
+            Failure::Cancelled,
+        ] {
+            assert_eq!(backoff.wait(&error(failure), 1), None);
+        }
+        let begun = ModelError { begun: true, ..failed };
+        assert_eq!(backoff.wait(&begun, 1), None, "text that was shown is not said again");
+    }
+
+    /// Rows: SCL-022
+    #[test]
+    fn retry_after_counts_in_both_forms_and_is_capped() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
+        assert_eq!(retry_after("7", now), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after(" 1.5 ", now), Some(Duration::from_millis(1500)));
+        // RFC 9110, section 5.6.7: 784111777 seconds after the epoch.
+        assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT", now), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("Sat, 05 Nov 1994 08:49:37 GMT", now), Some(Duration::ZERO));
+        assert_eq!(retry_after("86400", now), Some(MAX_WAIT));
+        assert_eq!(retry_after("Mon, 06 Nov 2034 08:49:37 GMT", now), Some(MAX_WAIT));
+        for nonsense in ["", "soon", "-1", "NaN", "inf"] {
+            assert_eq!(retry_after(nonsense, now), None, "{nonsense:?}");
+        }
+        let backoff = Backoff::new(&ModelsTable::default());
+        let limited = |seconds| error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)) });
+        assert_eq!(backoff.wait(&limited(7), 1), Some(Duration::from_secs(7)));
+        assert_eq!(backoff.wait(&limited(1), 4), Some(Duration::from_secs(8)), "the longer wait counts");
+    }
+}

@@ -1,0 +1,92 @@
+use writ_types::action::ModelCall;
+
+use super::*;
+use crate::fixture::{exec, model_call, prepared};
+
+fn spend(set: impl FnOnce(&mut BudgetFacts)) -> BudgetFacts {
+    let mut facts = BudgetFacts::default();
+    set(&mut facts);
+    facts
+}
+
+/// Rows: WIN-036 WIN-037
+#[test]
+fn the_defaults_are_those_of_the_requirements() {
+    let limits: BudgetConfig = serde_json::from_str("{}").expect("every field has a default");
+    assert_eq!(limits.max_tokens_per_session, Tokens::new(500_000));
+    assert_eq!(limits.max_tokens_per_day, Tokens::new(5_000_000));
+    assert_eq!(limits.max_tool_calls_per_turn, 20);
+    assert!(serde_json::from_str::<BudgetConfig>(r#"{"max_tokens":1}"#).is_err());
+
+    let call = prepared(Action::ModelCall(model_call()));
+    let judged = |facts: BudgetFacts| judge(&call, &facts).err();
+    assert_eq!(judged(spend(|f| f.spent.session_tokens = Tokens::new(499_999))), None);
+    let session = judged(spend(|f| f.spent.session_tokens = Tokens::new(500_000)));
+    assert_eq!(session, Some(Exhausted::SessionTokens));
+    assert_eq!(judged(spend(|f| f.spent.day_tokens = Tokens::new(4_999_999))), None);
+    let day = judged(spend(|f| f.spent.day_tokens = Tokens::new(5_000_000)));
+    assert_eq!(day, Some(Exhausted::DayTokens));
+
+    let tool = prepared(Action::Exec(exec()));
+    assert!(judge(&tool, &spend(|f| f.spent.turn_tool_calls = 19)).is_ok());
+    let twenty = spend(|f| f.spent.turn_tool_calls = 20);
+    assert_eq!(judge(&tool, &twenty), Err(Exhausted::ToolCalls));
+    assert_eq!(judge(&Prepared { call: None, ..tool }, &twenty), Ok(Reservation::default()));
+}
+
+#[test]
+fn what_is_set_aside_is_the_most_that_it_can_take() {
+    let call = prepared(Action::ModelCall(model_call()));
+    let most = Reservation { tokens: Tokens::new(150), cost: MicroUsd::new(10), tool_calls: 0 };
+    assert_eq!(judge(&call, &BudgetFacts::default()), Ok(most));
+    let tool = prepared(Action::Exec(exec()));
+    let one = Reservation { tool_calls: 1, ..Reservation::default() };
+    assert_eq!(judge(&tool, &BudgetFacts::default()), Ok(one));
+}
+
+#[test]
+fn money_limits_include_what_was_spent_and_refuse_unknown_prices() {
+    type Set = fn(&mut BudgetFacts, u64, u64);
+    let limits: [(Exhausted, Set); 3] = [
+        (Exhausted::TurnCost, |f, limit, spent| {
+            f.limits.max_cost_per_turn = Some(MicroUsd::new(limit));
+            f.spent.turn_cost = MicroUsd::new(spent);
+        }),
+        (Exhausted::SessionCost, |f, limit, spent| {
+            f.limits.max_cost_per_session = Some(MicroUsd::new(limit));
+            f.spent.session_cost = MicroUsd::new(spent);
+        }),
+        (Exhausted::DayCost, |f, limit, spent| {
+            f.limits.max_cost_per_day = Some(MicroUsd::new(limit));
+            f.spent.day_cost = MicroUsd::new(spent);
+        }),
+    ];
+    let known = prepared(Action::ModelCall(model_call()));
+    let unknown = prepared(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }));
+    for (reached, set) in limits {
+        assert!(judge(&known, &spend(|f| set(f, 100, 90))).is_ok());
+        assert_eq!(judge(&known, &spend(|f| set(f, 100, 91))), Err(reached));
+        assert_eq!(judge(&unknown, &spend(|f| set(f, 100, 0))), Err(Exhausted::UnknownPrice));
+    }
+    let per_call = |limit| spend(|f| f.limits.max_cost_per_call = Some(MicroUsd::new(limit)));
+    assert!(judge(&known, &per_call(10)).is_ok());
+    assert_eq!(judge(&known, &per_call(9)), Err(Exhausted::CallCost));
+    assert!(judge(&unknown, &BudgetFacts::default()).is_ok());
+}
+
+#[test]
+fn every_limit_names_its_setting() {
+    let settings = [
+        (Exhausted::SessionTokens, "budget.max_tokens_per_session"),
+        (Exhausted::DayTokens, "budget.max_tokens_per_day"),
+        (Exhausted::ToolCalls, "budget.max_tool_calls_per_turn"),
+        (Exhausted::CallCost, "budget.max_cost_per_call"),
+        (Exhausted::TurnCost, "budget.max_cost_per_turn"),
+        (Exhausted::SessionCost, "budget.max_cost_per_session"),
+        (Exhausted::DayCost, "budget.max_cost_per_day"),
+        (Exhausted::UnknownPrice, "the price table"),
+    ];
+    for (limit, setting) in settings {
+        assert_eq!(limit.setting(), setting);
+    }
+}

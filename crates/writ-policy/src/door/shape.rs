@@ -1,0 +1,140 @@
+//! Shape and bounds of actions: what is malformed goes no further.
+
+use serde_json::Value;
+use writ_types::action::{Action, ChangeKind, Exec, Place, WriteFile};
+use writ_types::digest::Digest;
+
+use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES};
+
+/// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
+/// same hash, and an approval for one would be good for the other.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
+
+/// Says what is wrong with an action, if anything is.
+pub(super) fn check(action: &Action) -> Result<(), String> {
+    let bytes = serde_json::to_vec(action).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_ACTION_BYTES {
+        return Err(format!("the action has {bytes} bytes; the limit is {MAX_ACTION_BYTES}"));
+    }
+    if serde_json::to_value(action).map_or(true, |value| holds_large_number(&value)) {
+        return Err(format!("a number is larger than {MAX_NUMBER}"));
+    }
+    if paths(action).into_iter().any(|path| path.contains('\0')) {
+        return Err("a path holds a NUL character".into());
+    }
+    match action {
+        Action::Exec(exec) => check_exec(exec),
+        Action::WriteFile(write) => check_write(write),
+        Action::ReadFile(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => Ok(()),
+    }
+}
+
+fn check_exec(exec: &Exec) -> Result<(), String> {
+    if exec.argv.first().is_none_or(String::is_empty) {
+        return Err("there is no program to run".into());
+    }
+    if exec.argv.len() > MAX_ARGV {
+        return Err(format!("{} arguments; the limit is {MAX_ARGV}", exec.argv.len()));
+    }
+    let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
+    if texts.chain(&exec.hosts).any(|text| text.contains('\0')) {
+        return Err("an argument holds a NUL character".into());
+    }
+    if !exec.cwd.starts_with('/') {
+        return Err("the working directory is not absolute".into());
+    }
+    if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
+        return Err("an environment variable has no proper name".into());
+    }
+    if exec.timeout_ms == 0 {
+        return Err("the time limit is zero".into());
+    }
+    Ok(())
+}
+
+fn check_write(write: &WriteFile) -> Result<(), String> {
+    if write.changes.is_empty() {
+        return Err("there is nothing to write".into());
+    }
+    if write.changes.len() > MAX_CHANGES {
+        return Err(format!("{} files; the limit is {MAX_CHANGES}", write.changes.len()));
+    }
+    if write.changes.iter().any(|change| change.path.is_empty()) {
+        return Err("a file has no proper name".into());
+    }
+    let Some(content) = &write.content else { return Ok(()) };
+    // What would be written must be what the intent names.
+    match (write.place, write.changes.as_slice()) {
+        (Place::Overlay, [one])
+            if one.kind != ChangeKind::Delete && one.after == Some(Digest::of(content.as_bytes())) =>
+        {
+            Ok(())
+        }
+        (Place::Overlay | Place::Project, _) => {
+            Err("the new text does not belong to exactly one change in the overlay, with its digest".into())
+        }
+    }
+}
+
+fn holds_large_number(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_u64().or_else(|| number.as_i64().map(i64::unsigned_abs));
+            whole.is_some_and(|whole| whole > MAX_NUMBER)
+        }
+        Value::Array(values) => values.iter().any(holds_large_number),
+        Value::Object(fields) => fields.values().any(holds_large_number),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// Everything in an action that is handed to the operating system as a path.
+fn paths(action: &Action) -> Vec<&str> {
+    match action {
+        Action::Exec(exec) => vec![&exec.cwd],
+        Action::ReadFile(read) => vec![&read.path],
+        Action::WriteFile(write) => {
+            write.changes.iter().map(|change| change.path.as_str()).chain([write.root.as_str()]).collect()
+        }
+        Action::Fetch(fetch) => fetch.save_to.as_deref().into_iter().collect(),
+        Action::SendFile(send) => vec![&send.path],
+        Action::Subscribe(subscribe) => vec![&subscribe.target],
+        Action::Vcs(vcs) => vec![&vcs.repository],
+        Action::ModifySelf(modify) => vec![&modify.path],
+        Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Operate(_) => Vec::new(),
+    }
+}

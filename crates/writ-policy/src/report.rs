@@ -1,0 +1,141 @@
+//! How this crate's errors are told: exit codes, stable codes, and what those outside may know.
+
+use writ_types::entry::DenyReason;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::approval::ApprovalError;
+use crate::door::Denial;
+use crate::gate::GateError;
+use crate::keys::KeyError;
+use crate::permit::{PermitExpired, RedeemError};
+use crate::principal::AuthError;
+use crate::rules::RuleError;
+use crate::show::Unshowable;
+
+impl ToReport for RuleError {
+    fn report(&self) -> Report {
+        let code = match self {
+            Self::TooLong { .. } => "rules.too_long",
+            Self::Syntax { .. } => "rules.syntax",
+            Self::Schema(_) => "rules.schema",
+            Self::Id { .. } => "rules.id",
+            Self::Widens { .. } => "rules.widens",
+            Self::AskingPermit { .. } => "rules.asking_permit",
+        };
+        Report::new(Exit::Config, code, self.to_string())
+            .hint("Correct the rules; `writ config check` reads them again.")
+    }
+}
+
+impl ToReport for GateError {
+    fn report(&self) -> Report {
+        let code = match self {
+            Self::TooMany(_) => "gate.too_many",
+            Self::Name(_) => "gate.name",
+            Self::Empty(_) => "gate.empty",
+            Self::Point { .. } => "gate.point",
+        };
+        Report::new(Exit::Config, code, self.to_string()).hint("Correct [[gates]] in the configuration.")
+    }
+}
+
+impl ToReport for AuthError {
+    fn report(&self) -> Report {
+        let (exit, code) = match self {
+            Self::Unknown => (Exit::Denied, "auth.unknown"),
+            Self::NotAllowed(_) => (Exit::Denied, "auth.not_allowed"),
+            Self::Empty => (Exit::Usage, "auth.empty"),
+            Self::TooLong { .. } => (Exit::Usage, "auth.too_long"),
+            Self::ClientId => (Exit::Usage, "auth.client_id"),
+        };
+        Report::new(exit, code, self.to_string())
+    }
+}
+
+impl ToReport for KeyError {
+    fn report(&self) -> Report {
+        let code = match self {
+            // Not a refusal: a key of our own could not be written.
+            Self::Build(why) => {
+                return Report::new(Exit::Bug, "key.build", "a key could not be made").inside(why.as_str());
+            }
+            Self::TooLarge(_) => "key.too_large",
+            Self::Signature => "key.signature",
+            Self::Blocks => "key.blocks",
+            Self::Content(_) => "key.content",
+            Self::Missing(_) => "key.missing",
+            Self::Foreign => "key.foreign",
+            Self::Mixed => "key.mixed",
+        };
+        // What a forged key holds is not repeated to whoever sent it.
+        Report::new(Exit::Denied, code, "the key is not valid here").inside(self.to_string())
+    }
+}
+
+impl ToReport for ApprovalError {
+    fn report(&self) -> Report {
+        let (code, hint) = match self {
+            Self::Signature => ("approval.signature", ""),
+            Self::UnknownApprover => ("approval.unknown_approver", "See `writ keys approver`."),
+            Self::Foreign => ("approval.foreign", "Ask again: approvals do not outlive a restore."),
+            Self::Mismatch(_) => ("approval.mismatch", "What was approved has changed: look at it again."),
+            Self::Expired => ("approval.expired", "Ask again."),
+            Self::Nonce => ("approval.nonce", ""),
+            Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
+        };
+        Report::new(Exit::Denied, code, self.to_string()).hint(hint)
+    }
+}
+
+impl ToReport for Unshowable {
+    fn report(&self) -> Report {
+        Report::new(Exit::Denied, "approval.unshowable", self.to_string()).hint("Divide it into smaller steps.")
+    }
+}
+
+impl ToReport for RedeemError {
+    fn report(&self) -> Report {
+        match self {
+            Self::ApprovalSpent(_) => {
+                Report::new(Exit::Denied, "approval.spent", self.to_string()).hint("Ask again.")
+            }
+            Self::Unwritable(why) => {
+                Report::new(Exit::Blocked, "ledger.unwritable", "the ledger could not be written; nothing was done")
+                    .inside(why.as_str())
+                    .hint("`writ doctor` says what is wrong with the store.")
+            }
+        }
+    }
+}
+
+impl ToReport for PermitExpired {
+    fn report(&self) -> Report {
+        Report::new(Exit::Denied, "permit.expired", "it was not done in time, so it was not done")
+            .inside(self.to_string())
+    }
+}
+
+impl ToReport for Denial {
+    fn report(&self) -> Report {
+        let (exit, code) = match self.reason {
+            DenyReason::Shape => (Exit::Denied, "denied.shape"),
+            DenyReason::Capability => (Exit::Denied, "denied.capability"),
+            DenyReason::Scope => (Exit::Denied, "denied.scope"),
+            DenyReason::Expired => (Exit::Denied, "denied.expired"),
+            DenyReason::Revoked => (Exit::Denied, "denied.revoked"),
+            DenyReason::Binding => (Exit::Denied, "denied.binding"),
+            DenyReason::Limit => (Exit::Denied, "denied.limit"),
+            DenyReason::Gate => (Exit::Denied, "denied.gate"),
+            DenyReason::Rule => (Exit::Denied, "denied.rule"),
+            DenyReason::Taint => (Exit::Denied, "denied.taint"),
+            DenyReason::Budget => (Exit::Budget, "denied.budget"),
+            DenyReason::Approval => (Exit::Denied, "denied.approval"),
+            DenyReason::Person => (Exit::Denied, "denied.person"),
+            DenyReason::Loop => (Exit::Denied, "denied.loop"),
+        };
+        Report::new(exit, code, self.outside()).inside(format!("{} ({})", self.text, self.rule))
+    }
+}
+
+#[cfg(test)]
+mod tests;

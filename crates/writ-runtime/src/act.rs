@@ -1,0 +1,225 @@
+//! One tool call: from a model's arguments through the door to what the model reads.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use writ_policy::budget::Spent;
+use writ_policy::door::Denial;
+use writ_policy::keys::Authority;
+use writ_policy::prepared::Prepared;
+use writ_store::batch::Op;
+use writ_tools::config::Config as ToolsConfig;
+use writ_tools::def::{AgentRole, Peeked, ToolContext};
+use writ_tools::registry::EmptyMeans;
+use writ_tools::render::{Rendered, render};
+use writ_types::action::Action;
+use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::frame::ServerFrame;
+use writ_types::id::{AskId, AttemptId, TurnId};
+use writ_types::taint::Label;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::passage::{Passage, Standing};
+use crate::perform;
+use crate::session::Session;
+
+/// The longest summary of a step, in characters.
+const MAX_SUMMARY: usize = 160;
+
+/// Where a call belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) core: Arc<Core>,
+    pub(crate) session: Arc<Session>,
+    /// `None` for what the owner does outside turns.
+    pub(crate) turn: Option<TurnId>,
+    pub(crate) number: u64,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) spent: Spent,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Acted {
+    pub(crate) result: ToolResult,
+    pub(crate) ask: Option<AskId>,
+    /// What the ledger and the watchers must still be told, together with the turn's event.
+    pub(crate) ops: Vec<Op>,
+    /// Whether the work folder may have changed.
+    pub(crate) touched: bool,
+}
+
+impl Place {
+    pub(crate) fn at(&self) -> Option<(TurnId, u64)> {
+        self.turn.map(|turn| (turn, self.number))
+    }
+
+    /// The frame of a tool step; there is none outside turns.
+    fn step(&self, tool: &str, state: &str, summary: &str) -> Option<ServerFrame> {
+        Some(ServerFrame::Tool {
+            turn: self.turn?,
+            tool: tool.to_owned(),
+            state: state.to_owned(),
+            summary: summary.chars().take(MAX_SUMMARY).collect(),
+        })
+    }
+
+    /// Works on one call.
+    ///
+    /// # Errors
+    ///
+    /// If the store or the sandbox cannot be used at all; what a tool cannot do is a result.
+    pub(crate) async fn act(
+        self,
+        call: ToolCall,
+        label: Label,
+        cancel: CancellationToken,
+    ) -> Result<Acted, EngineError> {
+        let prepared = match self.prepare(&call, &label).await? {
+            Ok(prepared) => prepared,
+            Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", Vec::new())),
+        };
+        if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
+            self.session.hub.pass(started);
+        }
+        let standing = Standing {
+            authority: &self.authority,
+            spent: self.spent,
+            approval: None,
+            mode: self.session.mode(),
+        };
+        match self.core.pass(prepared, standing).await? {
+            Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
+            Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
+            Passage::Ask(ask) => {
+                let intent = ask.prepared.intent.clone();
+                let opened = self.core.open_ask(&self.session, *ask, "").await?;
+                let text = match &opened {
+                    Ok(ask) => format!(
+                        "Not performed: a person must approve it first (ask {ask}). It is performed as soon as \
+                         they do. Do not repeat the call; go on with other work, or end and say what waits."
+                    ),
+                    Err(why) => format!("Refused: {why}."),
+                };
+                let outcome = if opened.is_ok() { ToolOutcome::Waiting } else { ToolOutcome::Denied };
+                let rendered = Rendered { text, label, outcome };
+                let mut acted = self.result(&call, rendered, &intent, Vec::new());
+                acted.ask = opened.ok();
+                Ok(acted)
+            }
+            Passage::Permit(permit) => {
+                let attempt = permit.attempt();
+                let touched = touches(permit.action());
+                let (prepared, performed) = perform::perform(&self, permit, &cancel).await?;
+                let rendered = render(&prepared, &performed);
+                let outcome = outcome_entry(attempt, &rendered);
+                let ops = vec![self.core.entry(self.session.id, self.at(), outcome)];
+                let mut acted = self.result(&call, rendered, &prepared.intent, ops);
+                acted.touched = touched;
+                Ok(acted)
+            }
+        }
+    }
+
+    async fn prepare(
+        &self,
+        call: &ToolCall,
+        label: &Label,
+    ) -> Result<Result<Prepared, Rendered>, EngineError> {
+        let config = ToolsConfig::default();
+        let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
+        let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
+        let toolset = self.core.tools.toolset(AgentRole::Executor, &allow);
+        let needs = match toolset.needs(call) {
+            Ok(needs) => needs,
+            Err(error) => return Ok(Err(toolset.refusal(&error, label))),
+        };
+        let peeked = match needs {
+            None => None,
+            Some(path) => Some(self.peek(path.as_str()).await?),
+        };
+        let context = ToolContext {
+            agent: &self.core.config.agent,
+            session: Some(self.session.id),
+            turn: self.turn,
+            turn_number: self.number,
+            label,
+            config: &config,
+        };
+        Ok(match toolset.prepare(call, peeked.as_ref(), &context) {
+            Ok(mut prepared) => {
+                // A memory belongs to everybody only if the owner's own words made it.
+                if let Action::Remember(remember) = &mut prepared.action {
+                    remember.taint = label.taint;
+                }
+                Ok(prepared)
+            }
+            Err(error) => Err(toolset.refusal(&error, label)),
+        })
+    }
+
+    async fn peek(&self, path: &str) -> Result<Peeked, EngineError> {
+        let workspace = self.session.workspace(&self.core).await?;
+        perform::peek(&workspace, path).await
+    }
+
+    fn denied(&self, call: &ToolCall, denial: &Denial, label: Label) -> Acted {
+        let rendered = Rendered { text: denial.outside(), label, outcome: ToolOutcome::Denied };
+        self.result(call, rendered, &denial.text, Vec::new())
+    }
+
+    fn simulated(&self, call: &ToolCall, prepared: &Prepared, label: Label) -> Acted {
+        let text = "Not performed: this session only simulates. Go on as if it had been done.".to_owned();
+        let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
+        let fact = outcome_entry(self.core.ids.attempt(self.core.clock.now()), &rendered);
+        let ops = vec![self.core.entry(self.session.id, self.at(), fact)];
+        self.result(call, rendered, &prepared.intent, ops)
+    }
+
+    fn result(&self, call: &ToolCall, rendered: Rendered, summary: &str, mut ops: Vec<Op>) -> Acted {
+        if let Some(frame) = self.step(&call.name, outcome_name(rendered.outcome), summary) {
+            ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        }
+        let result = ToolResult {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            outcome: rendered.outcome,
+            text: rendered.text,
+            label: rendered.label,
+        };
+        Acted { result, ask: None, ops, touched: false }
+    }
+}
+
+/// The ledger's record of a result.
+pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
+    let first = rendered.text.lines().next().unwrap_or_default();
+    Fact::Outcome {
+        attempt,
+        outcome: rendered.outcome,
+        summary: first.chars().take(MAX_SUMMARY).collect(),
+        result: Digest::of(rendered.text.as_bytes()),
+        label: rendered.label.clone(),
+    }
+}
+
+/// Whether performing an action may change the work folder.
+const fn touches(action: &Action) -> bool {
+    matches!(action, Action::Exec(_) | Action::WriteFile(_))
+}
+
+/// The name of an outcome in frames.
+pub(crate) const fn outcome_name(outcome: ToolOutcome) -> &'static str {
+    match outcome {
+        ToolOutcome::Done => "done",
+        ToolOutcome::Failed => "failed",
+        ToolOutcome::Denied => "denied",
+        ToolOutcome::Waiting => "waiting",
+        ToolOutcome::Unknown => "unknown",
+        ToolOutcome::Simulated => "simulated",
+        ToolOutcome::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,408 @@
+//! Questions to the engine that are not conversations, by name.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use writ_policy::budget::Spent;
+use writ_policy::prepared::Prepared;
+use writ_store::approvals::AskState;
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_tools::outcome::{ExecEnd, PerformedOutcome};
+use writ_tools::render::render;
+use writ_types::action::{Action, Exec, ExecProfile, MemoryKind, MemoryTrust, Remember};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::{AskId, MemoryId, SessionId};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::MicroUsd;
+
+use crate::act::{Place, outcome_entry};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::passage::{Passage, Standing};
+use crate::session::Session;
+use crate::{perform, project};
+
+/// The most rows that one answer lists.
+const MAX_LISTED: usize = 500;
+/// How long `sandbox.exec` may run, in milliseconds.
+const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
+
+/// Answers one call.
+///
+/// # Errors
+///
+/// If there is no such method, its parameters are wrong, or it cannot be done.
+pub(crate) async fn call(
+    core: &Arc<Core>,
+    session: Option<SessionId>,
+    method: &str,
+    params: Value,
+) -> Result<Value, EngineError> {
+    match method {
+        "status" => status(core),
+        "sessions.list" => sessions(core),
+        "approvals.list" => approvals(core, read(method, params)?),
+        "approvals.show" => approval(core, read(method, params)?),
+        "memory.search" => memory_search(core, &read(method, params)?),
+        "memory.add" => memory_add(core, read(method, params)?).await,
+        "memory.forget" => memory_forget(core, read(method, params)?).await,
+        "diff" => diff(core, session, &read(method, params)?).await,
+        "apply" => apply(core, session, &read(method, params)?).await,
+        "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,
+        other => Err(EngineError::NoMethod(other.chars().take(64).collect())),
+    }
+}
+
+fn read<T: DeserializeOwned>(method: &str, params: Value) -> Result<T, EngineError> {
+    let params = if params.is_null() { json!({}) } else { params };
+    serde_json::from_value(params)
+        .map_err(|error| EngineError::Params { method: method.to_owned(), why: error.to_string() })
+}
+
+fn value<T: serde::Serialize>(result: &T) -> Result<Value, EngineError> {
+    serde_json::to_value(result)
+        .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
+}
+
+fn status(core: &Core) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let day = core.store.day_usage(now)?;
+    let queue = core.store.queue_depth()?;
+    let open_intents = core.store.open_intents()?;
+    let running: Vec<Value> = core
+        .sessions()
+        .values()
+        .filter_map(|session| {
+            let running = session.state().running.clone()?;
+            Some(json!({ "session": session.id, "turn": running.turn, "number": running.number }))
+        })
+        .collect();
+    Ok(json!({
+        "installation": core.config.installation,
+        "epoch": core.config.epoch,
+        "agent": core.config.agent,
+        "started_at": core.started_at.to_string(),
+        "model": core.models.is_some(),
+        "policy": core.rules.digest(),
+        "running": running,
+        "turns_finished": core.turns_finished.load(Ordering::Relaxed),
+        "queue": { "ready": queue.ready, "leased": queue.leased, "dead": queue.dead },
+        "open_asks": core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        "open_intents": open_intents.iter().map(|open| json!({
+            "attempt": open.attempt, "entry": open.seq,
+        })).collect::<Vec<_>>(),
+        "ledger": core.store.ledger_size()?,
+        "today": {
+            "tokens": day.usage.total(),
+            "limit": core.config.budget.max_tokens_per_day,
+            "cost_micro_usd": day.cost,
+        },
+    }))
+}
+
+fn sessions(core: &Core) -> Result<Value, EngineError> {
+    let mut listed = Vec::new();
+    for row in core.store.sessions(MAX_LISTED)? {
+        let session = core.session(row.id)?;
+        let spent = core.spent(&session, MicroUsd::ZERO)?;
+        listed.push(json!({
+            "session": row.id,
+            "project": row.project,
+            "turns": row.turn_number,
+            "created_at": row.created_at.to_string(),
+            "updated_at": row.updated_at.to_string(),
+            "tokens": spent.session_tokens,
+            "limit": core.config.budget.max_tokens_per_session,
+        }));
+    }
+    Ok(json!({ "sessions": listed }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListAsks {
+    #[serde(default)]
+    all: bool,
+}
+
+fn approvals(core: &Core, list: ListAsks) -> Result<Value, EngineError> {
+    let state = if list.all { None } else { Some(AskState::Open) };
+    let asks = core.store.asks(state, MAX_LISTED)?;
+    Ok(json!({ "asks": asks.into_iter().map(|ask| ask.card).collect::<Vec<_>>() }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShowAsk {
+    ask: AskId,
+}
+
+fn approval(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
+    let ask = core.store.ask(&show.ask)?;
+    let unknown = EngineError::AskClosed { ask: show.ask, state: "is not known here".to_owned() };
+    value(&ask.ok_or(unknown)?.card)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchMemory {
+    query: String,
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+const fn default_limit() -> usize {
+    20
+}
+
+fn memory_search(core: &Core, search: &SearchMemory) -> Result<Value, EngineError> {
+    let hits = core.store.search_memory(&search.query, None, search.limit.min(MAX_LISTED))?;
+    let hits: Vec<Value> = hits
+        .into_iter()
+        .map(|hit| {
+            json!({
+                "id": hit.memory.id,
+                "text": hit.memory.item.text,
+                "kind": hit.memory.item.memory_kind,
+                "trust": hit.memory.item.trust,
+                "taint": hit.memory.item.taint,
+                "at": hit.memory.at.to_string(),
+                "score": hit.score,
+            })
+        })
+        .collect();
+    Ok(json!({ "hits": hits }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddMemory {
+    text: String,
+    #[serde(default = "default_kind")]
+    kind: MemoryKind,
+}
+
+const fn default_kind() -> MemoryKind {
+    MemoryKind::Fact
+}
+
+/// The owner's own word: verified from the start.
+async fn memory_add(core: &Core, add: AddMemory) -> Result<Value, EngineError> {
+    if add.text.trim().is_empty() {
+        let why = "the text is empty".to_owned();
+        return Err(EngineError::Params { method: "memory.add".to_owned(), why });
+    }
+    let now = core.clock.now();
+    let id = core.ids.memory(now);
+    let item = Remember {
+        text: add.text,
+        memory_kind: add.kind,
+        trust: MemoryTrust::Verified,
+        taint: Taint::Owner,
+        session: None,
+    };
+    let fact = Fact::Remembered {
+        memory: id,
+        forgotten: false,
+        trust: item.trust,
+        taint: item.taint,
+        text: Digest::of(item.text.as_bytes()),
+    };
+    let ops = vec![core.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
+    core.store.commit(Batch::synced(ops)).await?;
+    Ok(json!({ "id": id }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForgetMemory {
+    id: MemoryId,
+}
+
+async fn memory_forget(core: &Core, forget: ForgetMemory) -> Result<Value, EngineError> {
+    let Some(memory) = core.store.memory(forget.id)? else {
+        let why = format!("there is no memory {}", forget.id);
+        return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
+    };
+    let fact = Fact::Remembered {
+        memory: forget.id,
+        forgotten: true,
+        trust: memory.item.trust,
+        taint: memory.item.taint,
+        text: Digest::of(memory.item.text.as_bytes()),
+    };
+    let ops = vec![core.own_entry(fact), Op::Forget { memory: forget.id }];
+    core.store.commit(Batch::synced(ops)).await?;
+    Ok(json!({ "id": forget.id }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WhichSession {
+    #[serde(default)]
+    session: Option<SessionId>,
+    #[serde(default)]
+    project: Option<String>,
+}
+
+impl WhichSession {
+    /// The session named; else the one that is joined; else the latest of the project; else the latest of all.
+    fn find(&self, core: &Core, joined: Option<SessionId>) -> Result<Arc<Session>, EngineError> {
+        if let Some(id) = self.session.or(joined) {
+            return core.session(id);
+        }
+        let project = match &self.project {
+            None => None,
+            Some(path) => {
+                let path = Path::new(path).canonicalize();
+                let path = path.map_err(|error| EngineError::Project(error.to_string()))?;
+                Some(path.to_string_lossy().into_owned())
+            }
+        };
+        let rows = core.store.sessions(MAX_LISTED)?;
+        let found = rows.into_iter().find(|row| match &project {
+            None => row.project.is_some(),
+            Some(project) => row.project.as_ref() == Some(project),
+        });
+        let none = || EngineError::Project("no session has worked on it".to_owned());
+        core.session(found.ok_or_else(none)?.id)
+    }
+}
+
+async fn diff(
+    core: &Core,
+    joined: Option<SessionId>,
+    which: &WhichSession,
+) -> Result<Value, EngineError> {
+    let session = which.find(core, joined)?;
+    let diff = core.diff(&session).await?;
+    Ok(json!({
+        "session": session.id,
+        "project": session.terms.project,
+        "text": diff.text,
+        "changes": diff.changes.changes,
+        "left_out": diff.changes.left_out,
+    }))
+}
+
+async fn apply(
+    core: &Arc<Core>,
+    joined: Option<SessionId>,
+    which: &WhichSession,
+) -> Result<Value, EngineError> {
+    let session = which.find(core, joined)?;
+    let place = core.outside_turn(session).await?;
+    let ask = project::propose(&place).await?;
+    Ok(json!({ "session": place.session.id, "ask_id": ask }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SandboxExec {
+    argv: Vec<String>,
+    #[serde(default)]
+    session: Option<SessionId>,
+    #[serde(default)]
+    project: Option<String>,
+    /// On a read-only snapshot, with `PATH` and `HOME` only.
+    #[serde(default)]
+    verification: bool,
+}
+
+/// Runs a command of the owner in the sandbox of a session, through the door like any other.
+async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, EngineError> {
+    let session = match (&wanted.session, &wanted.project) {
+        (Some(id), _) => core.session(*id)?,
+        (None, project) => core.open_session(project.as_deref(), false, false).await?,
+    };
+    let place = core.outside_turn(session).await?;
+    let profile = if wanted.verification { ExecProfile::Verification } else { ExecProfile::Task };
+    let prepared = Prepared {
+        action: Action::Exec(Exec {
+            argv: wanted.argv,
+            cwd: writ_policy::scope::WORK.to_owned(),
+            env: Default::default(),
+            stdin: None,
+            timeout_ms: EXEC_TIMEOUT_MS,
+            profile,
+            hosts: Vec::new(),
+        }),
+        agent: core.config.agent.clone(),
+        session: Some(place.session.id),
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: "sandbox exec".to_owned(),
+        sinks: Vec::new(),
+        label: Label::new(Taint::Owner),
+        bindings: Default::default(),
+        idempotent: false,
+        intent: "run a command of the owner".to_owned(),
+    };
+    let standing = Standing {
+        authority: &place.authority,
+        spent: Spent::default(),
+        approval: None,
+        mode: place.session.mode(),
+    };
+    let permit = match core.pass(prepared, standing).await? {
+        Passage::Permit(permit) => permit,
+        Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
+        Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
+        Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
+    };
+    let attempt = permit.attempt();
+    let (prepared, performed) = perform::perform(&place, permit, &CancellationToken::new()).await?;
+    let rendered = render(&prepared, &performed);
+    core.append(place.session.id, None, outcome_entry(attempt, &rendered)).await?;
+    let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = performed else {
+        return Err(EngineError::Denied(rendered.text));
+    };
+    let (code, ended) = match end {
+        ExecEnd::Code(code) => (code, "exited"),
+        ExecEnd::Signal(signal) => (128_i32.saturating_add(signal), "signal"),
+        ExecEnd::TimedOut(_) => (124, "time"),
+        ExecEnd::Limit(limit) => (137, limit),
+        ExecEnd::Cancelled => (130, "cancelled"),
+    };
+    Ok(json!({
+        "session": place.session.id,
+        "exit_code": code,
+        "ended": ended,
+        "stdout": stdout,
+        "stderr": stderr,
+        "dropped_bytes": dropped_bytes,
+    }))
+}
+
+impl Core {
+    /// An entry of the owner's own doing, outside every session.
+    fn own_entry(&self, fact: Fact) -> Op {
+        Op::Append(Box::new(writ_types::entry::Entry {
+            at: self.clock.now(),
+            session: None,
+            turn: None,
+            turn_number: 0,
+            fact,
+        }))
+    }
+
+    /// A place for what the owner does in a session outside its turns.
+    async fn outside_turn(self: &Arc<Self>, session: Arc<Session>) -> Result<Place, EngineError> {
+        let authority = Arc::new(self.grant(&session, None).await?);
+        Ok(Place {
+            core: Arc::clone(self),
+            session,
+            turn: None,
+            number: 0,
+            authority,
+            spent: Spent::default(),
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Commits whose frames go to whoever watches, and the small facts that most of them carry.
+
+use writ_store::batch::{Batch, Op, Receipt};
+use writ_types::frame::ServerFrame;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::Session;
+
+impl Core {
+    /// Commits a batch of one session and sends the frames that it stored to its watchers.
+    ///
+    /// # Errors
+    ///
+    /// If a condition does not hold or the database cannot be written; then nothing was.
+    pub(crate) async fn commit_for(&self, session: &Session, batch: Batch) -> Result<Receipt, EngineError> {
+        let frames: Vec<Option<ServerFrame>> = batch.ops.iter().filter_map(framed).collect();
+        let receipt = self.store.commit(batch).await?;
+        let mut merged = receipt.asks.iter().map(|ask| ask.merged);
+        let mut numbers = receipt.frames.iter();
+        for frame in frames {
+            let frame = match frame {
+                Some(ServerFrame::ApprovalRequest(_)) if merged.next() == Some(true) => None,
+                other => other,
+            };
+            if let Some(frame) = frame
+                && let Some(number) = numbers.next()
+            {
+                session.hub.send(number.seq, frame);
+            }
+        }
+        Ok(receipt)
+    }
+}
+
+/// The frame that an operation stores, if it stores one.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of the store's many operations, two store frames")]
+fn framed(op: &Op) -> Option<Option<ServerFrame>> {
+    match op {
+        Op::Frame { frame, .. } => Some(Some(frame.as_ref().clone())),
+        Op::OpenAsk(ask) => Some(Some(ServerFrame::ApprovalRequest(ask.card.clone()))),
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! What the runtime must be told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use writ_agent::event::SystemText;
+use writ_policy::budget::BudgetConfig;
+use writ_types::id::InstallationId;
+
+/// How long an ask lives unless configured otherwise (design 3.2).
+pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many turns run at once; more wait in the queue.
+pub const MAX_RUNNING_TURNS: usize = 64;
+/// How long running turns may take to end when the engine is told to stop.
+pub const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
+/// How long a lease holds without a heartbeat.
+pub const LEASE_TTL: Duration = Duration::from_secs(60);
+/// The most sessions kept in memory; the least recently used ones without a turn are put aside.
+pub const MAX_LOADED_SESSIONS: usize = 2_000;
+
+/// Settings of the runtime.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// The agent's name.
+    pub agent: String,
+    /// The installation.
+    pub installation: InstallationId,
+    /// The epoch in force.
+    pub epoch: u64,
+    /// The user id that owns the home.
+    pub home_uid: u32,
+    /// Where sessions keep their overlays.
+    pub overlays: PathBuf,
+    /// How long an ask lives.
+    pub approval_ttl: Duration,
+    /// Limits on tokens, money and tool calls.
+    pub budget: BudgetConfig,
+    /// Limits of a turn and of its context.
+    pub agent_config: writ_agent::config::Config,
+    /// The pinned texts of the system zone.
+    pub system: Vec<SystemText>,
+    /// How many entries of the history a session begins with after a restart.
+    pub max_chronicle_entries: usize,
+    /// Names of the tools that may be used; empty: all.
+    pub tools: Vec<String>,
+}

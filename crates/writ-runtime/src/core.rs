@@ -1,0 +1,252 @@
+//! What every part of the engine shares.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use writ_models::Models;
+use writ_policy::approval::Approvers;
+use writ_policy::gate::GateSet;
+use writ_policy::keys::grants::Grants;
+use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
+use writ_policy::rules::RuleSet;
+use writ_policy::scope::{ANY, Dimension, WORK};
+use writ_sandbox::Sandbox;
+use writ_store::store::Store;
+use writ_store::batch::{Batch, Op};
+use writ_tools::registry::Registry;
+use writ_types::action::ActionKind;
+use writ_types::entry::{Entry, Fact};
+use writ_types::id::{SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::clock::{Clock, Ids};
+use crate::config::RuntimeConfig;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// The keys that the engine holds. Approver keys are not among them.
+#[derive(Debug)]
+pub struct EngineKeys {
+    /// Signs task keys, records of messages and session approvals.
+    pub harness: SigningKey,
+    /// The base key of the agent.
+    pub base: Token,
+    /// What the base key says.
+    pub base_claims: BaseClaims,
+    /// The root key's public half.
+    pub root: VerifyingKey,
+}
+
+impl EngineKeys {
+    /// Makes the agent's base key for this run; the root key is not kept.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made.
+    pub fn mint(
+        config: &RuntimeConfig,
+        rules: &RuleSet,
+        root: &SigningKey,
+        harness: SigningKey,
+        now: Timestamp,
+    ) -> Result<Self, EngineError> {
+        let base_claims = BaseClaims {
+            key: Ids.key(now),
+            installation: config.installation,
+            epoch: config.epoch,
+            agent: config.agent.clone(),
+            policy: rules.digest(),
+            expires_at: now.plus(BASE_KEY_TTL),
+            grants: base_grants(),
+        };
+        let base = keys::mint_base(&base_claims, root)?;
+        Ok(Self { harness, base, base_claims, root: root.verifying_key() })
+    }
+}
+
+/// How long a base key lives: an engine that runs longer makes a new one at its next start.
+const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What the owner's own agent may do at all. Where, is said by each session's task key.
+fn base_grants() -> Grants {
+    Grants::default()
+        .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
+        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
+        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Forget, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+}
+
+/// The parts of an engine, made outside and handed in.
+#[derive(Debug)]
+pub struct Parts {
+    /// Settings.
+    pub config: RuntimeConfig,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The store; its lock is held by the caller.
+    pub store: Store,
+    /// The rules in force.
+    pub rules: RuleSet,
+    /// The gates in force.
+    pub gates: GateSet,
+    /// The models; `None`: none is configured.
+    pub models: Option<Models>,
+    /// The tools.
+    pub tools: Registry,
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    /// The keys.
+    pub keys: EngineKeys,
+}
+
+/// What every part of the engine shares.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: RuntimeConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Ids,
+    pub(crate) store: Store,
+    pub(crate) rules: RuleSet,
+    pub(crate) gates: GateSet,
+    pub(crate) models: Option<Models>,
+    pub(crate) tools: Registry,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) keys: EngineKeys,
+    pub(crate) verifier: Verifier,
+    pub(crate) sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
+    /// Wakes the dispatcher: something was enqueued, or a turn has ended.
+    pub(crate) wake: Notify,
+    /// No new turns and messages from here on.
+    pub(crate) draining: CancellationToken,
+    /// Running turns stop at their next step and are taken up again at the next start.
+    pub(crate) stop_now: CancellationToken,
+    pub(crate) turns: TaskTracker,
+    /// Clients that are connected; the engine is not idle while there are any.
+    pub(crate) guests: watch::Sender<u64>,
+    pub(crate) turns_finished: AtomicU64,
+    pub(crate) started_at: Timestamp,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { config, clock, store, rules, gates, models, tools, sandbox, keys } = parts;
+        let verifier = Verifier {
+            root: keys.root,
+            router: keys.harness.verifying_key(),
+            installation: config.installation,
+            epoch: config.epoch,
+        };
+        let started_at = clock.now();
+        Self {
+            config,
+            clock,
+            ids: Ids,
+            store,
+            rules,
+            gates,
+            models,
+            tools,
+            sandbox,
+            keys,
+            verifier,
+            sessions: Mutex::default(),
+            wake: Notify::new(),
+            draining: CancellationToken::new(),
+            stop_now: CancellationToken::new(),
+            turns: TaskTracker::new(),
+            guests: watch::Sender::new(0),
+            turns_finished: AtomicU64::new(0),
+            started_at,
+        }
+    }
+
+    /// The sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.
+    pub(crate) fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionId, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made, or the ledger cannot be written.
+    pub(crate) async fn grant(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+    ) -> Result<Authority, EngineError> {
+        let now = self.clock.now();
+        let claims = TaskClaims {
+            key: self.ids.key(now),
+            base: self.keys.base_claims.key,
+            session: session.id,
+            not_before: now,
+            expires_at: now.plus(TASK_KEY_TTL),
+            grants: session.grants(),
+        };
+        let token = keys::mint_task(&self.keys.base, &claims, &self.keys.root, &self.keys.harness)?;
+        let authority = self.verifier.verify(&token)?;
+        let kinds: Vec<&str> = claims.grants.kinds.keys().map(|kind| kind.as_str()).collect();
+        let fact = Fact::Keyed {
+            key: claims.key,
+            role: "task".to_owned(),
+            change: "minted".to_owned(),
+            grants: format!("{} until {}", kinds.join(", "), claims.expires_at),
+        };
+        self.append(session.id, turn, fact).await?;
+        Ok(authority)
+    }
+
+    /// Appends one fact that need only survive the process.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub(crate) async fn append(
+        &self,
+        session: SessionId,
+        turn: Option<(TurnId, u64)>,
+        fact: Fact,
+    ) -> Result<(), EngineError> {
+        let entry = self.entry(session, turn, fact);
+        self.store.commit(Batch::relaxed(vec![entry])).await?;
+        Ok(())
+    }
+
+    /// An entry of now, as an operation.
+    pub(crate) fn entry(&self, session: SessionId, turn: Option<(TurnId, u64)>, fact: Fact) -> Op {
+        Op::Append(Box::new(Entry {
+            at: self.clock.now(),
+            session: Some(session),
+            turn: turn.map(|(id, _)| id),
+            turn_number: turn.map_or(0, |(_, number)| number),
+            fact,
+        }))
+    }
+
+    /// Whose approvals count now.
+    ///
+    /// # Errors
+    ///
+    /// If the enrolled keys cannot be read.
+    pub(crate) fn approvers(&self) -> Result<Approvers, EngineError> {
+        let mut enrolled = BTreeMap::new();
+        for key in self.store.approver_keys()? {
+            let public = <[u8; 32]>::try_from(key.public_key.as_slice()).ok();
+            let public = public.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
+            if let Some(public) = public.filter(|_| key.revoked_at.is_none()) {
+                enrolled.insert(hex::encode(public.as_bytes()), public);
+            }
+        }
+        Ok(Approvers { keys: enrolled, harness: self.keys.harness.verifying_key() })
+    }
+}

@@ -1,0 +1,306 @@
+//! Takes messages from the queue and runs their turns: one at a time per session, many at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
+use writ_agent::effect::Effect;
+use writ_agent::turn::Turn;
+use writ_store::batch::{Batch, NewTurn, Op};
+use writ_store::queue::Leased;
+use writ_tools::def::AgentRole;
+use writ_tools::registry::{AllowList, EmptyMeans};
+use writ_types::action::MemoryKind;
+use writ_types::entry::{Fact, TurnPhase};
+use writ_types::error::{Exit, ToReport as _};
+use writ_types::frame::ServerFrame;
+use writ_types::id::TurnId;
+use writ_types::taint::{Label, Source, Taint};
+use writ_types::unit::MicroUsd;
+
+use crate::config::{LEASE_TTL, MAX_RUNNING_TURNS};
+use crate::core::Core;
+use crate::drive::Drive;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// Who leases: there is one engine per home.
+const OWNER: &str = "engine";
+/// How many memories about the owner are pinned.
+const PROFILE_LIMIT: usize = 8;
+/// The longest wait before the queue is looked at again without being woken.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Runs until the engine drains.
+pub(crate) async fn run(core: Arc<Core>) {
+    let room = Arc::new(Semaphore::new(MAX_RUNNING_TURNS));
+    loop {
+        let woken = core.wake.notified();
+        let place = tokio::select! {
+            () = core.draining.cancelled() => return,
+            place = Arc::clone(&room).acquire_owned() => place,
+        };
+        let Ok(place) = place else { return };
+        let leased = core.store.lease(core.clock.now(), OWNER, LEASE_TTL).await;
+        match leased {
+            Ok(Some(lease)) => {
+                let core = Arc::clone(&core);
+                core.turns.clone().spawn(async move {
+                    turn(&core, lease).await;
+                    drop(place);
+                    core.turns_finished.fetch_add(1, Ordering::Relaxed);
+                    core.wake.notify_one();
+                });
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "the queue cannot be read"),
+        }
+        drop(place);
+        let due = core.store.next_due().ok().flatten().map(|due| due.since(core.clock.now()));
+        let wait = due.filter(|due| !due.is_zero()).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+        tokio::select! {
+            () = core.draining.cancelled() => return,
+            () = woken => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Runs one turn; what fails it is told and goes back to the queue.
+async fn turn(core: &Arc<Core>, lease: Leased) {
+    let session = match core.session(lease.message.record.session) {
+        Ok(session) => session,
+        Err(error) => return give_back(core, None, &lease, &error).await,
+    };
+    let outcome = match prepare(core, &session, lease.clone()).await {
+        Ok(mut drive) => drive.run().await,
+        Err(error) => Err(error),
+    };
+    session.end();
+    if let Err(error) = outcome {
+        give_back(core, Some(&session), &lease, &error).await;
+    }
+}
+
+async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error: &EngineError) {
+    let report = error.report();
+    tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");
+    let mut ops = vec![Op::NackMessage {
+        message: lease.message.record.message,
+        fence: lease.fence,
+        now: core.clock.now(),
+        error: report.outside.clone(),
+    }];
+    let last = lease.message.attempts >= writ_store::queue::MAX_ATTEMPTS;
+    if let Some(session) = session {
+        let mut text = format!("The turn could not be finished: {}", report.outside);
+        if last {
+            text.push_str(" It is not tried again.");
+        }
+        session.hub.pass(ServerFrame::Error {
+            id: None,
+            exit: if report.exit == Exit::Done { Exit::Bug } else { report.exit },
+            code: report.code,
+            text,
+            hint: report.hint,
+        });
+        let open = core.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
+        if let Some(open) = open.filter(|_| last) {
+            let at = Some((open.id, open.number));
+            let reason = report.outside;
+            ops.push(core.entry(session.id, at, Fact::Phase { phase: TurnPhase::Failed, reason }));
+            ops.push(Op::CloseTurn { turn: open.id, at: core.clock.now(), state: "failed".to_owned() });
+        }
+    }
+    if let Err(error) = core.store.commit(Batch::synced(ops)).await {
+        tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
+    }
+}
+
+/// Makes the turn of a message ready: a new one, or one that a crash has left open.
+async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
+    if let Some(open) = core.store.unfinished_turn_of(lease.message.record.message)? {
+        return resume(core, session, lease, open.id, open.number).await;
+    }
+    let now = core.clock.now();
+    let (turn, number) = (core.ids.turn(now), core.store.next_turn_number(session.id)?);
+    let interrupts = session.begin(turn, number);
+    renew_budget(core, session).await?;
+    let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+    let record = &lease.message.record;
+    let source = Source {
+        origin: "message".to_owned(),
+        detail: record.principal.clone(),
+        entry: Some(lease.message.entry),
+    };
+    let opened = Event::Opened(Box::new(Opened {
+        session: session.id,
+        turn,
+        number,
+        messages: vec![TurnMessage {
+            id: record.message,
+            text: lease.message.text.clone(),
+            label: Label::from_source(record.taint, source),
+        }],
+        seed: seed(core, session)?,
+        config: core.config.agent_config.clone(),
+    }));
+    let mut machine = Turn::new();
+    let mut due = Vec::new();
+    machine
+        .handle(opened.clone(), now, &mut due)
+        .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
+    let started = Fact::Phase { phase: TurnPhase::Started, reason: String::new() };
+    let ops = vec![
+        Op::OpenTurn(NewTurn { id: turn, session: session.id, number, message: record.message, at: now }),
+        core.entry(session.id, Some((turn, number)), started),
+        core.turn_event(turn, 0, opened, now)?,
+    ];
+    core.store.commit(Batch::relaxed(ops)).await?;
+    session.state().rehydrated = false;
+    Ok(Drive {
+        core: Arc::clone(core),
+        session: Arc::clone(session),
+        turn,
+        number,
+        machine,
+        events: 1,
+        due: due.into(),
+        interrupts,
+        lease,
+        authority,
+        reply: None,
+        touched: false,
+        tool_calls: 0,
+        cost: MicroUsd::ZERO,
+    })
+}
+
+/// Folds a turn that was left open, and marks what may or may not have happened as unknown.
+async fn resume(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    lease: Leased,
+    turn: TurnId,
+    number: u64,
+) -> Result<Drive, EngineError> {
+    let mut stored = Vec::new();
+    for (n, value) in (0_u64..).zip(core.store.turn_events(turn)?) {
+        let event: StoredEvent = serde_json::from_value(value)
+            .map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+        stored.push(event);
+    }
+    let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
+    let (machine, due) =
+        Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
+    let interrupts = session.begin(turn, number);
+    let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+    let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
+    core.append(session.id, Some((turn, number)), resumed).await?;
+    let mut drive = Drive {
+        core: Arc::clone(core),
+        session: Arc::clone(session),
+        turn,
+        number,
+        machine,
+        events,
+        due: due.into(),
+        interrupts,
+        lease,
+        authority,
+        reply: None,
+        // What ran before the crash may have changed the folder.
+        touched: true,
+        tool_calls: 0,
+        cost: MicroUsd::ZERO,
+    };
+    settle_open_intents(&mut drive).await?;
+    Ok(drive)
+}
+
+/// Closes the intents that the crash left open: a tool's becomes `Unknown` for the model, which is told so
+/// instead of the tool running again.
+async fn settle_open_intents(drive: &mut Drive) -> Result<(), EngineError> {
+    let mut unknown = Vec::new();
+    for open in drive.core.store.open_intents()? {
+        let Some(entry) = open.entry.filter(|entry| entry.turn == Some(drive.turn)) else { continue };
+        if let Fact::Intent { call, action, label, .. } = entry.fact {
+            unknown.push((open.attempt, call, action, label));
+        }
+    }
+    for (attempt, call, _, label) in unknown {
+        let acting = drive.due.iter().position(
+            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == call.as_ref()),
+        );
+        let outcome = Fact::Outcome {
+            attempt,
+            outcome: writ_types::chat::ToolOutcome::Unknown,
+            summary: "the engine was restarted while it ran".to_owned(),
+            result: writ_types::digest::Digest::of(b""),
+            label: label.clone(),
+        };
+        let entry = drive.core.entry(drive.session.id, Some((drive.turn, drive.number)), outcome);
+        let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
+            drive.core.store.commit(Batch::relaxed(vec![entry])).await?;
+            continue;
+        };
+        let mut label = label;
+        label.join(&Label::new(Taint::External));
+        let result = Turn::unknown_result(&call, label);
+        drive.feed(Event::Acted { result, ask: None }, vec![entry]).await?;
+    }
+    Ok(())
+}
+
+/// What the model is to know besides the message.
+fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
+    let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
+    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
+    let rows = core.store.recent(session.id, core.config.max_chronicle_entries)?;
+    let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
+    let spent = core.spent(session, MicroUsd::ZERO)?;
+    let state = session.state();
+    Ok(ContextSeed {
+        system: core.config.system.clone(),
+        tools: core.tools.specs(AgentRole::Executor, &allow),
+        owner_profile: profile
+            .into_iter()
+            .map(|memory| MemoryItem {
+                id: memory.id,
+                kind: memory.item.memory_kind,
+                label: Label::new(memory.item.taint),
+                text: memory.item.text,
+            })
+            .collect(),
+        history: rows.into_iter().map(|row| row.message).collect(),
+        rehydrated: state.rehydrated,
+        profile: core.config.agent_config.context.default_profile.clone(),
+        budget: BudgetSeed {
+            used: spent.session_tokens,
+            limit: core.config.budget.max_tokens_per_session,
+            given: state.budget_note,
+        },
+    })
+}
+
+/// A session that has used up its tokens gets a fresh allocation with its owner's next message.
+async fn renew_budget(core: &Core, session: &Session) -> Result<(), EngineError> {
+    let spent = core.spent(session, MicroUsd::ZERO)?;
+    if spent.session_tokens < core.config.budget.max_tokens_per_session {
+        return Ok(());
+    }
+    let base = core.store.session_usage(session.id)?.usage.total();
+    let op = Op::SetSessionMetadata {
+        session: session.id,
+        key: "budget_base".to_owned(),
+        value: Some(base.get().into()),
+    };
+    core.store.commit(Batch::relaxed(vec![op])).await?;
+    let mut state = session.state();
+    state.budget_base = base;
+    state.budget_note = None;
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! Drives one turn: feeds the pure machine events and performs the effects that come out.
+//!
+//! Every event is stored before its effects are performed, together with the facts that belong to it,
+//! so a crash at any point is folded again from what is stored.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use writ_agent::effect::{Effect, Finish, Status};
+use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage, Verdict};
+use writ_agent::turn::Turn;
+use writ_policy::budget::Spent;
+use writ_policy::keys::Authority;
+use writ_store::batch::{Batch, NewChronicle, Op};
+use writ_store::queue::Leased;
+use writ_types::chat::{ChatMessage, Part, Role};
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, GatePoint, TurnPhase};
+use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, TurnId};
+use writ_types::taint::{Label, Source};
+use writ_types::unit::{MicroUsd, Timestamp};
+
+use crate::act::Place;
+use crate::config::LEASE_TTL;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::{Interrupt, Session};
+use crate::{model, project};
+
+/// How many memories a turn is given.
+const RECALL_LIMIT: usize = 8;
+
+/// One turn that runs.
+pub(crate) struct Drive {
+    pub(crate) core: Arc<Core>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) turn: TurnId,
+    pub(crate) number: u64,
+    pub(crate) machine: Turn,
+    /// The number of the next event.
+    pub(crate) events: u64,
+    pub(crate) due: VecDeque<Effect>,
+    pub(crate) interrupts: mpsc::Receiver<Interrupt>,
+    pub(crate) lease: Leased,
+    pub(crate) authority: Arc<Authority>,
+    /// The answer that waits for the last commit.
+    pub(crate) reply: Option<(String, Label)>,
+    /// Whether the work folder may have changed in this turn.
+    pub(crate) touched: bool,
+    pub(crate) tool_calls: u64,
+    pub(crate) cost: MicroUsd,
+}
+
+/// How work that can be interrupted came to an end.
+enum Watched<T> {
+    /// By itself.
+    Done(T),
+    /// The turn has gone on without it; it was stopped and has ended.
+    Unwanted(T),
+    /// The engine stops: the turn is left as it is and taken up again at the next start.
+    Stopping,
+}
+
+impl Drive {
+    /// Runs the turn to its end.
+    ///
+    /// # Errors
+    ///
+    /// If store or sandbox fail it; the message then goes back to the queue.
+    pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
+        loop {
+            while let Ok(interrupt) = self.interrupts.try_recv() {
+                self.interrupted(interrupt).await?;
+            }
+            if self.core.stop_now.is_cancelled() {
+                return Ok(());
+            }
+            let Some(effect) = self.due.pop_front() else {
+                return Err(EngineError::Machine("nothing is due".to_owned()));
+            };
+            match effect {
+                Effect::Finish(finish) => return self.finish(*finish).await,
+                Effect::CancelModel | Effect::CancelTool { .. } => {}
+                Effect::CallModel { request, label } => {
+                    let cancel = CancellationToken::new();
+                    let call = model::call(self.place()?, self.cost, *request, label, cancel.clone());
+                    match self.watch(cancel, call).await? {
+                        Watched::Done(called) => {
+                            let called = called?;
+                            self.cost += called.cost;
+                            self.feed(called.event, called.ops).await?;
+                        }
+                        Watched::Unwanted(called) => self.note(called?.ops).await?,
+                        Watched::Stopping => return Ok(()),
+                    }
+                }
+                Effect::Act { call, label } => {
+                    let cancel = CancellationToken::new();
+                    let place = self.place()?;
+                    self.tool_calls = self.tool_calls.saturating_add(1);
+                    match self.watch(cancel.clone(), place.act(call, label, cancel)).await? {
+                        Watched::Done(acted) => {
+                            let acted = acted?;
+                            self.touched |= acted.touched;
+                            self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops).await?;
+                            if acted.touched && self.session.terms.write {
+                                project::apply_as_it_goes(&self.place()?).await?;
+                            }
+                        }
+                        Watched::Unwanted(acted) => {
+                            let acted = acted?;
+                            self.touched |= acted.touched;
+                            self.note(acted.ops).await?;
+                        }
+                        Watched::Stopping => return Ok(()),
+                    }
+                }
+                effect @ (Effect::JudgeInput { .. }
+                | Effect::Record { .. }
+                | Effect::Recall { .. }
+                | Effect::JudgeOutput { .. }
+                | Effect::Deliver { .. }) => {
+                    let (event, ops) = self.answer(effect)?;
+                    self.feed(event, ops).await?;
+                }
+            }
+        }
+    }
+
+    fn at(&self) -> Option<(TurnId, u64)> {
+        Some((self.turn, self.number))
+    }
+
+    fn fact(&self, fact: Fact) -> Op {
+        self.core.entry(self.session.id, self.at(), fact)
+    }
+
+    /// What a call is told of its place; what was spent is read anew each time.
+    fn place(&self) -> Result<Place, EngineError> {
+        Ok(Place {
+            core: Arc::clone(&self.core),
+            session: Arc::clone(&self.session),
+            turn: Some(self.turn),
+            number: self.number,
+            authority: Arc::clone(&self.authority),
+            spent: Spent { turn_tool_calls: self.tool_calls, ..self.core.spent(&self.session, self.cost)? },
+        })
+    }
+
+    /// Feeds an event: the machine takes it, it is stored with its facts, then its effects are due.
+    pub(crate) async fn feed(&mut self, event: Event, mut ops: Vec<Op>) -> Result<(), EngineError> {
+        let now = self.core.clock.now();
+        let mut effects = Vec::new();
+        self.machine
+            .handle(event.clone(), now, &mut effects)
+            .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
+        ops.push(self.core.turn_event(self.turn, self.events, event, now)?);
+        self.core.commit_for(&self.session, Batch::relaxed(ops)).await?;
+        self.events = self.events.saturating_add(1);
+        self.due.extend(effects);
+        Ok(())
+    }
+
+    /// Writes down what an unwanted step has done.
+    async fn note(&self, ops: Vec<Op>) -> Result<(), EngineError> {
+        if !ops.is_empty() {
+            self.core.commit_for(&self.session, Batch::relaxed(ops)).await?;
+        }
+        Ok(())
+    }
+
+    async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), EngineError> {
+        let event = match interrupt {
+            Interrupt::Cancel => Event::Cancel,
+            Interrupt::Arrived(message) => Event::Arrived { message },
+            Interrupt::Answered(ask, result) => Event::Answered { ask, result: *result },
+        };
+        match self.feed(event, Vec::new()).await {
+            // It came too late to matter, or is not about this turn: the queue and the chronicle have it.
+            Err(EngineError::Machine(why)) => {
+                tracing::debug!(turn = %self.turn, why, "an interruption was not taken");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Waits for work that can be interrupted, keeping the lease alive.
+    async fn watch<T>(
+        &mut self,
+        cancel: CancellationToken,
+        work: impl Future<Output = T>,
+    ) -> Result<Watched<T>, EngineError> {
+        let mut work = pin!(work);
+        let phase = self.machine.phase();
+        let stop = self.core.stop_now.clone();
+        let mut beat = tokio::time::interval(LEASE_TTL / 3);
+        beat.reset();
+        loop {
+            let deadline = remaining(self.machine.deadline(), self.core.clock.now());
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(Watched::Done(done)),
+                Some(interrupt) = self.interrupts.recv() => self.interrupted(interrupt).await?,
+                () = stop.cancelled() => {
+                    cancel.cancel();
+                    let _ = (&mut work).await;
+                    return Ok(Watched::Stopping);
+                }
+                () = tokio::time::sleep(deadline) => self.feed(Event::DeadlinePassed, Vec::new()).await?,
+                _ = beat.tick() => self.heartbeat().await?,
+            }
+            if self.machine.phase() != phase {
+                cancel.cancel();
+                return Ok(Watched::Unwanted((&mut work).await));
+            }
+        }
+    }
+
+    async fn heartbeat(&self) -> Result<(), EngineError> {
+        let op = Op::Heartbeat {
+            message: self.lease.message.record.message,
+            fence: self.lease.fence,
+            now: self.core.clock.now(),
+            ttl_ms: u64::try_from(LEASE_TTL.as_millis()).unwrap_or(u64::MAX),
+        };
+        self.core.store.commit(Batch::relaxed(vec![op])).await?;
+        Ok(())
+    }
+
+    /// Effects that need nothing but gates and store.
+    fn answer(&mut self, effect: Effect) -> Result<(Event, Vec<Op>), EngineError> {
+        match effect {
+            Effect::JudgeInput { message } => {
+                let (verdict, ops) = self.judge(GatePoint::Input, &message.text);
+                Ok((Event::InputJudged { verdict }, ops))
+            }
+            Effect::JudgeOutput { text, .. } => {
+                let (verdict, ops) = self.judge(GatePoint::Output, &text);
+                Ok((Event::OutputJudged { verdict }, ops))
+            }
+            Effect::Record { turn_number, message } => {
+                let ops = vec![self.chronicle_user(turn_number, message)];
+                Ok((Event::Recorded, ops))
+            }
+            Effect::Recall { query } => Ok((Event::Recalled { hits: self.recall(&query)? }, Vec::new())),
+            Effect::Deliver { text, label, .. } => {
+                self.reply = Some((text, label));
+                Ok((Event::Delivered, Vec::new()))
+            }
+            Effect::CallModel { .. }
+            | Effect::Act { .. }
+            | Effect::CancelModel
+            | Effect::CancelTool { .. }
+            | Effect::Finish(_) => Err(EngineError::Machine("this effect is not answered here".to_owned())),
+        }
+    }
+
+    fn judge(&self, point: GatePoint, text: &str) -> (Verdict, Vec<Op>) {
+        let judged = self.core.gates.judge(point, text);
+        let ops = judged
+            .verdicts
+            .iter()
+            .map(|(gate, verdict, reason)| {
+                let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
+                self.fact(Fact::Gated { point, gate, verdict, reason })
+            })
+            .collect();
+        let verdict = match (judged.blocked(), judged.text.as_deref()) {
+            (Some(reason), _) => Verdict::Block { reason: reason.to_owned() },
+            (None, Some(after)) if after != text => Verdict::Transform { text: after.to_owned() },
+            (None, _) => Verdict::Pass,
+        };
+        (verdict, ops)
+    }
+
+    fn chronicle_user(&self, turn_number: u64, message: TurnMessage) -> Op {
+        Op::Chronicle(Box::new(NewChronicle {
+            session: self.session.id,
+            turn: Some(self.turn),
+            turn_number,
+            at: self.core.clock.now(),
+            message: ChatMessage {
+                role: Role::User,
+                parts: vec![Part::Text { text: message.text }],
+                label: message.label,
+            },
+        }))
+    }
+
+    fn recall(&self, query: &str) -> Result<Vec<MemoryItem>, EngineError> {
+        let hits = self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)?;
+        Ok(hits
+            .into_iter()
+            .map(|hit| {
+                let source = Source {
+                    origin: "memory".to_owned(),
+                    detail: hit.memory.id.to_string(),
+                    entry: hit.memory.entry,
+                };
+                MemoryItem {
+                    id: hit.memory.id,
+                    kind: hit.memory.item.memory_kind,
+                    text: hit.memory.item.text,
+                    label: Label::from_source(hit.memory.item.taint, source),
+                }
+            })
+            .collect())
+    }
+
+    /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
+    async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
+        let proposed = match self.touched && !self.session.terms.write {
+            true => project::propose(&self.place()?).await?,
+            false => None,
+        };
+        let exit = match finish.exit {
+            Exit::Done if proposed.is_some() => Exit::Waiting,
+            exit => exit,
+        };
+        let now = self.core.clock.now();
+        let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
+        let from = self.lease.message.entry;
+        let to = EntrySeq(self.core.store.ledger_size()?.saturating_sub(1));
+        let (phase, state) = phase_of(finish.status);
+        let mut ops = vec![
+            self.fact(Fact::Replied { from, to, text: Digest::of(text.as_bytes()), label: label.clone() }),
+            self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }),
+        ];
+        ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
+            Op::Chronicle(Box::new(NewChronicle {
+                session: self.session.id,
+                turn: Some(self.turn),
+                turn_number: self.number,
+                at: now,
+                message: message.clone(),
+            }))
+        }));
+        let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
+        ops.extend(finish.answers.iter().filter(|id| **id != leased).map(|id| Op::AbsorbMessage {
+            message: *id,
+            turn: self.turn,
+            lease: leased,
+            fence,
+        }));
+        ops.push(Op::AckMessage { message: leased, fence });
+        ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
+        let frame = ServerFrame::Message {
+            turn: self.turn,
+            text,
+            taint: label.taint,
+            entries: (from, to),
+            last: true,
+            exit,
+        };
+        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        self.session.state().budget_note = finish.budget_note;
+        self.core.commit_for(&self.session, Batch::synced(ops)).await?;
+        Ok(())
+    }
+}
+
+const fn phase_of(status: Status) -> (TurnPhase, &'static str) {
+    match status {
+        Status::Done | Status::Waiting | Status::Denied => (TurnPhase::Finished, "finished"),
+        Status::Blocked | Status::Incomplete | Status::Failed => (TurnPhase::Failed, "failed"),
+        Status::Cancelled => (TurnPhase::Cancelled, "cancelled"),
+    }
+}
+
+/// How long until a deadline; a day if there is none.
+fn remaining(deadline: Option<Timestamp>, now: Timestamp) -> Duration {
+    deadline.map_or(Duration::from_secs(24 * 60 * 60), |deadline| deadline.since(now))
+}
+
+impl Core {
+    /// A turn's event, as an operation.
+    pub(crate) fn turn_event(
+        &self,
+        turn: TurnId,
+        n: u64,
+        event: Event,
+        now: Timestamp,
+    ) -> Result<Op, EngineError> {
+        let event = serde_json::to_value(StoredEvent::new(event, now))
+            .map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+        Ok(Op::TurnEvent { turn, n, event })
+    }
+
+    /// What was spent or set aside so far.
+    pub(crate) fn spent(&self, session: &Session, turn_cost: MicroUsd) -> Result<Spent, EngineError> {
+        let now = self.clock.now();
+        let own = self.store.session_usage(session.id)?;
+        let own_reserved = self.store.session_reserved(session.id)?;
+        let day = self.store.day_usage(now)?;
+        let day_reserved = self.store.day_reserved(now)?;
+        let base = session.state().budget_base;
+        Ok(Spent {
+            session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),
+            day_tokens: day.usage.total().saturating_add(day_reserved.tokens),
+            turn_cost,
+            session_cost: own.cost.saturating_add(own_reserved.cost),
+            day_cost: day.cost.saturating_add(day_reserved.cost),
+            turn_tool_calls: 0,
+        })
+    }
+}

@@ -1,0 +1,391 @@
+//! The engine: what surfaces call.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use writ_policy::approval::ApprovalToken;
+use writ_policy::principal::{self, Authenticated, Directory, Evidence, Inbound, Principal};
+use writ_store::batch::{Batch, NewMessage, NewSession, Op};
+use writ_store::error::{Conflict, StoreError};
+use writ_types::digest::Digest;
+use writ_types::entry::{Decision, Fact, InboundRecord};
+use writ_types::error::{Report, ToReport as _};
+use writ_types::frame::Numbered;
+use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
+use writ_types::taint::Label;
+
+use crate::core::{Core, Parts};
+use crate::dispatch;
+use crate::error::EngineError;
+use crate::session::{Interrupt, Session, State, Terms};
+use crate::{calls, recover};
+
+/// The most frames that a joining client is sent of the past; it joins again for more.
+const BACKLOG: usize = writ_store::config::MAX_READ_ROWS;
+
+/// A running engine. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) core: Arc<Core>,
+}
+
+/// How a client joins a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Join {
+    /// The session; `None` opens a new one.
+    pub session: Option<SessionId>,
+    /// The last frame that the client has seen.
+    pub after_seq: u64,
+    /// The project's folder, for a new session.
+    pub project: Option<String>,
+    /// Changes go to the project as they are made, for a new session.
+    pub write: bool,
+    /// Actions are decided and logged, not performed, for a new session.
+    pub dry_run: bool,
+}
+
+/// A session that was joined.
+#[derive(Debug)]
+pub struct Joined {
+    /// The session.
+    pub session: SessionId,
+    /// The number of its last turn.
+    pub turn: u64,
+    /// Its last frame.
+    pub seq: u64,
+    /// The last frame that the client has seen.
+    pub after_seq: u64,
+    /// The frames since then.
+    pub backlog: Vec<Numbered>,
+    /// What comes from now on; may repeat frames of the backlog.
+    pub live: broadcast::Receiver<Numbered>,
+}
+
+/// Somebody who is connected. The engine is not idle while there is one.
+#[derive(Debug)]
+pub struct Guest(Arc<Core>);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.guests.send_modify(|guests| *guests = guests.saturating_sub(1));
+    }
+}
+
+impl Engine {
+    /// Recovers what a previous run left, performs what was approved, and begins to work.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub async fn start(parts: Parts) -> Result<Self, EngineError> {
+        let core = Arc::new(Core::new(parts));
+        recover::requeue(&core).await?;
+        let engine = Self { core };
+        tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
+        recover::perform_approved(&engine.core).await?;
+        Ok(engine)
+    }
+
+    /// Notes that somebody is connected.
+    pub fn guest(&self) -> Guest {
+        self.core.guests.send_modify(|guests| *guests = guests.saturating_add(1));
+        Guest(Arc::clone(&self.core))
+    }
+
+    /// Returns when nobody has been connected and no turn has run for `quiet`.
+    pub async fn idle(&self, quiet: Duration) {
+        let mut guests = self.core.guests.subscribe();
+        loop {
+            if guests.wait_for(|guests| *guests == 0).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                _ = guests.changed() => {}
+                () = tokio::time::sleep(quiet) => {
+                    if self.core.turns.is_empty() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops: no new messages and turns; running turns get until `deadline` to end, then they stop at
+    /// their next step and are taken up again at the next start. Says whether all ended in time.
+    pub async fn drain(&self, deadline: Duration) -> bool {
+        self.core.draining.cancel();
+        self.core.turns.close();
+        let in_time = tokio::time::timeout(deadline, self.core.turns.wait()).await.is_ok();
+        self.core.stop_now.cancel();
+        self.core.turns.wait().await;
+        in_time
+    }
+
+    fn identify(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
+        let directory = Directory { home_uid: self.core.config.home_uid };
+        Ok(principal::identify(evidence, &directory, self.core.clock.now())?)
+    }
+
+    /// Joins a session, or opens a new one.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, no such session, or a project folder that cannot be used.
+    pub async fn join(&self, evidence: Evidence, join: Join) -> Result<Joined, Report> {
+        self.identify(evidence).map_err(|e| e.report())?;
+        let joined = async {
+            let session = match join.session {
+                Some(id) => self.core.session(id)?,
+                None => self.core.open_session(join.project.as_deref(), join.write, join.dry_run).await?,
+            };
+            // First the live end, then the backlog: nothing falls between, what is in both has one number.
+            let live = session.hub.watch();
+            let backlog = self.core.store.frames_after(session.id, join.after_seq, BACKLOG)?;
+            let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+            let seq = backlog.last().map_or(join.after_seq, |frame| frame.seq);
+            let after_seq = join.after_seq;
+            Ok::<_, EngineError>(Joined { session: session.id, turn: row.turn_number, seq, after_seq, backlog, live })
+        };
+        joined.await.map_err(|e| e.report())
+    }
+
+    /// The frames of a session after a number.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
+        self.core.store.frames_after(session, seq, BACKLOG).map_err(|e| e.report())
+    }
+
+    /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
+    /// A known `client_id` returns the entry of the first.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, an unfit message, a full queue, or a store that cannot be written.
+    pub async fn receive(
+        &self,
+        evidence: Evidence,
+        session: SessionId,
+        client_id: String,
+        text: String,
+    ) -> Result<EntrySeq, Report> {
+        self.take_in(evidence, session, client_id, text).await.map_err(|e| e.report())
+    }
+
+    async fn take_in(
+        &self,
+        evidence: Evidence,
+        session: SessionId,
+        client_id: String,
+        text: String,
+    ) -> Result<EntrySeq, EngineError> {
+        if self.core.draining.is_cancelled() {
+            return Err(EngineError::Stopping);
+        }
+        let directory = Directory { home_uid: self.core.config.home_uid };
+        let now = self.core.clock.now();
+        let inbound = Inbound { session, client_id, text };
+        let inbound = principal::authenticate(evidence, inbound, &directory, now)?;
+        let session = self.core.session(session)?;
+        let record = self.core.record(&session, &inbound)?;
+        let signature = principal::sign_record(&record, &self.core.keys.harness)?;
+        let text = inbound.get().text.clone();
+        let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
+        let turn_number = record.turn_number;
+        let mut entry = self.core.entry(session.id, None, fact);
+        if let Op::Append(entry) = &mut entry {
+            entry.turn_number = turn_number;
+        }
+        let message = NewMessage { record: record.clone(), client_id: inbound.get().client_id.clone(), text: text.clone() };
+        let batch = Batch::synced(vec![entry, Op::EnqueueMessage(Box::new(message))]);
+        let receipt = match self.core.store.commit(batch).await {
+            Ok(receipt) => receipt,
+            Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
+            Err(error) => return Err(error.into()),
+        };
+        let arrived = writ_agent::event::TurnMessage {
+            id: record.message,
+            text,
+            label: Label::new(record.taint),
+        };
+        // A running turn may take it in; if not, it gets a turn of its own.
+        let _ = session.interrupt(None, Interrupt::Arrived(arrived));
+        self.core.wake.notify_one();
+        receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
+    }
+
+    /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
+    ///
+    /// # Errors
+    ///
+    /// Not somebody who may approve, a closed ask, or an approval that does not count.
+    pub async fn answer(
+        &self,
+        evidence: Evidence,
+        ask: AskId,
+        decision: Decision,
+        token: Option<ApprovalToken>,
+        reason: String,
+    ) -> Result<(String, String), Report> {
+        let answered = async {
+            let who = self.identify(evidence)?;
+            if !who.principal().may_approve() {
+                return Err(principal::AuthError::NotAllowed(who.principal().clone()).into());
+            }
+            self.core.answer(&who, ask, decision, token, reason).await
+        };
+        answered.await.map_err(|e| e.report())
+    }
+
+    /// Stops a turn.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner.
+    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<(), Report> {
+        self.identify(evidence).map_err(|e| e.report())?;
+        let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
+        for session in sessions {
+            if session.interrupt(Some(turn), Interrupt::Cancel) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a question that is not a conversation.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, no such method, wrong parameters, or whatever the method cannot do.
+    pub async fn call(
+        &self,
+        evidence: Evidence,
+        session: Option<SessionId>,
+        method: &str,
+        params: serde_json::Value,
+    ) -> Result<serde_json::Value, Report> {
+        let who = self.identify(evidence).map_err(|e| e.report())?;
+        match who.principal() {
+            Principal::Owner => {}
+            other @ (Principal::Member(_)
+            | Principal::Approver(_)
+            | Principal::Viewer(_)
+            | Principal::Guest { .. }
+            | Principal::Harness { .. }) => {
+                let error: EngineError = principal::AuthError::NotAllowed(other.clone()).into();
+                return Err(error.report());
+            }
+        }
+        calls::call(&self.core, session, method, params).await.map_err(|e| e.report())
+    }
+}
+
+fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
+    let unusable = |why: String| EngineError::Project(why);
+    let path = std::fs::canonicalize(path).map_err(|e| unusable(e.to_string()))?;
+    if !path.is_dir() {
+        return Err(unusable("it is not a folder".to_owned()));
+    }
+    if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
+        return Err(unusable("its path has characters that cannot be shown".to_owned()));
+    }
+    if path.parent().is_none() {
+        return Err(unusable("it is the root of the file system".to_owned()));
+    }
+    Ok(path)
+}
+
+impl Core {
+    /// Opens a session.
+    ///
+    /// # Errors
+    ///
+    /// If the project's folder cannot be used, or the store cannot be written.
+    pub(crate) async fn open_session(
+        &self,
+        project: Option<&str>,
+        write: bool,
+        dry_run: bool,
+    ) -> Result<Arc<Session>, EngineError> {
+        let project = project.map(project_folder).transpose()?;
+        let now = self.clock.now();
+        let id = self.ids.session(now);
+        let terms = Terms { project, write, dry_run };
+        let metadata = [("write", write), ("dry_run", dry_run)];
+        let row = NewSession {
+            id,
+            created_at: now,
+            project: terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+        };
+        self.store.commit(Batch::relaxed(vec![Op::OpenSession(row)])).await?;
+        Ok(self.remember_session(Arc::new(Session::new(id, terms, State::default()))))
+    }
+
+    /// What is signed of a message: with taint, and the number of the turn that it opens or joins.
+    fn record(
+        &self,
+        session: &Session,
+        inbound: &Authenticated<Inbound>,
+    ) -> Result<InboundRecord, EngineError> {
+        let running = session.state().running.as_ref().map(|running| running.number);
+        let turn_number = match running {
+            Some(number) => number,
+            None => {
+                let waiting = self.store.pending_for_session(session.id)?.len();
+                let last = self.store.session(session.id)?.map_or(0, |row| row.turn_number);
+                last.saturating_add(u64::try_from(waiting).unwrap_or(u64::MAX)).saturating_add(1)
+            }
+        };
+        Ok(InboundRecord {
+            message: self.ids.message(inbound.at()),
+            session: session.id,
+            turn_number,
+            principal: inbound.principal().to_string(),
+            taint: inbound.principal().taint(),
+            text: Digest::of(inbound.get().text.as_bytes()),
+            at: inbound.at(),
+        })
+    }
+
+    /// A session, from memory or from the store.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn session(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        if let Some(session) = self.sessions().get(&id) {
+            return Ok(Arc::clone(session));
+        }
+        let row = self.store.session(id)?.ok_or(EngineError::NoSession(id))?;
+        let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
+        let terms = Terms {
+            project: row.project.as_ref().map(PathBuf::from),
+            write: flag("write"),
+            dry_run: flag("dry_run"),
+        };
+        let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let state = State {
+            rehydrated: row.turn_number > 0,
+            budget_base: writ_types::unit::Tokens::new(budget_base),
+            ..State::default()
+        };
+        let session = Arc::new(Session::new(id, terms, state));
+        Ok(self.remember_session(session))
+    }
+
+    /// Keeps a session in memory; puts idle ones aside when there are too many.
+    pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
+        let mut sessions = self.sessions();
+        if sessions.len() >= crate::config::MAX_LOADED_SESSIONS {
+            // Nobody else holds it: no turn runs and nobody watches through it.
+            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.state().running.is_some());
+        }
+        Arc::clone(sessions.entry(session.id).or_insert(session))
+    }
+}

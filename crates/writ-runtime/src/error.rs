@@ -1,0 +1,118 @@
+//! What can go wrong in the engine.
+
+use writ_sandbox::error::SandboxError;
+use writ_store::error::StoreError;
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::{AskId, SessionId};
+
+/// Why the engine could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The sandbox cannot be used.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The ledger cannot be written: nothing is performed.
+    #[error("the ledger cannot be written: {0}")]
+    Unwritable(String),
+    /// A key could not be made or verified.
+    #[error(transparent)]
+    Key(#[from] writ_policy::keys::KeyError),
+    /// A value has no canonical form.
+    #[error(transparent)]
+    NotCanonical(#[from] writ_types::digest::NotCanonical),
+    /// The turn machine refused an event: a bug, the turn is given up.
+    #[error("the turn machine refused: {0}")]
+    Machine(String),
+    /// A stored event cannot be read.
+    #[error("turn event {n} cannot be read: {why}")]
+    StoredEvent {
+        /// Its number.
+        n: u64,
+        /// Why.
+        why: String,
+    },
+    /// Not the owner.
+    #[error(transparent)]
+    Auth(#[from] writ_policy::principal::AuthError),
+    /// No such session.
+    #[error("there is no session {0}")]
+    NoSession(SessionId),
+    /// No such ask, or it was answered.
+    #[error("ask {ask} {state}")]
+    AskClosed {
+        /// The ask.
+        ask: AskId,
+        /// What became of it.
+        state: String,
+    },
+    /// The answer does not count.
+    #[error(transparent)]
+    Approval(#[from] writ_policy::approval::ApprovalError),
+    /// The project's folder cannot be used.
+    #[error("the project folder cannot be used: {0}")]
+    Project(String),
+    /// The door refused what the owner wanted done.
+    #[error("refused: {0}")]
+    Denied(String),
+    /// No model is configured.
+    #[error("no model is configured")]
+    NoModel,
+    /// The engine is stopping.
+    #[error("the engine is stopping")]
+    Stopping,
+    /// There is no such method.
+    #[error("there is no method '{0}'")]
+    NoMethod(String),
+    /// Parameters of a method are wrong.
+    #[error("{method}: {why}")]
+    Params {
+        /// The method.
+        method: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl ToReport for EngineError {
+    fn report(&self) -> Report {
+        let plain = |exit, code: &str| Report::new(exit, code, self.to_string());
+        match self {
+            Self::Store(error) => error.report(),
+            Self::Sandbox(error) => error.report(),
+            Self::Unwritable(why) => {
+                Report::new(Exit::Blocked, "ledger.unwritable", "the ledger cannot be written; nothing was performed")
+                    .inside(why.clone())
+                    .hint("free some space or repair the disk, then try again: nothing was lost")
+            }
+            Self::Key(_) => plain(Exit::Denied, "key.invalid"),
+            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
+            Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
+            Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
+            Self::Auth(error) => match error {
+                writ_policy::principal::AuthError::Unknown
+                | writ_policy::principal::AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
+                writ_policy::principal::AuthError::Empty
+                | writ_policy::principal::AuthError::TooLong { .. }
+                | writ_policy::principal::AuthError::ClientId => plain(Exit::Usage, "message.invalid"),
+            },
+            Self::NoSession(_) => plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions"),
+            Self::AskClosed { .. } => {
+                plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
+            }
+            Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
+                .hint("look at what is asked now with 'writ approvals show', and approve that"),
+            Self::Project(_) => plain(Exit::Usage, "project.unusable"),
+            Self::Denied(_) => plain(Exit::Denied, "door.denied"),
+            Self::NoModel => plain(Exit::Model, "model.none").hint(
+                "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
+                 and store its key with 'writ secrets set'",
+            ),
+            Self::Stopping => plain(Exit::Blocked, "engine.stopping").hint("try again in a moment"),
+            Self::NoMethod(_) => plain(Exit::Usage, "call.unknown"),
+            Self::Params { .. } => plain(Exit::Usage, "call.params"),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The way through the door: gathers facts, lets the door decide, writes the decision down.
+
+use std::collections::BTreeSet;
+
+use writ_policy::approval::{Approval, ApprovalError};
+use writ_policy::budget::{BudgetFacts, Spent};
+use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
+use writ_policy::keys::Authority;
+use writ_policy::permit::{Permit, RedeemError};
+use writ_policy::prepared::Prepared;
+use writ_store::batch::{Batch, Op};
+use writ_types::entry::{DenyReason, Entry};
+
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// What came of a wish.
+#[derive(Debug)]
+pub(crate) enum Passage {
+    /// It may be performed.
+    Permit(Permit),
+    /// It was decided and would be performed, but this session only simulates.
+    Simulated(Box<Prepared>),
+    /// A person must be asked.
+    Ask(Box<Ask>),
+    /// It was refused; the refusal is in the ledger.
+    Denied(Box<Denial>),
+}
+
+/// What the door is told besides the action.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing<'a> {
+    pub(crate) authority: &'a Authority,
+    pub(crate) spent: Spent,
+    pub(crate) approval: Option<&'a Result<Approval, ApprovalError>>,
+    pub(crate) mode: Mode,
+}
+
+impl Core {
+    /// Puts a prepared action before the door.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written; nothing may be performed then.
+    pub(crate) async fn pass(
+        &self,
+        prepared: Prepared,
+        standing: Standing<'_>,
+    ) -> Result<Passage, EngineError> {
+        let now = self.clock.now();
+        let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
+        let revoked = self.revoked(standing.authority)?;
+        let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
+        let facts = Facts {
+            authority: standing.authority,
+            revoked: &revoked,
+            rules: &self.rules,
+            budget: &budget,
+            approval: standing.approval,
+        };
+        let denial = match door::precheck(prepared, &facts, now) {
+            Err(denial) => denial,
+            // Execution gates and hooks have nothing to say yet: they come with their providers.
+            Ok(checked) => match door::decide(checked, &Verdicts::default(), &facts, now) {
+                Decided::Deny(denial) => denial,
+                Decided::Ask(ask) => return Ok(Passage::Ask(ask)),
+                Decided::Grant(grant) => match self.redeem(*grant, standing.mode).await? {
+                    Ok(passage) => return Ok(passage),
+                    Err(denial) => denial,
+                },
+            },
+        };
+        let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
+        self.store.commit(Batch::relaxed(vec![Op::Append(Box::new(entry))])).await?;
+        Ok(Passage::Denied(denial))
+    }
+
+    async fn redeem(&self, grant: Grant, mode: Mode) -> Result<Result<Passage, Box<Denial>>, EngineError> {
+        if mode == Mode::DryRun {
+            return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
+        }
+        let now = self.clock.now();
+        let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
+        match grant.redeem(&self.store, self.ids.attempt(now), now).await {
+            Ok(permit) => Ok(Ok(Passage::Permit(permit))),
+            Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
+            Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Approval,
+                rule: "single use".to_owned(),
+                text: spent.to_string(),
+            }))),
+        }
+    }
+
+    fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
+        let mut revoked = BTreeSet::new();
+        for id in authority.revocation_ids() {
+            if self.store.is_revoked(id)? {
+                revoked.insert(id.clone());
+            }
+        }
+        Ok(revoked)
+    }
+}

@@ -1,0 +1,297 @@
+//! Performs permitted actions: each kind has one performer, and each consumes the permit.
+
+use tokio_util::sync::CancellationToken;
+use writ_policy::permit::Permit;
+use writ_policy::prepared::Prepared;
+use writ_sandbox::Workspace;
+use writ_sandbox::error::SandboxError;
+use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
+use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_tools::def::Peeked;
+use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
+use writ_types::action::{Action, Place as WritePlace};
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, GatePoint};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::frame::ServerFrame;
+
+use crate::act::Place;
+use crate::error::EngineError;
+
+/// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
+///
+/// # Errors
+///
+/// If store or sandbox cannot be used at all.
+pub(crate) async fn perform(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<(Prepared, PerformedOutcome), EngineError> {
+    let prepared = permit.prepared().clone();
+    let outcome = match &prepared.action {
+        Action::Exec(exec) => run(place, permit, exec.timeout_ms, cancel).await?,
+        Action::ReadFile(_) => {
+            let workspace = place.session.workspace(&place.core).await?;
+            settle(workspace.read(permit, place.core.clock.now()).await.map(read_outcome))?
+        }
+        Action::WriteFile(write) => match write.place {
+            WritePlace::Overlay => {
+                let workspace = place.session.workspace(&place.core).await?;
+                let files = written(&prepared);
+                settle(workspace.write(permit, place.core.clock.now()).await.map(|_| files))?
+            }
+            WritePlace::Project => apply(place, permit).await?,
+        },
+        Action::Recall(recall) => {
+            let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
+            opened(place, permit)?;
+            let hits = place.core.store.search_memory(&query, Some(place.session.id), limit)?;
+            PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
+        }
+        Action::Remember(_) => remember(place, permit).await?,
+        Action::Say(_) => say(place, permit).await?,
+        Action::Forget(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => {
+            opened(place, permit)?;
+            let text = format!("'{}' cannot be performed here", prepared.action.kind().as_str());
+            PerformedOutcome::Failed { report: Report::new(Exit::Usage, "perform.unavailable", text) }
+        }
+    };
+    Ok((prepared, outcome))
+}
+
+/// Consumes a permit whose performer is the engine itself.
+fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
+    let opened = permit.open(place.core.clock.now());
+    opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())
+}
+
+/// A sandbox that cannot be made at all ends the turn; everything else is for the model to read.
+fn settle(result: Result<PerformedOutcome, SandboxError>) -> Result<PerformedOutcome, EngineError> {
+    match result {
+        Ok(outcome) => Ok(outcome),
+        Err(error @ (SandboxError::Refused { .. } | SandboxError::Helper { .. })) => Err(error.into()),
+        Err(
+            error @ (SandboxError::Expired(_)
+            | SandboxError::WrongAction { .. }
+            | SandboxError::BadCommand { .. }
+            | SandboxError::Setup { .. }
+            | SandboxError::File(_)
+            | SandboxError::Stopped { .. }
+            | SandboxError::Project { .. }
+            | SandboxError::Workspace { .. }),
+        ) => Ok(PerformedOutcome::Failed { report: error.report() }),
+    }
+}
+
+async fn run(
+    place: &Place,
+    permit: Permit,
+    timeout_ms: u64,
+    cancel: &CancellationToken,
+) -> Result<PerformedOutcome, EngineError> {
+    let workspace = place.session.workspace(&place.core).await?;
+    let options = ExecOptions { cancel: cancel.clone(), output: None };
+    let done = workspace.exec(permit, place.core.clock.now(), options).await;
+    settle(done.map(|result| exec_outcome(result, timeout_ms)))
+}
+
+/// What a program did, as the tools read it.
+pub(crate) fn exec_outcome(result: ExecResult, timeout_ms: u64) -> PerformedOutcome {
+    let dropped = |stream: &writ_sandbox::exec::Output| {
+        stream.bytes.saturating_sub(u64::try_from(stream.text.len()).unwrap_or(u64::MAX))
+    };
+    let end = match result.ending {
+        Ending::Exited { code } => ExecEnd::Code(code),
+        Ending::Signalled { signal } => ExecEnd::Signal(signal),
+        Ending::Killed { limit: Limit::Time } => ExecEnd::TimedOut(timeout_ms),
+        Ending::Killed { limit: Limit::Cancelled } => ExecEnd::Cancelled,
+        Ending::Killed {
+            limit: limit @ (Limit::Memory | Limit::Processes | Limit::Disk | Limit::Output),
+        } => ExecEnd::Limit(limit.as_str()),
+        Ending::NotFound | Ending::NotExecutable => ExecEnd::Code(result.exit_code()),
+    };
+    let truncated = result.stdout.truncated || result.stderr.truncated;
+    let dropped_bytes =
+        if truncated { dropped(&result.stdout).saturating_add(dropped(&result.stderr)) } else { 0 };
+    let note = match result.ending {
+        Ending::NotFound => "there is no such program in the sandbox\n",
+        Ending::NotExecutable => "the file cannot be executed\n",
+        Ending::Exited { .. } | Ending::Signalled { .. } | Ending::Killed { .. } => "",
+    };
+    let stderr = format!("{note}{}", result.stderr.text);
+    PerformedOutcome::Exec { end, stdout: result.stdout.text, stderr, dropped_bytes }
+}
+
+fn read_outcome(result: ReadResult) -> PerformedOutcome {
+    match result {
+        ReadResult::Text { text, first_line, total_lines, .. } => {
+            PerformedOutcome::Text { first_line, text, total_lines }
+        }
+        ReadResult::Binary { bytes, digest } => {
+            let text = format!("the file is not text ({bytes} bytes, SHA-256 {digest})");
+            PerformedOutcome::Failed { report: Report::new(Exit::Usage, "file.binary", text) }
+        }
+        ReadResult::List { entries, truncated } => PerformedOutcome::Listing {
+            more: u64::from(truncated),
+            entries: entries
+                .into_iter()
+                .map(|entry| Listed {
+                    name: entry.name,
+                    kind: match entry.kind {
+                        EntryKind::File => ListedKind::File(entry.bytes),
+                        EntryKind::Folder => ListedKind::Folder,
+                        EntryKind::Link => ListedKind::Link,
+                        EntryKind::Special => ListedKind::Other,
+                    },
+                })
+                .collect(),
+        },
+        ReadResult::Search { matches, truncated, .. } => PerformedOutcome::Matches {
+            more: truncated,
+            matches: matches
+                .into_iter()
+                .map(|found| Matched { path: found.path, line: found.line, text: found.text })
+                .collect(),
+        },
+    }
+}
+
+fn written(prepared: &Prepared) -> PerformedOutcome {
+    let files = match &prepared.action {
+        Action::WriteFile(write) => {
+            write.changes.iter().map(|change| (change.path.clone(), change.kind, change.bytes)).collect()
+        }
+        other => {
+            let _ = other;
+            Vec::new()
+        }
+    };
+    PerformedOutcome::Written { files }
+}
+
+/// Brings approved changes into the project.
+async fn apply(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+    let workspace = place.session.workspace(&place.core).await?;
+    let prepared = permit.prepared().clone();
+    match workspace.apply(permit, place.core.clock.now()).await {
+        Ok(_) => {
+            if let Action::WriteFile(write) = &prepared.action {
+                let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
+                let fact = Fact::Applied { project: write.root.clone(), files };
+                place.core.append(place.session.id, place.at(), fact).await?;
+            }
+            Ok(written(&prepared))
+        }
+        Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
+    }
+}
+
+fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {
+    MemoryHit {
+        id: memory.id,
+        text: memory.item.text,
+        kind: memory.item.memory_kind,
+        trust: memory.item.trust,
+        taint: memory.item.taint,
+    }
+}
+
+async fn remember(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+    let prepared = opened(place, permit)?;
+    let now = place.core.clock.now();
+    let id = place.core.ids.memory(now);
+    let Action::Remember(item) = prepared.action else {
+        return Err(EngineError::Machine("a permit for something else".to_owned()));
+    };
+    let fact = Fact::Remembered {
+        memory: id,
+        forgotten: false,
+        trust: item.trust,
+        taint: item.taint,
+        text: Digest::of(item.text.as_bytes()),
+    };
+    let entry = place.core.entry(place.session.id, place.at(), fact);
+    let memory = NewMemory { id, item, at: now };
+    place.core.store.commit(Batch::synced(vec![entry, Op::Remember(Box::new(memory))])).await?;
+    Ok(PerformedOutcome::Remembered { id })
+}
+
+/// Says something in the middle of a turn, if the output gates let it pass.
+async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+    let entry = permit.entry();
+    let prepared = opened(place, permit)?;
+    let Action::Say(say) = prepared.action else {
+        return Err(EngineError::Machine("a permit for something else".to_owned()));
+    };
+    let judged = place.core.gates.judge(GatePoint::Output, &say.text);
+    let at = place.at();
+    let mut ops: Vec<Op> = judged
+        .verdicts
+        .iter()
+        .map(|(gate, verdict, reason)| {
+            let (point, gate) = (GatePoint::Output, gate.clone());
+            let fact = Fact::Gated { point, gate, verdict: *verdict, reason: reason.clone() };
+            place.core.entry(place.session.id, at, fact)
+        })
+        .collect();
+    let blocked = judged.blocked().map(str::to_owned);
+    if let (Some(text), Some(turn)) = (judged.text, place.turn) {
+        let frame = ServerFrame::Message {
+            turn,
+            text,
+            taint: prepared.label.taint,
+            entries: (entry, entry),
+            last: false,
+            exit: Exit::Done,
+        };
+        ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
+    }
+    place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
+    Ok(match blocked {
+        None => PerformedOutcome::Said,
+        Some(reason) => PerformedOutcome::Failed {
+            report: Report::new(Exit::Denied, "gate.output", format!("not said: {reason}")),
+        },
+    })
+}
+
+/// Looks at a file of the work folder, so that a change to it can be prepared.
+///
+/// # Errors
+///
+/// If the sandbox cannot be used at all.
+pub(crate) async fn peek(workspace: &Workspace, path: &str) -> Result<Peeked, EngineError> {
+    match workspace.peek(path).await {
+        Ok(None) => Ok(Peeked::Missing),
+        Ok(Some(found)) => {
+            let size = u64::try_from(found.bytes.len()).unwrap_or(u64::MAX);
+            if size > writ_tools::def::MAX_PEEK_BYTES {
+                let (digest, executable) = (found.digest, found.executable);
+                return Ok(Peeked::Large { digest, bytes: size, executable });
+            }
+            Ok(Peeked::File { bytes: found.bytes, executable: found.executable })
+        }
+        Err(SandboxError::File(FileFault::NotFound { .. })) => Ok(Peeked::Missing),
+        Err(SandboxError::File(FileFault::Kind { .. })) => Ok(Peeked::Folder),
+        Err(SandboxError::File(_)) => Ok(Peeked::Other),
+        Err(error) => Err(error.into()),
+    }
+}

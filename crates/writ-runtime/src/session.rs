@@ -1,0 +1,158 @@
+//! A session in memory: its work folder, its watchers, and the turn that runs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OnceCell, mpsc};
+use writ_agent::event::TurnMessage;
+use writ_agent::notice::BudgetNote;
+use writ_policy::door::Mode;
+use writ_policy::keys::grants::Grants;
+use writ_policy::scope::{ANY, Dimension, WORK};
+use writ_sandbox::Workspace;
+use writ_sandbox::config::WorkspaceConfig;
+use writ_types::action::ActionKind;
+use writ_types::chat::ToolResult;
+use writ_types::id::{AskId, SessionId, TurnId};
+use writ_types::unit::Tokens;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::hub::Hub;
+
+/// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
+const MAX_INTERRUPTS: usize = 64;
+
+/// What can happen to a turn from outside while it runs.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// A person stops it.
+    Cancel,
+    /// Another message of its session came in.
+    Arrived(TurnMessage),
+    /// An ask of it was answered.
+    Answered(AskId, Box<ToolResult>),
+}
+
+/// How a session was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The project's folder, if it works on one.
+    pub(crate) project: Option<PathBuf>,
+    /// Changes go to the project as they are made.
+    pub(crate) write: bool,
+    /// Actions are decided and logged, not performed.
+    pub(crate) dry_run: bool,
+}
+
+/// A session in memory.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) terms: Terms,
+    pub(crate) hub: Hub,
+    workspace: OnceCell<Arc<Workspace>>,
+    state: Mutex<State>,
+    /// Held while the work folder is diffed or applied, so that nothing is approved that is being changed.
+    pub(crate) applying: tokio::sync::Mutex<()>,
+}
+
+/// What changes from turn to turn.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The next turn is the first after a restart.
+    pub(crate) rehydrated: bool,
+    /// The turn that runs, and how to reach it.
+    pub(crate) running: Option<Running>,
+    /// The last budget note that the model was given.
+    pub(crate) budget_note: Option<BudgetNote>,
+    /// Tokens of the session when its budget was last renewed.
+    pub(crate) budget_base: Tokens,
+}
+
+/// A turn that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub(crate) turn: TurnId,
+    pub(crate) number: u64,
+    interrupts: mpsc::Sender<Interrupt>,
+}
+
+impl Session {
+    pub(crate) fn new(id: SessionId, terms: Terms, state: State) -> Self {
+        Self {
+            id,
+            terms,
+            hub: Hub::default(),
+            workspace: OnceCell::new(),
+            state: Mutex::new(state),
+            applying: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// What changes from turn to turn. Every holder leaves it whole, so poison is ignored.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a turn runs; what comes out are its interruptions.
+    pub(crate) fn begin(&self, turn: TurnId, number: u64) -> mpsc::Receiver<Interrupt> {
+        let (interrupts, waiting) = mpsc::channel(MAX_INTERRUPTS);
+        self.state().running = Some(Running { turn, number, interrupts });
+        waiting
+    }
+
+    /// Notes that no turn runs.
+    pub(crate) fn end(&self) {
+        self.state().running = None;
+    }
+
+    /// Interrupts the turn that runs, if it is `turn` or any; says whether it will hear it.
+    pub(crate) fn interrupt(&self, turn: Option<TurnId>, interrupt: Interrupt) -> bool {
+        let state = self.state();
+        let meant = state.running.as_ref().filter(|running| turn.is_none_or(|turn| turn == running.turn));
+        meant.is_some_and(|running| running.interrupts.try_send(interrupt).is_ok())
+    }
+
+    /// Whether actions are performed.
+    pub(crate) const fn mode(&self) -> Mode {
+        if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
+    }
+
+    /// The session's work folder, opened once.
+    ///
+    /// # Errors
+    ///
+    /// If the sandbox cannot be used here, or the project cannot be read.
+    pub(crate) async fn workspace(&self, core: &Core) -> Result<Arc<Workspace>, EngineError> {
+        let workspace = self
+            .workspace
+            .get_or_try_init(|| async {
+                let config = WorkspaceConfig {
+                    data_dir: core.config.overlays.join(self.id.to_string()),
+                    project: self.terms.project.clone(),
+                };
+                core.sandbox.open(config).await.map(Arc::new)
+            })
+            .await?;
+        Ok(Arc::clone(workspace))
+    }
+
+    /// What the owner's word grants in this session.
+    pub(crate) fn grants(&self) -> Grants {
+        let project = self.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
+        if let Some(project) = &project {
+            write.extend([(Dimension::Place, "project"), (Dimension::Path, project.as_str())]);
+        }
+        let grants = Grants::default()
+            .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
+            .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+            .allow(ActionKind::WriteFile, write)
+            .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
+            .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
+            .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
+        if self.terms.write { grants.preapprove(ActionKind::WriteFile) } else { grants }
+    }
+}

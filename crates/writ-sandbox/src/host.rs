@@ -1,0 +1,213 @@
+//! The few processes that run on the host itself: our own engine, and git on repositories that only we write.
+//!
+//! There is no function here that runs anything else, and none that runs in a folder that a sandbox could write.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use writ_types::error::{Exit, Report, ToReport};
+
+/// The most output that is kept of git, in bytes, of each stream.
+pub const GIT_OUTPUT_MAX: u64 = 64 * 1024 * 1024;
+/// The longest that git may run.
+pub const GIT_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Settings that keep git from running anything, whatever a repository's own configuration says.
+const GIT_SETTINGS: [&str; 12] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.editor=false",
+    "core.pager=cat",
+    "core.sshCommand=false",
+    "core.attributesFile=/dev/null",
+    "core.symlinks=false",
+    "protocol.allow=never",
+    "protocol.file.allow=user",
+    "gc.auto=0",
+    "commit.gpgSign=false",
+];
+/// Variables that do the same.
+const GIT_ENV: [(&str, &str); 9] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_ASKPASS", "false"),
+    ("GIT_EDITOR", "false"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("LC_ALL", "C.UTF-8"),
+];
+/// The programs' path for git.
+const GIT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Why a process on the host was not started or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// It could not be started.
+    #[error("{program} could not be started: {source}")]
+    Start {
+        /// Which program.
+        program: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ran too long or wrote too much.
+    #[error("git was stopped: {why}")]
+    Stopped {
+        /// Which limit it hit.
+        why: &'static str,
+    },
+    /// The repository's own configuration names programs to run, and it is not one of ours.
+    #[error("the repository's configuration holds '{key}', which ours never do")]
+    Foreign {
+        /// The setting.
+        key: String,
+    },
+}
+
+impl ToReport for HostError {
+    fn report(&self) -> Report {
+        let inside = self.to_string();
+        match self {
+            Self::Start { program, .. } => {
+                Report::new(Exit::Blocked, "host.start", format!("{program} could not be started"))
+                    .hint("`writ doctor` shows which programs are missing")
+            }
+            Self::Stopped { .. } => Report::new(Exit::Budget, "host.stopped", inside.clone()),
+            Self::Foreign { .. } => Report::new(Exit::Denied, "host.foreign_repository", inside.clone()),
+        }
+        .inside(inside)
+    }
+}
+
+/// Starts our own binary as a process of its own, which outlives this one: in a session of its own, without a
+/// terminal, with nothing of ours open, and with these variables only. Returns its process id.
+///
+/// # Errors
+///
+/// If it cannot be started, or the log cannot be opened.
+#[cfg(unix)]
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+pub fn spawn_engine(args: &[String], env: &BTreeMap<String, String>, log: &Path) -> Result<u32, HostError> {
+    let start = |source| HostError::Start { program: "the engine", source };
+    let exe = std::env::current_exe().map_err(start)?;
+    let log = File::options().create(true).append(true).open(log).map_err(start)?;
+    let mut command = std::process::Command::new(exe);
+    command
+        .args(args)
+        .env_clear()
+        .envs(env)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(log.try_clone().map_err(start)?))
+        .stderr(Stdio::from(log));
+    detach(&mut command);
+    Ok(command.spawn().map_err(start)?.id())
+}
+
+/// A session of its own, and nothing inherited but the three streams.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+fn detach(command: &mut std::process::Command) {
+    crate::linux::detach(command);
+}
+
+/// Elsewhere a group of its own must do; descriptors are close-on-exec as the standard library opens them.
+#[cfg(all(unix, not(target_os = "linux")))]
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+fn detach(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+}
+
+/// What git said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitOutput {
+    /// Its exit code; 128 + signal when a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error, as text.
+    pub stderr: String,
+}
+
+/// Settings of a repository that make git run programs or read other configuration.
+fn runs_programs(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    let ends = |suffix: &str| key.ends_with(suffix);
+    key.starts_with("include")
+        || key.starts_with("filter.")
+        || key.starts_with("alias.")
+        || key.starts_with("credential.")
+        || ends(".command")
+        || ends(".textconv")
+        || ends(".driver")
+        || ends(".cmd")
+        || ends(".program")
+        || ends("command")
+        || ends(".uploadpack")
+        || ends(".receivepack")
+        || matches!(key.as_str(), "core.worktree" | "core.alternaterefscommand" | "extensions.worktreeconfig")
+}
+
+/// Runs git in a repository that only the harness writes: no hooks, no monitors, no filters, no pager, no editor, no
+/// network, no configuration but ours.
+///
+/// # Errors
+///
+/// If git cannot be started, if it runs too long or writes too much, or if the repository's configuration names
+/// programs: then it is not one of ours.
+pub async fn host_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
+    let listed = run_git(repository, &["config", "--local", "--name-only", "--list", "-z"].map(str::to_owned)).await?;
+    let keys = String::from_utf8_lossy(&listed.stdout).into_owned();
+    if let Some(key) = keys.split('\0').find(|key| runs_programs(key)) {
+        return Err(HostError::Foreign { key: key.chars().take(100).collect() });
+    }
+    run_git(repository, args).await
+}
+
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
+    let start = |source| HostError::Start { program: "git", source };
+    let ceiling: PathBuf = repository.parent().map(Path::to_owned).unwrap_or_default();
+    let mut child = tokio::process::Command::new("git")
+        .args(GIT_SETTINGS.iter().flat_map(|setting| ["-c", setting]))
+        .args(["--no-pager", "--literal-pathspecs", "--no-replace-objects"])
+        .args(args)
+        .env_clear()
+        .envs(GIT_ENV)
+        .env("PATH", GIT_PATH)
+        .env("HOME", "/nonexistent")
+        .env("GIT_CEILING_DIRECTORIES", ceiling)
+        .current_dir(repository)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(start)?;
+    let (stdout, stderr) = (bounded(child.stdout.take()), bounded(child.stderr.take()));
+    let all = async { tokio::join!(stdout, stderr, child.wait()) };
+    let (stdout, stderr, status) =
+        tokio::time::timeout(GIT_TIME_MAX, all).await.map_err(|_| HostError::Stopped { why: "it ran too long" })?;
+    let status = status.map_err(start)?;
+    let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
+        return Err(HostError::Stopped { why: "it wrote too much" });
+    };
+    let code = status.code().unwrap_or(137);
+    Ok(GitOutput { code, stdout, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+}
+
+/// Reads a stream to its end. `None`: it has more than [`GIT_OUTPUT_MAX`]; closing it ends the writer.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = stream?.take(GIT_OUTPUT_MAX + 1).read_to_end(&mut bytes).await.ok()?;
+    (u64::try_from(read).ok()? <= GIT_OUTPUT_MAX).then_some(bytes)
+}

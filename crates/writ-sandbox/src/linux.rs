@@ -1,0 +1,277 @@
+//! The native sandbox of Linux.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::exec::ExecOptions;
+use crate::file::FILE_TIME_MAX_MS;
+use crate::status::{Cgroup, Rung, SandboxStatus};
+
+mod sys;
+
+mod spec;
+
+mod zygote;
+
+mod init;
+
+mod mounts;
+
+mod lockdown;
+
+mod seccomp;
+
+mod worker;
+
+mod run;
+
+mod cgroup;
+
+mod tree;
+
+mod disk;
+
+mod toolchain;
+
+mod beneath;
+
+mod base;
+
+mod workspace;
+
+mod copy;
+
+mod upper;
+
+mod carry;
+
+#[cfg(test)]
+mod tests;
+
+pub use workspace::Workspace;
+
+pub(crate) use sys::detach;
+
+use cgroup::Cgroups;
+use run::{Finished, Launch};
+use spec::{Access, Event, Job, Limits, Spec, Walls, Work};
+use toolchain::Toolchains;
+use zygote::Zygote;
+
+/// Does the job of a helper process, if this process was started as one.
+///
+/// Called first in the `main` of every binary that uses a [`Sandbox`], before threads and before the arguments are
+/// read. `Some`: the job is done, and `main` returns with this code.
+pub fn init_main() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    let marked = args.next().is_some_and(|arg| arg == zygote::MARKER) && args.next().is_none();
+    marked.then(|| ExitCode::from(u8::try_from(zygote::main()).unwrap_or(1)))
+}
+
+/// [`init_main`] for code that runs before the standard library knows the arguments.
+#[cfg(any(test, feature = "early-init"))]
+fn init_from_cmdline() -> Option<i32> {
+    let line = std::fs::read("/proc/self/cmdline").ok()?;
+    let mut args = line.split(|byte| *byte == 0).skip(1);
+    let marked = args.next() == Some(zygote::MARKER.as_bytes()) && args.next().is_none_or(<[u8]>::is_empty);
+    marked.then(zygote::main)
+}
+
+/// Runs commands, each in a sandbox of its own. Cheap to clone; the last one dropped ends every sandbox.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+}
+
+/// The lock of a workspace's overlay: it is mounted for writing once at a time.
+type WriteLock = Arc<tokio::sync::Mutex<()>>;
+
+#[derive(Debug)]
+struct Inner {
+    config: SandboxConfig,
+    home: Option<PathBuf>,
+    zygote: Zygote,
+    cgroups: Arc<Cgroups>,
+    toolchains: Toolchains,
+    status: OnceCell<SandboxStatus>,
+    locks: Mutex<BTreeMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Sandbox {
+    /// Starts the zygote. Best called before the async runtime has threads, and possible later: the zygote is a new
+    /// process of our own binary, not a fork of this one.
+    ///
+    /// # Errors
+    ///
+    /// If the executable cannot be started.
+    pub fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
+        let home = config.host_home.clone().or_else(|| {
+            let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
+            user.map(|user| user.dir).filter(|dir| dir.is_dir() && *dir != std::path::Path::new("/"))
+        });
+        let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+        let inner = Inner {
+            zygote: Zygote::start(&exe)?,
+            cgroups: Cgroups::detect(),
+            toolchains: toolchain::discover(home.as_deref(), &config.read_only),
+            status: OnceCell::new(),
+            locks: Mutex::default(),
+            home,
+            config,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What this machine gives. Found once, by running a program in a sandbox.
+    pub async fn status(&self) -> SandboxStatus {
+        self.inner.status.get_or_init(|| self.inner.probe()).await.clone()
+    }
+}
+
+impl Inner {
+    /// Tries the rungs from the top.
+    async fn probe(&self) -> SandboxStatus {
+        let mut status = SandboxStatus {
+            rung: Rung::Full,
+            reduced: Vec::new(),
+            hints: Vec::new(),
+            user_namespaces: true,
+            overlay: true,
+            landlock_abi: sys::landlock_abi(),
+            seccomp: true,
+            cgroup: self.cgroups.version(),
+            toolchains: self.toolchains.binds.iter().map(|path| path.display().to_string()).collect(),
+        };
+        if status.cgroup == Cgroup::Watchdog {
+            status.reduced.push("no control group is delegated: memory and processes are measured, not metered".into());
+        }
+        let why = if self.config.forbid_user_namespaces {
+            "the configuration forbids user namespaces".to_owned()
+        } else {
+            match self.try_walls(Walls::Full).await {
+                Ok(()) => return self.with_landlock(status),
+                Err(why) => why.to_string(),
+            }
+        };
+        status.user_namespaces = false;
+        status.overlay = false;
+        status.hints.push(
+            "allow unprivileged user namespaces (on Ubuntu 24.04: an AppArmor profile with `userns,` for this binary)"
+                .into(),
+        );
+        if status.landlock_abi == 0 {
+            status.rung = Rung::Refuse;
+            status.reduced = vec![why, "the kernel has no Landlock".into()];
+            return status;
+        }
+        match self.try_walls(Walls::Reduced).await {
+            Ok(()) => {
+                status.rung = Rung::Reduced;
+                status.reduced.push(format!("no namespaces: {why}"));
+                status.reduced.extend(REDUCED.map(str::to_owned));
+                if status.landlock_abi < 6 {
+                    status.reduced.push("programs can send signals to other processes of the same user".into());
+                }
+                if status.landlock_abi < 3 {
+                    status.reduced.push("programs can truncate files that they cannot write".into());
+                }
+            }
+            Err(second) => {
+                status.rung = Rung::Refuse;
+                status.seccomp = false;
+                status.reduced = vec![why, second.to_string()];
+            }
+        }
+        status
+    }
+
+    /// The first rung holds without Landlock, which is its second lock.
+    fn with_landlock(&self, mut status: SandboxStatus) -> SandboxStatus {
+        if status.landlock_abi == 0 {
+            status.reduced.push("the kernel has no Landlock: one lock less on the same doors".into());
+        }
+        status
+    }
+
+    /// Runs a program behind some walls.
+    async fn try_walls(&self, walls: Walls) -> Result<(), SandboxError> {
+        let job = Job::Exec(vec!["/bin/true".into()]);
+        let work = Work::Folder { path: "/usr".into(), access: Access::Read };
+        let mut spec = self.spec(walls, job, work);
+        spec.cwd = "/".into();
+        let finished = self.run(Launch {
+            spec,
+            stdin: None,
+            time: Duration::from_millis(FILE_TIME_MAX_MS),
+            memory: self.config.memory_max,
+            keep: 0,
+            kill_above: self.config.output_kill,
+            disk: None,
+            options: ExecOptions::default(),
+            hold: None,
+        });
+        match finished.await?.event {
+            Event::Exited(0) => Ok(()),
+            Event::SetupFailed(fault) => Err(SandboxError::Setup { stage: fault.stage, why: fault.why }),
+            event @ (Event::Exited(_) | Event::ExecFailed(_) | Event::Signalled(_)) => {
+                Err(SandboxError::Setup { stage: "probe".into(), why: format!("{event:?}") })
+            }
+        }
+    }
+
+    /// The walls that this machine gives.
+    async fn walls(&self) -> Result<(Walls, Rung), SandboxError> {
+        let status = self.status.get_or_init(|| self.probe()).await;
+        match status.rung {
+            Rung::Full => Ok((Walls::Full, Rung::Full)),
+            Rung::Reduced => Ok((Walls::Reduced, Rung::Reduced)),
+            Rung::Refuse => Err(SandboxError::Refused { reasons: status.reduced.clone() }),
+        }
+    }
+
+    /// A specification with what is the same for every job.
+    fn spec(&self, walls: Walls, job: Job, work: Work) -> Spec {
+        let config = &self.config;
+        let metered = self.cgroups.version() != Cgroup::Watchdog;
+        Spec {
+            walls,
+            job,
+            work,
+            home: None,
+            scratch: PathBuf::new(),
+            binds: self.toolchains.binds.clone(),
+            home_binds: self.toolchains.home_binds.clone(),
+            cwd: PathBuf::from(init::WORK),
+            env: Vec::new(),
+            limits: Limits {
+                processes: config.processes_max,
+                open_files: config.open_files_max,
+                file_bytes: config.overlay_max,
+                data_bytes: (!metered).then_some(config.memory_max),
+                tmp_bytes: config.tmp_max,
+            },
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+        }
+    }
+
+    async fn run(&self, launch: Launch) -> Result<Finished, SandboxError> {
+        run::run(&self.zygote, &self.cgroups, launch).await
+    }
+}
+
+/// What the second rung does not give.
+const REDUCED: [&str; 5] = [
+    "system folders of the host are seen at their own paths, read-only; other paths can be probed for existence only",
+    "projects are copied, not overlaid",
+    "processes of the host can be listed; their memory, environment and files cannot be read",
+    "there is no network at all, not even of the sandbox's own",
+    "a program's orphans are killed by a sweep of our own, not by the kernel",
+];

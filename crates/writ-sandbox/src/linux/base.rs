@@ -1,0 +1,177 @@
+//! What the session's work is compared with: the project under the overlay, or the record of a copy.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use nix::fcntl::{OFlag, readlinkat};
+use nix::sys::stat::{Mode, SFlag};
+use writ_types::digest::Digest;
+
+use super::beneath::{self, DEPTH_MAX};
+use super::copy::{self, Base};
+use super::upper::{self, View};
+use super::workspace::Layout;
+use crate::name;
+
+/// The most files that one deleted folder lists.
+const BELOW_MAX: usize = 10_000;
+
+/// What is compared with.
+pub(crate) enum Lower {
+    /// The project itself, as it is now.
+    Project(OwnedFd),
+    /// What was copied.
+    Record { base: Base, project: Option<OwnedFd> },
+}
+
+/// What there is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Nothing,
+    File(FoundFile),
+    Folder,
+    Link(PathBuf),
+    Other,
+}
+
+/// A file at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundFile {
+    pub(crate) digest: Digest,
+    pub(crate) executable: bool,
+    changed: Option<SystemTime>,
+}
+
+impl FoundFile {
+    /// Whether the project's file was changed after the session had taken it.
+    pub(crate) fn changed_since(&self, taken: &File) -> bool {
+        match (self.changed, upper::made(taken)) {
+            (Some(changed), Some(made)) => changed > made,
+            (None, _) | (_, None) => false,
+        }
+    }
+}
+
+impl Lower {
+    /// Opens it.
+    pub(crate) fn open(view: &View) -> io::Result<Self> {
+        let project = view.project.as_deref().map(beneath::root).transpose()?;
+        match (view.layout, project) {
+            (Layout::Overlay, Some(project)) => Ok(Self::Project(project)),
+            (_, project) => Ok(Self::Record { base: Base::read(&view.dir)?, project }),
+        }
+    }
+
+    /// Whether deletions are marks in the upper directory.
+    pub(crate) const fn is_overlay(&self) -> bool {
+        matches!(self, Self::Project(_))
+    }
+
+    /// What there is at a path. What cannot be read is something else than a file.
+    pub(crate) fn find(&self, path: &Path) -> Found {
+        match self {
+            Self::Project(root) => find_in(root, path).unwrap_or(Found::Other),
+            Self::Record { base, .. } => {
+                let Some(path) = path.to_str() else { return Found::Nothing };
+                match base.files.get(path) {
+                    Some(file) => {
+                        Found::File(FoundFile { digest: file.digest, executable: file.executable, changed: None })
+                    }
+                    None => self.link_or_folder(path),
+                }
+            }
+        }
+    }
+
+    /// The record names files only: links are looked up in the project, folders are beginnings of paths.
+    fn link_or_folder(&self, path: &str) -> Found {
+        let Self::Record { base, project } = self else { return Found::Nothing };
+        let below = format!("{path}/");
+        if base.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below)) {
+            return Found::Folder;
+        }
+        match project.as_ref().map(|root| find_in(root, Path::new(path))) {
+            Some(Ok(Found::Link(target))) => Found::Link(target),
+            Some(_) | None => Found::Nothing,
+        }
+    }
+
+    /// The content of a file of the project.
+    pub(crate) fn read(&self, path: &Path, max: u64) -> Option<Vec<u8>> {
+        let root = match self {
+            Self::Project(root) => root,
+            Self::Record { project, .. } => project.as_ref()?,
+        };
+        beneath::content(beneath::read_at(root, path).ok()??, max).ok()?.ok()
+    }
+
+    /// The names in a folder of the project.
+    pub(crate) fn names(&self, path: &Path) -> Vec<PathBuf> {
+        let Self::Project(root) = self else { return Vec::new() };
+        let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
+        folder.and_then(|folder| copy::list(&folder)).unwrap_or_default()
+    }
+
+    /// Everything that is no folder at or below a path.
+    pub(crate) fn files_below(&self, path: &Path) -> Vec<(PathBuf, Found)> {
+        let mut files = Vec::new();
+        let mut open = vec![path.to_owned()];
+        while let Some(path) = open.pop() {
+            if files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
+                break;
+            }
+            match self.find(&path) {
+                Found::Folder => open.extend(self.names(&path).iter().map(|name| path.join(name))),
+                Found::Nothing => {}
+                found @ (Found::File(_) | Found::Link(_) | Found::Other) => files.push((path, found)),
+            }
+        }
+        files
+    }
+
+    /// The paths of everything that was copied.
+    pub(crate) fn copied(&self) -> Vec<String> {
+        match self {
+            Self::Project(_) => Vec::new(),
+            Self::Record { base, .. } => base.files.keys().cloned().collect(),
+        }
+    }
+}
+
+/// Whether a path of the project may be changed at all: it can be shown, and no part of it is git's own.
+pub(crate) fn carried(path: &str) -> bool {
+    beneath::names(path).is_ok_and(|names| {
+        !names.is_empty() && names.iter().all(|part| name::showable(part.as_bytes()).is_some() && !name::is_git(part))
+    })
+}
+
+/// What there is at a path below a folder.
+pub(crate) fn find_in(root: &OwnedFd, path: &Path) -> io::Result<Found> {
+    if path.as_os_str().is_empty() {
+        return Ok(Found::Folder);
+    }
+    let Some(stat) = beneath::stat_at(root, path)? else { return Ok(Found::Nothing) };
+    Ok(match beneath::kind(&stat) {
+        SFlag::S_IFDIR => Found::Folder,
+        SFlag::S_IFLNK => Found::Link(link_target(root, path)?.into()),
+        SFlag::S_IFREG => match beneath::read_at(root, path)? {
+            Some(mut file) => {
+                let executable = Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IXUSR);
+                let changed = upper::changed(&file);
+                Found::File(FoundFile { digest: beneath::digest(&mut file)?, executable, changed })
+            }
+            None => Found::Nothing,
+        },
+        _ => Found::Other,
+    })
+}
+
+fn link_target(root: &OwnedFd, path: &Path) -> io::Result<OsString> {
+    let parent = beneath::parent(root, path, false)?;
+    let name = path.file_name().map(Path::new).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(readlinkat(&parent, name)?)
+}

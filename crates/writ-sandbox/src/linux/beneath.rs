@@ -1,0 +1,137 @@
+//! Files below a folder, reached by directory handle: never through a link, never above the folder.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use writ_types::digest::Digest;
+
+/// The deepest path, in names.
+pub(crate) const DEPTH_MAX: usize = 64;
+/// How much is read at once when a digest is taken.
+const BLOCK: usize = 64 * 1024;
+
+/// A path relative to a folder that names nothing above it: its names, or why it is none.
+pub(crate) fn names(path: &str) -> Result<Vec<&str>, &'static str> {
+    if path.starts_with('/') {
+        return Err("it is absolute");
+    }
+    if path.contains('\0') {
+        return Err("it holds a zero byte");
+    }
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    if names.contains(&"..") {
+        return Err("it climbs");
+    }
+    if names.len() > DEPTH_MAX { Err("it is too deep") } else { Ok(names) }
+}
+
+/// Opens the folder itself. Only this path, which is our own or the owner's, may pass links.
+pub(crate) fn root(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+/// Opens something beneath a folder.
+pub(crate) fn open_at(root: impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let how = OpenHow::new()
+        // Opening a pipe must not wait for its other end.
+        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+        .mode(mode)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(root, path, how)?)
+}
+
+/// Opens a file for reading. `None`: nothing is there.
+pub(crate) fn read_at(root: impl AsFd, path: &Path) -> io::Result<Option<File>> {
+    match open_at(root, path, OFlag::O_RDONLY, Mode::empty()) {
+        Ok(fd) => Ok(Some(File::from(fd))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is at a path, links included. `None`: nothing.
+pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileStat>> {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let Some(name) = path.file_name() else { return Ok(None) };
+    let parent = match open_at(root, parent, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()) {
+        Ok(parent) => parent,
+        Err(error) if gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether an error says that a path leads nowhere.
+fn gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The kind bits of a mode.
+pub(crate) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+/// Opens the folder that a path's last name lies in, making folders on the way if asked.
+pub(crate) fn parent(root: impl AsFd, path: &Path, make: bool) -> io::Result<OwnedFd> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    match open_at(&root, folder, flags, Mode::empty()) {
+        Err(error) if make && error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    let mut current = open_at(&root, Path::new(""), flags, Mode::empty())?;
+    for name in folder.components() {
+        match mkdirat(&current, name.as_os_str(), Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        current = open_at(&current, Path::new(name.as_os_str()), flags, Mode::empty())?;
+    }
+    Ok(current)
+}
+
+/// Reads a regular file of at most `max` bytes. `Ok(Err(bytes))`: it is larger.
+pub(crate) fn content(mut file: File, max: u64) -> io::Result<Result<Vec<u8>, u64>> {
+    let bytes = file.metadata()?.size();
+    if bytes > max {
+        return Ok(Err(bytes));
+    }
+    let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    let read = Read::by_ref(&mut file).take(max.saturating_add(1)).read_to_end(&mut content)?;
+    let read = u64::try_from(read).unwrap_or(u64::MAX);
+    Ok(if read > max { Err(read) } else { Ok(content) })
+}
+
+/// The digest of an open file.
+pub(crate) fn digest(file: &mut File) -> io::Result<Digest> {
+    use sha2::Digest as _;
+    let mut hasher = sha2::Sha256::new();
+    let mut block = vec![0; BLOCK];
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            return Ok(Digest::from_bytes(hasher.finalize().into()));
+        }
+        hasher.update(block.get(..read).unwrap_or_default());
+    }
+}
+
+/// Removes a file; that it is gone already is no error.
+pub(crate) fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

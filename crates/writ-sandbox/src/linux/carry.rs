@@ -1,0 +1,229 @@
+//! Brings approved changes into the project: checks all, stages all, then renames.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use writ_types::action::{ChangeKind, FileChange};
+use writ_types::digest::Digest;
+
+use super::base::{self, Found};
+use super::copy::{Base, BaseFile};
+use super::upper::{OPAQUE, View};
+use super::workspace::Layout;
+use super::{beneath, sys};
+use crate::apply::{Applied, ApplyError};
+use crate::changes::{CHANGE_BYTES_MAX, CHANGES_MAX};
+
+/// The beginning of a staged file's name; the rest comes from the content, so that a second run replaces it.
+const STAGED: &str = ".writ-apply-";
+
+/// Applies changes.
+pub(crate) fn apply(view: &View, changes: &[FileChange]) -> Result<Applied, ApplyError> {
+    let project = view.project.as_deref().ok_or(ApplyError::WrongProject)?;
+    let root = beneath::root(project).map_err(|why| failed(".", 0, why))?;
+    let written = beneath::root(&view.written()).map_err(|why| failed(".", 0, why))?;
+    check_shape(changes)?;
+    let mut applied = Applied::default();
+    let todo = pending(&root, changes, &mut applied)?;
+    let conflicts: Vec<String> =
+        todo.iter().filter(|change| !source_is(&written, change)).map(|change| change.path.clone()).collect();
+    if !conflicts.is_empty() {
+        return Err(ApplyError::Conflict { paths: conflicts });
+    }
+    let mut staged = Vec::new();
+    let result = stage_all(&root, &written, &todo, &mut staged).and_then(|()| {
+        // Once more, now that nothing but renames is left to do.
+        pending(&root, changes, &mut Applied::default())?;
+        commit(&staged, &mut applied)
+    });
+    for file in &staged {
+        let _ = beneath::remove(&file.folder, &file.temporary);
+    }
+    result?;
+    settle(view, &written, changes).map_err(|why| failed(".", applied.done.len(), why))?;
+    Ok(applied)
+}
+
+/// Whether the changes are such as our diff makes.
+fn check_shape(changes: &[FileChange]) -> Result<(), ApplyError> {
+    let bad = |change: &FileChange, why: &str| ApplyError::BadPath { path: change.path.clone(), why: why.to_owned() };
+    for change in changes {
+        if !base::carried(&change.path) {
+            return Err(bad(change, "it is not a plain path below the project"));
+        }
+        let proper = match change.kind {
+            ChangeKind::Create => change.before.is_none() && change.after.is_some(),
+            ChangeKind::Modify => change.before.is_some() && change.after.is_some(),
+            ChangeKind::Delete => change.before.is_some() && change.after.is_none(),
+        };
+        if !proper {
+            return Err(bad(change, "its digests do not fit its kind"));
+        }
+    }
+    match changes.get(CHANGES_MAX) {
+        Some(change) => Err(bad(change, "there are too many changes")),
+        None => Ok(()),
+    }
+}
+
+/// The changes that are still to be made. The rest are done already; anything else is a conflict.
+fn pending<'a>(
+    root: &OwnedFd,
+    changes: &'a [FileChange],
+    applied: &mut Applied,
+) -> Result<Vec<&'a FileChange>, ApplyError> {
+    let (mut todo, mut conflicts) = (Vec::new(), Vec::new());
+    for change in changes {
+        let found = match base::find_in(root, Path::new(&change.path)) {
+            Ok(Found::Nothing) => None,
+            Ok(Found::File(file)) => Some((file.digest, file.executable)),
+            Ok(Found::Folder | Found::Link(_) | Found::Other) | Err(_) => {
+                conflicts.push(change.path.clone());
+                continue;
+            }
+        };
+        let wanted = change.after.map(|digest| (digest, change.executable));
+        if found == wanted {
+            applied.already.push(change.path.clone());
+        } else if found.map(|(digest, _)| digest) == change.before {
+            todo.push(change);
+        } else {
+            conflicts.push(change.path.clone());
+        }
+    }
+    if conflicts.is_empty() { Ok(todo) } else { Err(ApplyError::Conflict { paths: conflicts }) }
+}
+
+/// Whether the session's file is what the change says.
+fn source_is(written: &OwnedFd, change: &FileChange) -> bool {
+    let found = beneath::stat_at(written, Path::new(&change.path)).ok().flatten();
+    let file = found.is_some_and(|stat| beneath::kind(&stat) == nix::sys::stat::SFlag::S_IFREG);
+    match change.after {
+        None => !file,
+        Some(after) => {
+            let digest = || beneath::digest(&mut beneath::read_at(written, Path::new(&change.path)).ok()??).ok();
+            file && digest() == Some(after)
+        }
+    }
+}
+
+/// A change that is ready: a staged file to rename, or a file to delete.
+struct Staged<'a> {
+    change: &'a FileChange,
+    folder: OwnedFd,
+    name: PathBuf,
+    temporary: PathBuf,
+}
+
+/// Writes every new content beside its place.
+fn stage_all<'a>(
+    root: &OwnedFd,
+    written: &OwnedFd,
+    todo: &[&'a FileChange],
+    staged: &mut Vec<Staged<'a>>,
+) -> Result<(), ApplyError> {
+    for change in todo {
+        let path = Path::new(&change.path);
+        let fail = |why| failed(&change.path, 0, why);
+        let folder = beneath::parent(root, path, change.kind != ChangeKind::Delete).map_err(fail)?;
+        let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+        let key = Digest::of(change.path.as_bytes()).to_string();
+        let temporary = PathBuf::from(format!("{STAGED}{}", key.get(..16).unwrap_or_default()));
+        // Listed first, so that a failure half-way is cleaned up, too.
+        staged.push(Staged { change, folder, name, temporary });
+        if let Some(file) = staged.last().filter(|file| file.change.kind != ChangeKind::Delete) {
+            file.write(written).map_err(fail)?;
+        }
+    }
+    Ok(())
+}
+
+impl Staged<'_> {
+    /// Copies the content, and looks whether it is still the one that was approved.
+    fn write(&self, written: &OwnedFd) -> io::Result<()> {
+        let source = beneath::read_at(written, Path::new(&self.change.path))?.ok_or(io::ErrorKind::NotFound)?;
+        let content = beneath::content(source, CHANGE_BYTES_MAX)?.map_err(|_| io::ErrorKind::FileTooLarge)?;
+        if Some(Digest::of(&content)) != self.change.after {
+            return Err(io::Error::other("its content changed while it was copied"));
+        }
+        let current = beneath::read_at(&self.folder, &self.name)?.and_then(|file| file.metadata().ok());
+        let mode = current.map_or(0o644, |meta| meta.mode() & 0o777);
+        // Who may read the file may execute it.
+        let mode = if self.change.executable { mode | 0o100 | (mode & 0o044) >> 2 } else { mode & !0o111 };
+        beneath::remove(&self.folder, &self.temporary)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        let target = beneath::open_at(&self.folder, &self.temporary, flags, Mode::from_bits_truncate(0o600))?;
+        let mut target = File::from(target);
+        target.write_all(&content)?;
+        target.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        target.sync_all()
+    }
+}
+
+/// Renames and deletes, one after the other, and makes it last.
+fn commit(staged: &[Staged<'_>], applied: &mut Applied) -> Result<(), ApplyError> {
+    for file in staged {
+        let done = match file.change.kind {
+            ChangeKind::Create | ChangeKind::Modify => {
+                renameat(&file.folder, &file.temporary, &file.folder, &file.name).map_err(io::Error::from)
+            }
+            ChangeKind::Delete => beneath::remove(&file.folder, &file.name),
+        };
+        let done = done.and_then(|()| Ok(nix::unistd::fsync(&file.folder)?));
+        done.map_err(|why| failed(&file.change.path, applied.done.len(), why))?;
+        applied.done.push(file.change.path.clone());
+    }
+    Ok(())
+}
+
+/// Lets the session see the project again where both are the same now, so that later changes of the owner show.
+fn settle(view: &View, written: &OwnedFd, changes: &[FileChange]) -> io::Result<()> {
+    match view.layout {
+        Layout::Overlay => changes.iter().try_for_each(|change| forget(written, Path::new(&change.path))),
+        Layout::Copy => {
+            let mut base = Base::read(&view.dir)?;
+            for change in changes {
+                match change.after {
+                    Some(digest) => {
+                        let file = BaseFile { digest, executable: change.executable };
+                        base.files.insert(change.path.clone(), file);
+                    }
+                    None => {
+                        base.files.remove(&change.path);
+                    }
+                }
+            }
+            base.write(&view.dir)
+        }
+        Layout::Empty => Ok(()),
+    }
+}
+
+/// Removes an entry of the upper directory, unless a folder above it hides the project: then it must stay.
+fn forget(written: &OwnedFd, path: &Path) -> io::Result<()> {
+    let mut folder = beneath::open_at(written, Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+    for name in path.parent().unwrap_or(Path::new("")).components() {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        // A mark above stands for everything below, or there is nothing to forget.
+        let Ok(next) = beneath::open_at(&folder, Path::new(name.as_os_str()), flags, Mode::empty()) else { return Ok(()) };
+        folder = next;
+        if sys::has_mark(std::os::fd::AsFd::as_fd(&folder), OPAQUE) {
+            return Ok(());
+        }
+    }
+    let Some(name) = path.file_name() else { return Ok(()) };
+    match unlinkat(&folder, Path::new(name), UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::EISDIR) => Ok(()),
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn failed(path: &str, done: usize, source: io::Error) -> ApplyError {
+    ApplyError::Io { path: path.to_owned(), done, source }
+}

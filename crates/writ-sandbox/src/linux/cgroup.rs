@@ -1,0 +1,193 @@
+//! Control groups, where some are delegated to us: one for each job, gone after it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::status::Cgroup;
+
+/// The beginning of our groups' names; our process id and a number follow.
+const PREFIX: &str = "writ-";
+/// The most groups that wait to be removed.
+const STALE_MAX: usize = 256;
+
+/// Where groups can be made.
+#[derive(Debug)]
+pub(crate) struct Cgroups {
+    version: Cgroup,
+    /// The folders below which groups are made: one on version 2, memory and pids on version 1.
+    bases: Vec<PathBuf>,
+    next: AtomicU64,
+    stale: Mutex<Vec<PathBuf>>,
+}
+
+impl Cgroups {
+    /// Looks for what is delegated, by making a group.
+    pub(crate) fn detect() -> Arc<Self> {
+        let (version, bases) = find();
+        for base in &bases {
+            remove_leftovers(base);
+        }
+        Arc::new(Self { version, bases, next: AtomicU64::new(0), stale: Mutex::new(Vec::new()) })
+    }
+
+    /// How jobs are limited.
+    pub(crate) const fn version(&self) -> Cgroup {
+        self.version
+    }
+
+    /// Makes a group for one job. `None`: there are none here, or none can be made just now.
+    pub(crate) fn make(self: &Arc<Self>, memory: u64, processes: u64) -> Option<Group> {
+        self.sweep();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let mut group = Group { folders: Vec::new(), owner: Arc::clone(self) };
+        for base in &self.bases {
+            let folder = base.join(&name);
+            fs::create_dir(&folder).ok()?;
+            group.folders.push(folder);
+        }
+        group.limit(memory, processes).ok()?;
+        (!group.folders.is_empty()).then_some(group)
+    }
+
+    /// Removes groups whose last process was not quite gone before.
+    fn sweep(&self) {
+        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        stale.retain(|folder| fs::remove_dir(folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound));
+        stale.truncate(STALE_MAX);
+    }
+}
+
+/// The group of one job. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Group {
+    folders: Vec<PathBuf>,
+    owner: Arc<Cgroups>,
+}
+
+impl Group {
+    /// Sets the limits that the group's controllers have.
+    fn limit(&self, memory: u64, processes: u64) -> io::Result<()> {
+        for folder in &self.folders {
+            for (file, value) in
+                [("memory.max", memory), ("memory.limit_in_bytes", memory), ("pids.max", processes)]
+            {
+                let file = folder.join(file);
+                if file.exists() {
+                    fs::write(file, value.to_string())?;
+                }
+            }
+            let swap = folder.join("memory.swap.max");
+            if swap.exists() {
+                fs::write(swap, "0")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files through which a process joins.
+    pub(crate) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |folder: &PathBuf| fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs"));
+        self.folders.iter().map(|folder| open(folder).map(OwnedFd::from)).collect()
+    }
+
+    /// Whether the kernel had to kill for want of memory.
+    pub(crate) fn out_of_memory(&self) -> bool {
+        let killed = |file: &Path| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.lines().any(|line| {
+                line.strip_prefix("oom_kill ").is_some_and(|count| count.trim().parse().unwrap_or(0_u64) > 0)
+            })
+        };
+        self.folders.iter().any(|folder| killed(&folder.join("memory.events")) || killed(&folder.join("memory.oom_control")))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for folder in self.folders.drain(..) {
+            if fs::remove_dir(&folder).is_err() {
+                self.owner.stale.lock().unwrap_or_else(PoisonError::into_inner).push(folder);
+            }
+        }
+    }
+}
+
+/// Version 2 where it gives memory and pids, else version 1, else nothing.
+fn find() -> (Cgroup, Vec<PathBuf>) {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(base) = own_folder(&own, &mounts, "") {
+        let has = |controllers: &str, name: &str| controllers.split_whitespace().any(|found| found == name);
+        if probe(&base, |folder| {
+            let found = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+            has(&found, "memory") && has(&found, "pids")
+        }) {
+            return (Cgroup::V2, vec![base]);
+        }
+    }
+    let bases: Vec<PathBuf> = [("memory", "memory.limit_in_bytes"), ("pids", "pids.max")]
+        .into_iter()
+        .filter_map(|(controller, file)| {
+            let base = own_folder(&own, &mounts, controller)?;
+            probe(&base, |folder| fs::OpenOptions::new().write(true).open(folder.join(file)).is_ok()).then_some(base)
+        })
+        .collect();
+    // Half of it would leave either memory or processes to nobody.
+    if bases.len() == 2 { (Cgroup::V1, bases) } else { (Cgroup::Watchdog, Vec::new()) }
+}
+
+/// Makes a group, looks at it and removes it.
+fn probe(base: &Path, good: impl Fn(&Path) -> bool) -> bool {
+    let folder = base.join(format!("{PREFIX}{}-probe", std::process::id()));
+    let made = fs::create_dir(&folder).is_ok();
+    let good = made && good(&folder) && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok();
+    let _ = fs::remove_dir(&folder);
+    good
+}
+
+/// The folder of our own group in the hierarchy of a controller; the empty controller is version 2.
+fn own_folder(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next()?;
+        let matches = if controller.is_empty() {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|name| name == controller)
+        };
+        if matches { parts.next() } else { None }
+    })?;
+    let (root, at) = mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let kind = after.next()?;
+        let options = after.nth(1).unwrap_or_default();
+        let wanted = if controller.is_empty() {
+            kind == "cgroup2"
+        } else {
+            kind == "cgroup" && options.split(',').any(|name| name == controller)
+        };
+        let mut before = before.split(' ').skip(3);
+        wanted.then(|| Some((before.next()?, before.next()?))).flatten()
+    })?;
+    let below = Path::new(path).strip_prefix(root).ok()?;
+    Some(Path::new(at).join(below))
+}
+
+/// Removes groups of engines that are gone. Groups with processes in them cannot be removed.
+fn remove_leftovers(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        let alive = owner.is_none_or(|pid| Path::new("/proc").join(pid).exists());
+        if !alive {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A copy of a project, where no overlay can be mounted on it; and the removal of what sandboxes left.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, readlinkat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use serde::{Deserialize, Serialize};
+use writ_types::digest::Digest;
+
+use super::beneath::{self, DEPTH_MAX};
+use super::upper::View;
+
+/// The record of what a copy was made of.
+pub(crate) const BASE: &str = "base.json";
+/// The most entries that are copied.
+const ENTRIES_MAX: usize = 200_000;
+/// The most bytes that are copied: the overlay's usual bound.
+const BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The files that a copy was made of, by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
+    pub(crate) files: BTreeMap<String, BaseFile>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BaseFile {
+    pub(crate) digest: Digest,
+    pub(crate) executable: bool,
+}
+
+impl Base {
+    /// Reads the record of a copy; without one, nothing was copied.
+    pub(crate) fn read(dir: &Path) -> io::Result<Self> {
+        match fs::read(dir.join(BASE)) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Keeps it; a crash leaves the old one or the new one.
+    pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
+        let staged = dir.join("base.json.new");
+        fs::write(&staged, serde_json::to_vec(self)?)?;
+        File::open(&staged)?.sync_all()?;
+        fs::rename(staged, dir.join(BASE))
+    }
+}
+
+/// Copies a workspace's project into its `tree` and records of what.
+pub(crate) fn make(view: &View) -> io::Result<()> {
+    let Some(project) = &view.project else { return Ok(()) };
+    let mut copy = Copy { base: Base::default(), entries: 0, bytes: 0 };
+    copy.folder(&beneath::root(project)?, &beneath::root(&view.dir.join("tree"))?, Path::new(""), 0)?;
+    copy.base.write(&view.dir)
+}
+
+/// Makes `to` a fresh copy of `from`.
+pub(crate) fn refresh(from: &Path, to: &Path) -> io::Result<()> {
+    remove(to)?;
+    fs::create_dir(to)?;
+    let mut copy = Copy { base: Base::default(), entries: 0, bytes: 0 };
+    copy.folder(&beneath::root(from)?, &beneath::root(to)?, Path::new(""), 0)
+}
+
+/// A copy under way.
+struct Copy {
+    base: Base,
+    entries: usize,
+    bytes: u64,
+}
+
+impl Copy {
+    /// Copies the entries of a folder. Links stay links; pipes, sockets and devices are passed over.
+    fn folder(&mut self, from: &OwnedFd, to: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
+        for name in list(from)? {
+            self.entries += 1;
+            if self.entries > ENTRIES_MAX || depth > DEPTH_MAX {
+                return Err(io::Error::other("the project has too many files to be copied"));
+            }
+            let stat = fstatat(from, name.as_path(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            let path = path.join(&name);
+            match beneath::kind(&stat) {
+                SFlag::S_IFREG => self.file(from, to, &name, &path)?,
+                SFlag::S_IFLNK => symlinkat(readlinkat(from, name.as_path())?.as_os_str(), to, name.as_path())?,
+                SFlag::S_IFDIR => {
+                    mkdirat(to, name.as_path(), Mode::from_bits_truncate(0o755))?;
+                    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+                    let below_from = beneath::open_at(from, &name, flags, Mode::empty())?;
+                    let below_to = beneath::open_at(to, &name, flags, Mode::empty())?;
+                    self.folder(&below_from, &below_to, &path, depth + 1)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &Path, path: &Path) -> io::Result<()> {
+        let Some(mut source) = beneath::read_at(from, name)? else { return Ok(()) };
+        let mode = source.metadata()?.permissions().mode() & 0o777;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        let mut target = File::from(beneath::open_at(to, name, flags, Mode::from_bits_truncate(mode | 0o600))?);
+        self.bytes = self.bytes.saturating_add(io::copy(&mut source, &mut target)?);
+        if self.bytes > BYTES_MAX {
+            return Err(io::Error::other("the project is too large to be copied"));
+        }
+        if let (Some(shown), Some(mut again)) = (path.to_str(), beneath::read_at(to, name)?) {
+            let file = BaseFile { digest: beneath::digest(&mut again)?, executable: mode & 0o100 != 0 };
+            self.base.files.insert(shown.to_owned(), file);
+        }
+        Ok(())
+    }
+}
+
+/// The names in a folder, sorted.
+pub(crate) fn list(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    use std::os::unix::ffi::OsStrExt;
+    // A handle of its own: the position in a folder belongs to the open file.
+    let own = beneath::open_at(folder.as_fd(), Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+    let mut dir = Dir::from_fd(own)?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Removes a folder that a sandbox could write: by handle, without following links, whatever its modes are.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let parent = match beneath::root(parent) {
+        Ok(parent) => parent,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) => return Err(why),
+    };
+    remove_at(&parent, Path::new(name))
+}
+
+/// Removes one entry. Folders are emptied first, without recursion: a sandbox can nest them deeper than a stack.
+fn remove_at(parent: &OwnedFd, name: &Path) -> io::Result<()> {
+    let mut open: Vec<(OwnedFd, PathBuf)> = vec![(parent.try_clone()?, name.to_owned())];
+    while let Some((folder, name)) = open.pop() {
+        match unlinkat(&folder, name.as_path(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => continue,
+            Err(Errno::EISDIR | Errno::EPERM) => {}
+            Err(why) => return Err(why.into()),
+        }
+        match unlinkat(&folder, name.as_path(), UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => continue,
+            Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EACCES) => {}
+            Err(why) => return Err(why.into()),
+        }
+        // A folder just seen not to be a link; its owner may always change its mode.
+        let mode = Mode::from_bits_truncate(0o700);
+        fchmodat(&folder, name.as_path(), mode, FchmodatFlags::NoFollowSymlink)?;
+        let inner = beneath::open_at(&folder, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+        let names = list(&inner)?;
+        open.push((folder, name));
+        for below in names {
+            open.push((inner.try_clone()?, below));
+        }
+    }
+    Ok(())
+}

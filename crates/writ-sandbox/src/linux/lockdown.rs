@@ -1,0 +1,119 @@
+//! Takes every right from the job's process, for good, and looks whether they are really gone.
+
+use std::path::Path;
+
+use caps::CapSet;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+use super::init::{INNER_HOME, WORK};
+use super::seccomp::Filters;
+use super::spec::{Fault, Spec, Stage, Walls, Work};
+
+/// The newest Landlock interface that is used; older kernels give what they have.
+const LANDLOCK: ABI = ABI::V6;
+/// What a program may read on the second rung, where the host's whole tree is in sight.
+const READABLE: [&str; 14] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/ssl/certs",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/proc",
+    "/dev",
+];
+/// What a program may write on the second rung, besides its own folders.
+const WRITABLE_DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Locks the calling process down.
+pub(crate) fn apply(spec: &Spec, filters: &Filters) -> Result<(), Fault> {
+    drop_capabilities()?;
+    nix::sys::prctl::set_no_new_privs().stage("no new privileges")?;
+    landlock(spec).map_err(|why| Fault::new("landlock", why.to_string()))?;
+    filters.install(spec.walls)?;
+    verify(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, spec.walls)
+}
+
+/// Empties all five sets. The bounding set first: emptying it needs a capability.
+fn drop_capabilities() -> Result<(), Fault> {
+    let fault = |why: caps::errors::CapsError| Fault::new("capabilities", why.to_string());
+    // Where none is held, none can be regained: `no_new_privs` follows.
+    if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).map_err(fault)? {
+        for capability in caps::runtime::thread_all_supported() {
+            caps::drop(None, CapSet::Bounding, capability).map_err(fault)?;
+        }
+    }
+    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        caps::clear(None, set).map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// Restricts the file system and, on the second rung, the network and signals.
+fn landlock(spec: &Spec) -> Result<(), landlock::RulesetError> {
+    let everything = AccessFs::from_all(LANDLOCK);
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
+    let mut writable: Vec<&Path> = Vec::new();
+    let mut readable: Vec<&Path> = Vec::new();
+    if spec.walls == Walls::Full {
+        readable.push(Path::new("/"));
+        // What is read-only stays so: that is decided by the mounts.
+        writable.extend([WORK, "/tmp", INNER_HOME, "/dev"].map(Path::new));
+    } else {
+        ruleset = ruleset.handle_access(AccessNet::from_all(LANDLOCK))?;
+        ruleset = ruleset.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
+        readable.extend(READABLE.map(Path::new));
+        readable.extend(spec.binds.iter().map(|path| path.as_path()));
+        let Work::Folder { path, access } = &spec.work else { return finish(ruleset.create()?) };
+        let list = if *access == super::spec::Access::Read { &mut readable } else { &mut writable };
+        list.push(path);
+        writable.push(&spec.scratch);
+        writable.extend(spec.home.as_deref());
+        writable.extend(WRITABLE_DEVICES.map(Path::new));
+    }
+    let mut created = ruleset.create()?;
+    for (paths, access) in [(readable, AccessFs::from_read(LANDLOCK)), (writable, everything)] {
+        for path in paths {
+            // What is not there needs no rule.
+            let Ok(fd) = PathFd::new(path) else { continue };
+            let access = if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
+            created = created.add_rule(PathBeneath::new(fd, access))?;
+        }
+    }
+    finish(created)
+}
+
+fn finish(ruleset: RulesetCreated) -> Result<(), landlock::RulesetError> {
+    ruleset.restrict_self().map(drop)
+}
+
+/// Looks into the kernel's own record of this process: no capability in any set, no way back, filters on.
+fn verify(status: &str, walls: Walls) -> Result<(), Fault> {
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim).unwrap_or_default()
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        if u64::from_str_radix(field(set), 16) != Ok(0) {
+            return Err(Fault::new("verify", format!("{set} is not empty")));
+        }
+    }
+    for (name, wanted) in [("NoNewPrivs", "1"), ("Seccomp", "2")] {
+        if field(name) != wanted {
+            return Err(Fault::new("verify", format!("{name} is not {wanted}")));
+        }
+    }
+    // Without a user namespace an ordinary user cannot empty this set, and cannot use it either.
+    if walls == Walls::Full && u64::from_str_radix(field("CapBnd"), 16) != Ok(0) {
+        return Err(Fault::new("verify", "CapBnd is not empty"));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The toolchains of the host that are shown inside, and the credentials that never are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders and files below a home that hold credentials or private matters.
+const PRIVATE: &[&str] = &[
+    ".ssh", ".gnupg", ".config", ".netrc", ".aws", ".azure", ".kube", ".docker", ".npmrc", ".pypirc", ".git-credentials",
+    ".gitconfig", ".password-store", ".mozilla", ".thunderbird", ".writ", ".local/share/keyrings", ".cargo/credentials",
+    ".cargo/credentials.toml", ".cargo/config", ".cargo/config.toml", ".bash_history", ".zsh_history",
+];
+/// System paths whose content is the host's own business.
+const SYSTEM_PRIVATE: &[&str] = &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var"];
+/// The programs' path inside, after the toolchains.
+const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// What is shown, and how programs find it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Toolchains {
+    /// Folders that are bound read-only at their own paths.
+    pub(crate) binds: Vec<PathBuf>,
+    /// Folders that are bound read-only below the home inside.
+    pub(crate) home_binds: Vec<(PathBuf, String)>,
+    /// The value of `PATH`.
+    pub(crate) path: String,
+    /// Where rustup keeps its toolchains.
+    pub(crate) rustup_home: Option<PathBuf>,
+}
+
+/// Looks for toolchains in the usual places of a home and adds the owner's own.
+pub(crate) fn discover(home: Option<&Path>, extra: &[PathBuf]) -> Toolchains {
+    let mut found = Toolchains::default();
+    let mut path = Vec::new();
+    if let Some(home) = home {
+        rust(home, &mut found, &mut path);
+        python(home, &mut found, &mut path);
+        if let Some(version) = newest(&home.join(".nvm/versions/node")) {
+            found.add(&version, Some("bin"), &mut path);
+        }
+    }
+    for folder in extra {
+        if permitted(folder, home) {
+            found.add(folder, folder.join("bin").is_dir().then_some("bin"), &mut path);
+        }
+    }
+    found.add(Path::new("/usr/local/go"), Some("bin"), &mut path);
+    // It lies below /usr already.
+    found.binds.retain(|bind| !bind.starts_with("/usr"));
+    path.extend(SYSTEM_PATH.split(':').map(str::to_owned));
+    found.path = path.join(":");
+    found
+}
+
+impl Toolchains {
+    /// Shows a folder and puts one below it on the path.
+    fn add(&mut self, folder: &Path, bin: Option<&str>, path: &mut Vec<String>) {
+        let Ok(folder) = folder.canonicalize() else { return };
+        let bin = bin.map(|bin| folder.join(bin)).filter(|bin| bin.is_dir());
+        path.extend(bin.and_then(|bin| bin.to_str().map(str::to_owned)));
+        if !self.binds.contains(&folder) {
+            self.binds.push(folder);
+        }
+    }
+}
+
+/// The default toolchain directly, so that neither rustup's settings nor its variables are needed.
+fn rust(home: &Path, found: &mut Toolchains, path: &mut Vec<String>) {
+    let rustup = home.join(".rustup");
+    let settings = fs::read_to_string(rustup.join("settings.toml")).unwrap_or_default();
+    let default = settings.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "default_toolchain").then(|| value.trim().trim_matches('"').to_owned())
+    });
+    let toolchain = default
+        .map(|name| rustup.join("toolchains").join(name))
+        .filter(|folder| folder.is_dir())
+        .or_else(|| newest(&rustup.join("toolchains")));
+    if let Some(toolchain) = toolchain {
+        found.add(&toolchain, Some("bin"), path);
+        found.add(&rustup.join("toolchains"), None, path);
+        found.rustup_home = rustup.canonicalize().ok();
+    }
+    let cargo = home.join(".cargo");
+    if cargo.join("bin").is_dir() {
+        found.add(&cargo.join("bin"), None, path);
+        path.extend(cargo.join("bin").to_str().map(str::to_owned));
+    }
+    // Sources of dependencies, for builds without a network. Credentials lie beside this folder, not in it.
+    if let Ok(registry) = cargo.join("registry").canonicalize() {
+        found.home_binds.push((registry, ".cargo/registry".to_owned()));
+    }
+}
+
+/// pyenv's chosen version and uv's interpreters.
+fn python(home: &Path, found: &mut Toolchains, path: &mut Vec<String>) {
+    let versions = home.join(".pyenv/versions");
+    let chosen = fs::read_to_string(home.join(".pyenv/version")).unwrap_or_default();
+    let chosen = chosen.lines().next().map(str::trim).filter(|name| !name.is_empty() && !name.contains('/'));
+    let version = chosen.map(|name| versions.join(name)).filter(|folder| folder.is_dir());
+    if let Some(version) = version.or_else(|| newest(&versions)) {
+        found.add(&version, Some("bin"), path);
+    }
+    if let Some(version) = newest(&home.join(".local/share/uv/python")) {
+        found.add(&version, Some("bin"), path);
+    }
+}
+
+/// The folder with the greatest name.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?;
+    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    folders.max_by_key(|path| version(path))
+}
+
+/// The numbers in a name, so that 3.10 comes after 3.9.
+fn version(path: &Path) -> Vec<u64> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// Whether a folder may be shown inside at all: it neither holds nor lies in what is private.
+pub(crate) fn permitted(folder: &Path, home: Option<&Path>) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let touches = |private: &Path| folder.starts_with(private) || private.starts_with(&folder);
+    let home_ok = home.is_none_or(|home| {
+        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+        !home.starts_with(&folder) && !PRIVATE.iter().any(|name| touches(&home.join(name)))
+    });
+    home_ok && folder != Path::new("/") && !SYSTEM_PRIVATE.iter().any(|path| folder.starts_with(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_folders_are_never_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap();
+        for folder in [".ssh", ".cargo/bin", "tools/bin", ".config/x"] {
+            fs::create_dir_all(home.join(folder)).unwrap();
+        }
+        for refused in [home.clone(), home.join(".ssh"), home.join(".config/x"), home.join(".cargo"), "/".into(), "/etc".into()] {
+            assert!(!permitted(&refused, Some(&home)), "{}", refused.display());
+        }
+        assert!(permitted(&home.join("tools"), Some(&home)));
+        let found = discover(Some(&home), &[home.join(".ssh"), home.join("tools")]);
+        assert!(found.binds.contains(&home.join("tools")));
+        assert!(found.binds.contains(&home.join(".cargo/bin")));
+        assert!(!found.binds.iter().any(|bind| bind.ends_with(".ssh")));
+        assert!(found.path.starts_with(&format!("{}/.cargo/bin:{}/tools/bin:", home.display(), home.display())));
+    }
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert!(version(Path::new("3.10.1")) > version(Path::new("3.9.18")));
+    }
+}

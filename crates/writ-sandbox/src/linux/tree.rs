@@ -1,0 +1,48 @@
+//! The processes below a process, as the host's `/proc` shows them.
+
+/// The most processes that are looked at in one go; a tree with more is over every limit anyway.
+const TREE_MAX: usize = 20_000;
+
+/// Every process below this one.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        for child in children(pid) {
+            if found.len() >= TREE_MAX {
+                return found;
+            }
+            found.push(child);
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// The children of one process, of all of its threads.
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .collect()
+}
+
+/// Processes and resident memory, in bytes, of everything below a process.
+pub(crate) fn usage(root: i32) -> (u64, u64) {
+    let page = u64::try_from(nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096))
+        .unwrap_or(4096);
+    let pids = descendants(root);
+    let pages: u64 = pids.iter().filter_map(|pid| resident_pages(*pid)).sum();
+    (u64::try_from(pids.len()).unwrap_or(u64::MAX), pages.saturating_mul(page))
+}
+
+/// Pages of memory that a process has for itself: what is shared would be counted once for each.
+fn resident_pages(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut fields = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let resident = fields.next()?.ok()?;
+    let shared = fields.next()?.ok()?;
+    Some(resident.saturating_sub(shared))
+}

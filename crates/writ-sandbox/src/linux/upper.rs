@@ -1,0 +1,281 @@
+//! The diff: walks what a session wrote, by directory handle, and tells what of it can be carried out.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use writ_types::action::{ChangeKind, FileChange};
+
+use super::base::{self, Found, Lower};
+use super::beneath::{self, DEPTH_MAX};
+use super::workspace::Layout;
+use super::{copy, sys};
+use crate::changes::{
+    CHANGE_BYTES_MAX, CHANGES_BYTES_MAX, CHANGES_MAX, ChangeSet, LEFT_OUT_MAX, LeftOut, LeftOutReason, Notice,
+};
+use crate::name;
+
+pub(crate) use text::unified;
+
+mod text;
+
+/// The most entries that one diff looks at.
+const ENTRIES_MAX: usize = 200_000;
+/// The mark of an overlay's folder that hides the project's folder instead of adding to it.
+pub(crate) const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
+/// What tools put into folders that hold nothing but what they can make again.
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+/// The largest `.gitignore` that is read, in bytes.
+const IGNORE_BYTES_MAX: u64 = 256 * 1024;
+
+/// A workspace as the host sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) dir: PathBuf,
+    pub(crate) project: Option<PathBuf>,
+    pub(crate) layout: Layout,
+}
+
+impl View {
+    /// The folder that has what the session wrote.
+    pub(crate) fn written(&self) -> PathBuf {
+        self.dir.join(match self.layout {
+            Layout::Overlay => "upper",
+            Layout::Copy | Layout::Empty => "tree",
+        })
+    }
+}
+
+/// Everything that a session changed.
+pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
+    let lower = Lower::open(view)?;
+    let root = beneath::root(&view.written())?;
+    let mut walk = Walk { lower: &lower, set: ChangeSet::default(), seen: BTreeSet::new(), entries: 0, bytes: 0, ignores: Vec::new() };
+    walk.folder(&root, Path::new(""), 0)?;
+    walk.deleted_from_copy();
+    let mut set = walk.set;
+    set.changes.sort_by(|a, b| a.path.cmp(&b.path));
+    set.left_out.sort();
+    set.notices = set
+        .changes
+        .iter()
+        .filter(|change| change.kind != ChangeKind::Delete)
+        .filter_map(|change| Some(Notice { path: change.path.clone(), why: name::obeyed_by(&change.path)?.to_owned() }))
+        .collect();
+    Ok(set)
+}
+
+/// A diff under way.
+struct Walk<'a> {
+    lower: &'a Lower,
+    set: ChangeSet,
+    /// Paths of the copy that are there still, or that something was said about.
+    seen: BTreeSet<String>,
+    entries: usize,
+    bytes: u64,
+    /// The project's `.gitignore` files on the way down.
+    ignores: Vec<Gitignore>,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
+        let ignores = self.ignores.len();
+        self.ignores.extend(self.lower.read(&path.join(".gitignore"), IGNORE_BYTES_MAX).and_then(|text| gitignore(path, &text)));
+        let names = copy::list(folder)?;
+        for name in &names {
+            self.entries += 1;
+            let below = path.join(name);
+            if self.entries > ENTRIES_MAX || depth > DEPTH_MAX {
+                self.leave_out(&below, LeftOutReason::TooMany);
+                continue;
+            }
+            self.entry(folder, name, &below, depth)?;
+        }
+        if self.lower.is_overlay() && sys::has_mark(folder.as_fd(), OPAQUE) {
+            let present: BTreeSet<&Path> = names.iter().map(PathBuf::as_path).collect();
+            for name in self.lower.names(path).iter().filter(|name| !present.contains(name.as_path())) {
+                self.deleted(&path.join(name));
+            }
+        }
+        self.ignores.truncate(ignores);
+        Ok(())
+    }
+
+    fn entry(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
+        let Some(shown) = name::showable(name.as_os_str().as_bytes()) else {
+            self.leave_out(path, LeftOutReason::HostileName);
+            return Ok(());
+        };
+        if name::is_git(shown) {
+            self.leave_out(path, LeftOutReason::GitDirectory);
+            return Ok(());
+        }
+        let stat = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        match beneath::kind(&stat) {
+            SFlag::S_IFREG => self.file(folder, name, path, &stat)?,
+            SFlag::S_IFDIR => self.below(folder, name, path, depth)?,
+            SFlag::S_IFCHR if stat.st_rdev == 0 && self.lower.is_overlay() => self.deleted(path),
+            SFlag::S_IFLNK => {
+                let target = nix::fcntl::readlinkat(folder, name)?;
+                if self.lower.find(path) != Found::Link(target.into()) {
+                    self.leave_out(path, LeftOutReason::SymbolicLink);
+                } else if let Some(path) = path.to_str() {
+                    self.seen.insert(path.to_owned());
+                }
+            }
+            _ => self.leave_out(path, LeftOutReason::Special),
+        }
+        Ok(())
+    }
+
+    /// Goes into a folder, unless nothing in it may be carried out.
+    fn below(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
+        let inner = match beneath::open_at(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()) {
+            Ok(inner) => inner,
+            Err(_) => {
+                self.leave_out(path, LeftOutReason::Unreadable);
+                return Ok(());
+            }
+        };
+        let has = |name: &str| beneath::stat_at(&inner, Path::new(name)).is_ok_and(|found| found.is_some());
+        let either = |name: &str| has(name) || self.lower.find(&path.join(name)) != Found::Nothing;
+        // Git takes such a folder for a repository, and obeys its configuration, whatever its name is.
+        let reason = if either("HEAD") && either("objects") && either("refs") {
+            LeftOutReason::GitDirectory
+        } else if has(CACHE_TAG) || name == Path::new("__pycache__") || self.ignored(path) {
+            LeftOutReason::Ignored
+        } else if matches!(self.lower.find(path), Found::Folder | Found::Nothing) {
+            return self.folder(&inner, path, depth + 1);
+        } else {
+            LeftOutReason::KindChanged
+        };
+        self.leave_out(path, reason);
+        Ok(())
+    }
+
+    /// Whether the project's own rules say that a folder is not its work.
+    fn ignored(&self, path: &Path) -> bool {
+        self.ignores.iter().rev().map(|rules| rules.matched(path, true)).find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
+    }
+
+    fn file(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &FileStat) -> io::Result<()> {
+        let mode = Mode::from_bits_truncate(stat.st_mode);
+        let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if mode.intersects(Mode::S_ISUID | Mode::S_ISGID) {
+            self.leave_out(path, LeftOutReason::SetId);
+            return Ok(());
+        }
+        if bytes > CHANGE_BYTES_MAX {
+            self.leave_out(path, LeftOutReason::TooLarge);
+            return Ok(());
+        }
+        let Ok(Some(mut file)) = beneath::read_at(folder, name) else {
+            self.leave_out(path, LeftOutReason::Unreadable);
+            return Ok(());
+        };
+        let after = beneath::digest(&mut file)?;
+        let executable = mode.contains(Mode::S_IXUSR);
+        let (kind, before) = match self.lower.find(path) {
+            Found::Nothing => (ChangeKind::Create, None),
+            Found::File(found) if found.digest == after && found.executable == executable => {
+                self.seen.extend(path.to_str().map(str::to_owned));
+                return Ok(());
+            }
+            Found::File(found) if found.changed_since(&file) => {
+                self.leave_out(path, LeftOutReason::Stale);
+                return Ok(());
+            }
+            Found::File(found) => (ChangeKind::Modify, Some(found.digest)),
+            Found::Folder | Found::Link(_) | Found::Other => {
+                self.leave_out(path, LeftOutReason::KindChanged);
+                return Ok(());
+            }
+        };
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > CHANGES_BYTES_MAX {
+            self.leave_out(path, LeftOutReason::TooLarge);
+        } else if let Some(path) = path.to_str() {
+            let path = path.to_owned();
+            self.add(FileChange { path, kind, before, after: Some(after), executable, bytes });
+        }
+        Ok(())
+    }
+
+    /// Something of the project that the session deleted: a file, or every file of a folder.
+    fn deleted(&mut self, path: &Path) {
+        for (path, found) in self.lower.files_below(path) {
+            match (found, path.to_str()) {
+                (Found::File(file), Some(shown)) if base::carried(shown) => self.add(FileChange {
+                    path: shown.to_owned(),
+                    kind: ChangeKind::Delete,
+                    before: Some(file.digest),
+                    after: None,
+                    executable: false,
+                    bytes: 0,
+                }),
+                (Found::File(_), Some(_)) => self.leave_out(&path, LeftOutReason::GitDirectory),
+                (Found::File(_), None) => self.leave_out(&path, LeftOutReason::HostileName),
+                (Found::Link(_), _) => self.leave_out(&path, LeftOutReason::SymbolicLink),
+                (Found::Other, _) => self.leave_out(&path, LeftOutReason::Special),
+                (Found::Folder | Found::Nothing, _) => {}
+            }
+        }
+    }
+
+    /// What a copy had and has no more.
+    fn deleted_from_copy(&mut self) {
+        for path in self.lower.copied() {
+            if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen)) {
+                self.deleted(Path::new(&path));
+            }
+        }
+    }
+
+    fn add(&mut self, change: FileChange) {
+        if self.set.changes.len() >= CHANGES_MAX {
+            self.leave_out(Path::new(&change.path), LeftOutReason::TooMany);
+            return;
+        }
+        self.seen.insert(change.path.clone());
+        self.set.changes.push(change);
+    }
+
+    fn leave_out(&mut self, path: &Path, reason: LeftOutReason) {
+        self.seen.extend(path.to_str().map(str::to_owned));
+        if self.set.left_out.len() >= LEFT_OUT_MAX {
+            self.set.left_out_more += 1;
+            return;
+        }
+        let shown = name::escaped(path.as_os_str().as_bytes());
+        self.set.left_out.push(LeftOut { shown, reason });
+    }
+}
+
+/// The rules of one `.gitignore` of the project.
+fn gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
+    let mut builder = GitignoreBuilder::new(folder);
+    for line in String::from_utf8_lossy(text).lines() {
+        // A line that is no pattern is passed over, as git does.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().ok()
+}
+
+/// When a file of the session was made: an overlay makes it when it is first changed.
+pub(crate) fn made(file: &File) -> Option<std::time::SystemTime> {
+    file.metadata().ok()?.created().ok()
+}
+
+/// When a file of the project was last changed, in content or mode.
+pub(crate) fn changed(file: &File) -> Option<std::time::SystemTime> {
+    let meta = file.metadata().ok()?;
+    let seconds = std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    std::time::UNIX_EPOCH.checked_add(seconds)
+}

@@ -1,0 +1,247 @@
+//! The file worker: reads, lists, searches and writes below the work folder, inside the sandbox. What it reads may
+//! be hostile; whatever it does with it stays in here.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, renameat};
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+use writ_types::action::{ChangeKind, FileChange, ReadFile, ReadMode};
+use writ_types::digest::Digest;
+
+use super::{beneath, init};
+use crate::file::{
+    ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, TEXT_MAX, Written,
+};
+
+mod search;
+
+/// How much of a file is looked at to tell whether it is text: git's own measure.
+const TEXT_PROBE: usize = 8_000;
+
+/// What the worker is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// To read, list or search.
+    Read(ReadFile),
+    /// For a file's digest and content.
+    Peek(String),
+    /// To write one file.
+    Write { change: FileChange, content: Option<String> },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Read(ReadResult),
+    /// Content in hexadecimal digits.
+    Peek(Option<PeekReply>),
+    Written(Written),
+    Fault(FileFault),
+}
+
+/// A file as [`Request::Peek`] finds it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PeekReply {
+    pub(crate) digest: Digest,
+    pub(crate) content: String,
+    pub(crate) executable: bool,
+}
+
+/// Does one request and prints the reply. Returns the exit code.
+pub(crate) fn main(work: &Path, request: &Request) -> i32 {
+    let reply = match request {
+        Request::Read(read) => self::read(work, read).map(Reply::Read),
+        Request::Peek(path) => peek(work, path).map(Reply::Peek),
+        Request::Write { change, content } => write(work, change, content.as_deref()).map(Reply::Written),
+    };
+    let reply = reply.unwrap_or_else(Reply::Fault);
+    serde_json::to_vec(&reply).map_or(1, |bytes| init::finish(&bytes))
+}
+
+fn read(work: &Path, request: &ReadFile) -> Result<ReadResult, FileFault> {
+    let root = beneath::root(work).map_err(|why| io_fault(&request.path, &why))?;
+    let path = clean(&request.path)?;
+    match &request.mode {
+        ReadMode::Text { first_line, lines } => text(&root, &request.path, &path, *first_line, *lines),
+        ReadMode::List => list(&root, &request.path, &path),
+        ReadMode::Search { pattern, glob, max_matches } => {
+            // Refuses what lies behind a link or outside, before the walk begins.
+            beneath::open_at(&root, &path, OFlag::O_PATH, Mode::empty()).map_err(|why| io_fault(&request.path, &why))?;
+            search::run(work, &path, pattern, glob, *max_matches)
+        }
+    }
+}
+
+/// A window of a text file.
+fn text(root: &OwnedFd, shown: &str, path: &Path, first_line: u64, lines: u64) -> Result<ReadResult, FileFault> {
+    let file = open_file(root, shown, path)?.ok_or_else(|| FileFault::NotFound { path: shown.to_owned() })?;
+    let content = content(file, shown)?;
+    let (bytes, digest) = (size(&content), Digest::of(&content));
+    let probe = content.get(..TEXT_PROBE).unwrap_or(&content);
+    let Ok(whole) = String::from_utf8(content.clone()) else { return Ok(ReadResult::Binary { bytes, digest }) };
+    if probe.contains(&0) {
+        return Ok(ReadResult::Binary { bytes, digest });
+    }
+    let first_line = first_line.max(1);
+    let mut text = String::new();
+    let (mut total_lines, mut truncated) = (0, false);
+    for line in whole.split_inclusive('\n') {
+        total_lines += 1;
+        if total_lines < first_line || total_lines - first_line >= lines || truncated {
+            continue;
+        }
+        let room = usize::try_from(TEXT_MAX).unwrap_or(usize::MAX) - text.len();
+        truncated = line.len() > room;
+        text.push_str(cut(line, room));
+    }
+    Ok(ReadResult::Text { text, first_line, total_lines, bytes, digest, truncated })
+}
+
+/// The longest beginning of a text that has at most `max` bytes and cuts no character.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// The entries of a folder.
+fn list(root: &OwnedFd, shown: &str, path: &Path) -> Result<ReadResult, FileFault> {
+    let fault = |why: &std::io::Error| match why.kind() {
+        std::io::ErrorKind::NotADirectory => not(shown, "folder"),
+        _ => io_fault(shown, why),
+    };
+    let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()).map_err(|why| fault(&why))?;
+    let mut dir = nix::dir::Dir::from_fd(folder.try_clone().map_err(|why| fault(&why))?)
+        .map_err(|why| fault(&why.into()))?;
+    let mut entries = Vec::new();
+    let mut truncated = false;
+    for entry in dir.iter() {
+        let entry = entry.map_err(|why| fault(&why.into()))?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        if entries.len() >= ENTRIES_MAX {
+            truncated = true;
+            break;
+        }
+        let stat = nix::sys::stat::fstatat(&folder, name, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW);
+        let Ok(stat) = stat else { continue };
+        let kind = match beneath::kind(&stat) {
+            nix::sys::stat::SFlag::S_IFREG => EntryKind::File,
+            nix::sys::stat::SFlag::S_IFDIR => EntryKind::Folder,
+            nix::sys::stat::SFlag::S_IFLNK => EntryKind::Link,
+            _ => EntryKind::Special,
+        };
+        let bytes = if kind == EntryKind::File { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
+        entries.push(ListEntry { name: name.to_string_lossy().into_owned(), kind, bytes });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(ReadResult::List { entries, truncated })
+}
+
+fn peek(work: &Path, shown: &str) -> Result<Option<PeekReply>, FileFault> {
+    let root = beneath::root(work).map_err(|why| io_fault(shown, &why))?;
+    let path = clean(shown)?;
+    let Some(file) = open_file(&root, shown, &path)? else { return Ok(None) };
+    let executable = file.metadata().is_ok_and(|meta| meta.mode() & 0o100 != 0);
+    let content = content(file, shown)?;
+    Ok(Some(PeekReply { digest: Digest::of(&content), content: hex::encode(content), executable }))
+}
+
+/// Writes or deletes one file, if it is what the change was made for.
+fn write(work: &Path, change: &FileChange, content: Option<&str>) -> Result<Written, FileFault> {
+    let shown = change.path.as_str();
+    let fault = |why: std::io::Error| io_fault(shown, &why);
+    let root = beneath::root(work).map_err(fault)?;
+    let path = clean(shown)?;
+    let name = path.file_name().map(PathBuf::from).ok_or_else(|| not(shown, "file"))?;
+    let current = open_file(&root, shown, &path)?;
+    let mode = current.as_ref().and_then(|file| file.metadata().ok()).map_or(0o644, |meta| meta.mode() & 0o777);
+    let found = current.map(|mut file| beneath::digest(&mut file)).transpose().map_err(fault)?;
+    if found != change.before {
+        return Err(FileFault::Conflict { path: shown.to_owned(), found });
+    }
+    if change.kind == ChangeKind::Delete {
+        let folder = beneath::parent(&root, &path, false).map_err(fault)?;
+        beneath::remove(&folder, &name).map_err(fault)?;
+        return Ok(Written { digest: None, bytes: 0 });
+    }
+    let content = content.ok_or_else(|| FileFault::Unsupported { why: "it has no content".into() })?;
+    let digest = Digest::of(content.as_bytes());
+    if change.after != Some(digest) {
+        return Err(FileFault::Content { path: shown.to_owned() });
+    }
+    if size(content.as_bytes()) > FILE_MAX {
+        return Err(FileFault::TooLarge { path: shown.to_owned(), bytes: size(content.as_bytes()) });
+    }
+    let folder = beneath::parent(&root, &path, true).map_err(fault)?;
+    let mode = if change.executable { mode | 0o111 & (mode >> 2 | 0o100) } else { mode & !0o111 };
+    replace(&folder, &name, content.as_bytes(), mode).map_err(fault)?;
+    Ok(Written { digest: Some(digest), bytes: size(content.as_bytes()) })
+}
+
+/// Writes a file beside its place and renames it: others see the old content or the new.
+fn replace(folder: &OwnedFd, name: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
+    let staged = PathBuf::from(format!(".writ-{}.new", std::process::id()));
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    beneath::remove(folder, &staged)?;
+    let mut file = File::from(beneath::open_at(folder, &staged, flags, Mode::from_bits_truncate(0o600))?);
+    let written = file
+        .write_all(content)
+        .and_then(|()| file.set_permissions(std::fs::Permissions::from_mode(mode)))
+        .and_then(|()| file.sync_data())
+        .and_then(|()| Ok(renameat(folder, &staged, folder, name)?));
+    if written.is_err() {
+        let _ = beneath::remove(folder, &staged);
+    }
+    written
+}
+
+/// A request's path, as names below the work folder.
+fn clean(shown: &str) -> Result<PathBuf, FileFault> {
+    Ok(beneath::names(shown).map_err(|_| FileFault::Outside { path: shown.to_owned() })?.iter().collect())
+}
+
+/// Opens a regular file.
+fn open_file(root: &OwnedFd, shown: &str, path: &Path) -> Result<Option<File>, FileFault> {
+    let file = beneath::read_at(root.as_fd(), path).map_err(|why| io_fault(shown, &why))?;
+    match &file {
+        Some(open) if !open.metadata().is_ok_and(|meta| meta.is_file()) => Err(not(shown, "file")),
+        Some(_) | None => Ok(file),
+    }
+}
+
+fn content(file: File, shown: &str) -> Result<Vec<u8>, FileFault> {
+    beneath::content(file, FILE_MAX)
+        .map_err(|why| io_fault(shown, &why))?
+        .map_err(|bytes| FileFault::TooLarge { path: shown.to_owned(), bytes })
+}
+
+fn size(content: &[u8]) -> u64 {
+    u64::try_from(content.len()).unwrap_or(u64::MAX)
+}
+
+fn not(shown: &str, expected: &str) -> FileFault {
+    FileFault::Kind { path: shown.to_owned(), expected: expected.to_owned() }
+}
+
+/// What an error of the system means for a request.
+fn io_fault(shown: &str, why: &std::io::Error) -> FileFault {
+    let path = shown.to_owned();
+    match why.raw_os_error() {
+        Some(libc::ELOOP) => FileFault::Link { path },
+        Some(libc::EXDEV) => FileFault::Outside { path },
+        Some(libc::ENOENT) => FileFault::NotFound { path },
+        Some(libc::ENOTDIR) => not(shown, "folder with that in it"),
+        Some(libc::ENXIO) => not(shown, "file"),
+        _ => FileFault::Io { path, why: why.to_string() },
+    }
+}

@@ -1,0 +1,102 @@
+//! Search with ripgrep's libraries: respects `.gitignore`, skips `.git` and binary files, bounded in every way.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use globset::{GlobBuilder, GlobMatcher};
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::sinks::Lossy;
+use grep_searcher::{BinaryDetection, SearcherBuilder};
+use ignore::{DirEntry, WalkBuilder};
+
+use super::cut;
+use crate::file::{FILE_MAX, FileFault, LINE_MAX, MATCHES_MAX, ReadResult, SearchMatch};
+
+/// How long a search may go on; then it returns what it has.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// The most files that are looked at.
+const FILES_MAX: u64 = 100_000;
+/// The most memory that a pattern may take when compiled, and one line when searched, in bytes.
+const MEMORY_MAX: usize = 10 * 1024 * 1024;
+
+/// Searches the files below `path`, which is relative to the work folder.
+pub(super) fn run(work: &Path, path: &Path, pattern: &str, glob: &str, max: u64) -> Result<ReadResult, FileFault> {
+    let matcher = RegexMatcherBuilder::new()
+        .size_limit(MEMORY_MAX)
+        .dfa_size_limit(MEMORY_MAX)
+        .build(pattern)
+        .map_err(|why| FileFault::Pattern { why: why.to_string() })?;
+    let glob = compile(glob)?;
+    let mut search = Search { work, max: max.clamp(1, MATCHES_MAX), until: Instant::now() + TIME_MAX, matches: Vec::new(), files: 0, truncated: false };
+    let walk = WalkBuilder::new(work.join(path))
+        .hidden(false)
+        .require_git(false)
+        .git_global(false)
+        .follow_links(false)
+        .max_filesize(Some(FILE_MAX))
+        .filter_entry(|entry| entry.file_name() != ".git")
+        .sort_by_file_name(Ord::cmp)
+        .build();
+    for entry in walk.flatten() {
+        if search.full() {
+            search.truncated = true;
+            break;
+        }
+        let relative = entry.path().strip_prefix(work).unwrap_or(entry.path());
+        let wanted = glob.as_ref().is_none_or(|glob| glob.is_match(relative));
+        if wanted && entry.file_type().is_some_and(|kind| kind.is_file()) {
+            search.file(&matcher, &entry);
+        }
+    }
+    Ok(ReadResult::Search { matches: search.matches, files: search.files, truncated: search.truncated })
+}
+
+/// A glob without `/` is about names in any folder.
+fn compile(glob: &str) -> Result<Option<GlobMatcher>, FileFault> {
+    if glob.is_empty() {
+        return Ok(None);
+    }
+    let anywhere = if glob.contains('/') { glob.to_owned() } else { format!("**/{glob}") };
+    let glob = GlobBuilder::new(&anywhere).literal_separator(true).build();
+    Ok(Some(glob.map_err(|why| FileFault::Pattern { why: why.to_string() })?.compile_matcher()))
+}
+
+/// A search under way.
+struct Search<'a> {
+    work: &'a Path,
+    max: u64,
+    until: Instant,
+    matches: Vec<SearchMatch>,
+    files: u64,
+    truncated: bool,
+}
+
+impl Search<'_> {
+    fn full(&self) -> bool {
+        u64::try_from(self.matches.len()).unwrap_or(u64::MAX) >= self.max
+            || self.files >= FILES_MAX
+            || Instant::now() >= self.until
+    }
+
+    /// Adds the matches of one file. A file that cannot be read has none.
+    fn file(&mut self, matcher: &RegexMatcher, entry: &DirEntry) {
+        self.files += 1;
+        let path = entry.path().strip_prefix(self.work).unwrap_or(entry.path()).to_string_lossy().into_owned();
+        let mut searcher = SearcherBuilder::new()
+            .line_number(true)
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(MEMORY_MAX))
+            .build();
+        let sink = Lossy(|line, text| {
+            if self.full() {
+                self.truncated = true;
+                return Ok(false);
+            }
+            let text = cut(text.trim_end_matches(['\n', '\r']), LINE_MAX).to_owned();
+            self.matches.push(SearchMatch { path: path.clone(), line, text });
+            Ok(true)
+        });
+        // What was found before an error is kept.
+        let _ = searcher.search_path(matcher, entry.path(), sink);
+    }
+}

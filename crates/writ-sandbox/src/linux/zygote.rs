@@ -1,0 +1,192 @@
+//! The zygote: a small process with one thread that forks sandboxes. It is our own binary started again with an
+//! empty environment, so its memory, and that of its children, has never held a secret.
+//!
+//! It knows nothing of what it forks: each request is one byte and a few descriptors. The child reads its
+//! [`Spec`](super::spec::Spec) by itself, from the control socket that came with the request.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, socketpair,
+};
+use tokio::io::unix::AsyncFd;
+
+use super::spec::Walls;
+use super::sys::{self, Forked};
+use super::{init, seccomp};
+use crate::error::SandboxError;
+
+/// The second argument of our own binary when it is started as zygote.
+pub(crate) const MARKER: &str = "writ-sandbox-zygote";
+/// Where the zygote finds its socket: standard input.
+const SOCKET_FD: i32 = 0;
+/// How long a request may be: one byte says which walls.
+const REQUEST_LEN: usize = 1;
+/// Namespaces of the first rung. The control group namespace follows after the group was joined.
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// What a request carries, in this order.
+pub(crate) struct Parcel {
+    pub(crate) control: OwnedFd,
+    pub(crate) stdio: [OwnedFd; 3],
+    pub(crate) cgroups: Vec<OwnedFd>,
+}
+
+// === the zygote's side ===
+
+/// Serves until the engine's end of the socket is closed, which also happens when the engine dies.
+pub(crate) fn main() -> i32 {
+    let Some(socket) = sys::inherited(SOCKET_FD) else { return 2 };
+    let Ok(filters) = seccomp::Filters::compile() else { return 3 };
+    // Children watch this pipe: when its only writer, this process, is gone, they must not begin.
+    let Ok((alive, held)) = io::pipe() else { return 4 };
+    sys::ignore_children(true);
+    sys::adopt_orphans();
+    loop {
+        let mut request = [0; REQUEST_LEN];
+        let (length, fds) = match sys::receive(socket.as_fd(), &mut request) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return 5,
+        };
+        if length == 0 {
+            return 0;
+        }
+        let Some(parcel) = unpack(fds) else { continue };
+        let walls = if request == [b'F'] { Walls::Full } else { Walls::Reduced };
+        let flags = if walls == Walls::Full { NAMESPACES } else { 0 };
+        match sys::fork_with(flags) {
+            Ok(Forked::Child) => {
+                drop((socket, held));
+                return init::main(parcel, alive.as_fd(), walls, &filters);
+            }
+            Ok(Forked::Parent { pid, pidfd }) => answer(&parcel.control, pid, Some(pidfd.as_fd())),
+            Err(error) => answer(&parcel.control, -error.raw_os_error().unwrap_or(libc::EIO), None),
+        }
+    }
+}
+
+/// Sorts received descriptors into their places.
+fn unpack(fds: Vec<OwnedFd>) -> Option<Parcel> {
+    let mut fds = fds.into_iter();
+    let control = fds.next()?;
+    let stdio = [fds.next()?, fds.next()?, fds.next()?];
+    Some(Parcel { control, stdio, cgroups: fds.collect() })
+}
+
+/// Tells the engine the child's process id and hands it the child, or tells minus the error number.
+fn answer(control: &OwnedFd, number: i32, pidfd: Option<BorrowedFd<'_>>) {
+    // When the engine does not listen any more, the child finds its control socket closed and ends.
+    let _ = send(control.as_fd(), &number.to_le_bytes(), pidfd.as_slice());
+}
+
+/// Sends bytes with descriptors.
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let rights: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
+    sendmsg::<UnixAddr>(
+        socket.as_raw_fd(),
+        &[io::IoSlice::new(bytes)],
+        rights,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(())
+}
+
+// === the engine's side ===
+
+/// The engine's handle on its zygote. Dropping it ends the zygote and every sandbox.
+#[derive(Debug)]
+pub(crate) struct Zygote {
+    exe: std::path::PathBuf,
+    current: Mutex<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    socket: OwnedFd,
+    process: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Zygote {
+    /// Starts a zygote.
+    pub(crate) fn start(exe: &Path) -> Result<Self, SandboxError> {
+        let running = launch(exe).map_err(|why| helper("start", &why))?;
+        Ok(Self { exe: exe.to_owned(), current: Mutex::new(running) })
+    }
+
+    /// Asks for a sandbox; a zygote that is gone is started again, once.
+    pub(crate) fn request(&self, walls: Walls, parcel: &Parcel) -> Result<(), SandboxError> {
+        let mut fds = vec![parcel.control.as_fd()];
+        fds.extend(parcel.stdio.iter().map(AsFd::as_fd));
+        fds.extend(parcel.cgroups.iter().map(AsFd::as_fd));
+        let request: &[u8] = match walls {
+            Walls::Full => b"F",
+            Walls::Reduced => b"R",
+        };
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if send(current.socket.as_fd(), request, &fds).is_ok() {
+            return Ok(());
+        }
+        *current = launch(&self.exe).map_err(|why| helper("restart", &why))?;
+        send(current.socket.as_fd(), request, &fds).map_err(|why| helper("request", &why))
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+fn launch(exe: &Path) -> io::Result<Running> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    let process = std::process::Command::new(exe)
+        .arg(MARKER)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok(Running { socket: ours, process })
+}
+
+/// Reads the zygote's answer from the control socket: the child's process id and a handle on it.
+pub(crate) async fn child_of(control: &tokio::net::UnixStream) -> Result<(i32, AsyncFd<OwnedFd>), SandboxError> {
+    let mut number = [0; 4];
+    let (length, fds) = control
+        .async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut number))
+        .await
+        .map_err(|why| helper("answer", &why))?;
+    let number = i32::from_le_bytes(number);
+    if length != 4 {
+        return Err(helper("answer", &io::ErrorKind::UnexpectedEof.into()));
+    }
+    if number < 0 {
+        let why = io::Error::from_raw_os_error(-number).to_string();
+        return Err(SandboxError::Setup { stage: "namespaces".into(), why });
+    }
+    let pidfd = fds.into_iter().next().ok_or_else(|| helper("answer", &io::ErrorKind::InvalidData.into()))?;
+    let pidfd = AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map_err(|why| helper("watch", &why))?;
+    Ok((number, pidfd))
+}
+
+/// An error of the zygote.
+pub(crate) fn helper(doing: &'static str, why: &io::Error) -> SandboxError {
+    SandboxError::Helper { doing, why: why.to_string() }
+}

@@ -1,0 +1,394 @@
+//! Asks, approvals, nonces, revocations and approver keys.
+
+use rusqlite::{Connection, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use writ_policy::permit::ApprovalUse;
+use writ_policy::prepared::Prepared;
+use writ_types::digest::Digest;
+use writ_types::frame::Card;
+use writ_types::id::{AskId, KeyId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::{NewApproval, NewAsk};
+use crate::codec::{self, execute, get_time, query, query_one};
+use crate::config::MAX_READ_ROWS;
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// The namespace of the nonces of approvals.
+pub const APPROVAL_NONCES: &str = "approval";
+
+/// Where an ask stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskState {
+    /// Nobody has answered.
+    Open,
+    /// It may be performed.
+    Approved,
+    /// It may not.
+    Denied,
+    /// Nobody answered in time.
+    Expired,
+    /// It was approved and that approval was used.
+    Used,
+}
+
+impl AskState {
+    /// The name used in records and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Used => "used",
+        }
+    }
+}
+
+/// An ask with what it would perform.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// What the person sees; its `state` is the present one.
+    pub card: Card,
+    /// What is performed when it is approved.
+    pub prepared: Prepared,
+    /// Where it stands.
+    pub state: AskState,
+    /// When it was answered or ended.
+    pub resolved_at: Option<Timestamp>,
+    /// Who answered; empty while nobody has.
+    pub resolved_by: String,
+    /// Why, in the person's words.
+    pub reason: String,
+}
+
+/// A stored approval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Approval {
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// The hash that it was given for.
+    pub prepared: Digest,
+    /// Its nonce.
+    pub nonce: String,
+    /// The signed token.
+    pub token: Value,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// How often it was used: never or once.
+    pub executions_used: u64,
+    /// Whether it was taken back.
+    pub revoked: bool,
+}
+
+/// A key that people approve with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApproverKey {
+    /// Its id.
+    pub id: KeyId,
+    /// What holds it: `cli`, `passkey`.
+    pub kind: String,
+    /// Its name for people.
+    pub label: String,
+    /// The public half, in the form that its kind has (32 bytes for Ed25519).
+    pub public_key: Vec<u8>,
+    /// When it was enrolled.
+    pub enrolled_at: Timestamp,
+    /// When it was revoked; `None` while it is in force.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// The open ask for a hash, if it has not ended at `now`.
+pub(crate) fn find_open(
+    conn: &Connection,
+    prepared: Digest,
+    now: Timestamp,
+) -> Result<Option<AskId>, StoreError> {
+    expire_asks(conn, now)?;
+    let sql = "SELECT id FROM ask WHERE prepared_hash = ?1 AND state = 'open'";
+    query_one(conn, sql, [prepared.to_string()], |row| codec::parse("ask id", &row.get::<_, String>("id")?))
+}
+
+pub(crate) fn open_ask(conn: &Connection, ask: &NewAsk) -> Result<(), StoreError> {
+    let card = &ask.card;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO ask (id, session, prepared_hash, state, card, prepared, asked_at, expires_at)
+         VALUES (?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7)",
+        params![
+            card.ask_id.as_str(),
+            card.session.map(|id| id.to_string()),
+            card.prepared.to_string(),
+            codec::to_json("card", card)?,
+            codec::to_json("prepared action", &ask.prepared)?,
+            card.asked_at.as_millis(),
+            card.expires_at.as_millis(),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "ask", id: card.ask_id.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn resolve_ask(
+    conn: &Connection,
+    ask: &AskId,
+    state: AskState,
+    at: Timestamp,
+    by: &str,
+    reason: &str,
+) -> Result<(), StoreError> {
+    match state {
+        AskState::Approved | AskState::Denied | AskState::Expired => {}
+        AskState::Open | AskState::Used => {
+            return Err(Conflict::Order("an ask is resolved as approved, denied or expired").into());
+        }
+    }
+    codec::check_size("reason", reason)?;
+    // Too late is too late: an ask that has ended can only expire.
+    let sql = "UPDATE ask SET state = ?2, resolved_at = ?3, resolved_by = ?4, reason = ?5
+               WHERE id = ?1 AND state = 'open' AND (?2 = 'expired' OR expires_at > ?3)";
+    let changed = execute(conn, sql, params![ask.as_str(), state.as_str(), at.as_millis(), by, reason])?;
+    if changed == 0 { Err(Conflict::AskNotOpen(ask.clone()).into()) } else { Ok(()) }
+}
+
+pub(crate) fn expire_asks(conn: &Connection, now: Timestamp) -> Result<u64, StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE ask SET state = 'expired', resolved_at = ?1 WHERE state = 'open' AND expires_at <= ?1",
+        [now.as_millis()],
+    )?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+}
+
+pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), StoreError> {
+    let sql = "SELECT prepared_hash FROM ask WHERE id = ?1 AND state = 'approved'";
+    let asked: Option<String> = query_one(conn, sql, [approval.ask.as_str()], |row| Ok(row.get(0)?))?;
+    if asked != Some(approval.prepared.to_string()) {
+        return Err(Conflict::Order("an approval needs an approved ask for the same hash").into());
+    }
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO approval (ask, prepared_hash, nonce, token, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            approval.ask.as_str(),
+            approval.prepared.to_string(),
+            approval.nonce,
+            codec::to_json("approval", &approval.token)?,
+            approval.expires_at.as_millis(),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "approval", id: approval.ask.to_string() }.into());
+    }
+    Ok(())
+}
+
+/// Uses an approval up: compare-and-swap, its nonce, and the ask's state.
+pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp) -> Result<(), StoreError> {
+    let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
+    let expires_at: Option<i64> = query_one(
+        conn,
+        "UPDATE approval SET executions_used = executions_used + 1
+         WHERE ask = ?1 AND prepared_hash = ?2 AND nonce = ?3 AND executions_used = 0 AND revoked = 0
+         AND expires_at > ?4 RETURNING expires_at",
+        params![approval.ask.as_str(), approval.prepared.to_string(), approval.nonce, now.as_millis()],
+        |row| Ok(row.get(0)?),
+    )?;
+    let expires_at = Timestamp::from_millis(expires_at.ok_or_else(spent)?);
+    match record_nonce(conn, APPROVAL_NONCES, &approval.nonce, expires_at) {
+        Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => return Err(spent()),
+        recorded => recorded?,
+    }
+    let sql = "UPDATE ask SET state = 'used' WHERE id = ?1 AND state = 'approved'";
+    if execute(conn, sql, [approval.ask.as_str()])? == 0 { Err(spent()) } else { Ok(()) }
+}
+
+pub(crate) fn revoke_approval(conn: &Connection, ask: &AskId) -> Result<(), StoreError> {
+    let changed = execute(conn, "UPDATE approval SET revoked = 1 WHERE ask = ?1", [ask.as_str()])?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "approval", id: ask.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn record_nonce(
+    conn: &Connection,
+    namespace: &str,
+    nonce: &str,
+    expires_at: Timestamp,
+) -> Result<(), StoreError> {
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO nonce (namespace, nonce, expires_at) VALUES (?1, ?2, ?3)",
+        params![namespace, nonce, expires_at.as_millis()],
+    )?;
+    if added == 0 { Err(Conflict::NonceSeen { namespace: namespace.to_owned() }.into()) } else { Ok(()) }
+}
+
+pub(crate) fn prune_nonces(conn: &Connection, now: Timestamp) -> Result<u64, StoreError> {
+    let deleted = execute(conn, "DELETE FROM nonce WHERE expires_at <= ?1", [now.as_millis()])?;
+    Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+}
+
+pub(crate) fn revoke(
+    conn: &Connection,
+    id: &str,
+    at: Timestamp,
+    expires_at: Option<Timestamp>,
+) -> Result<(), StoreError> {
+    execute(
+        conn,
+        "INSERT OR IGNORE INTO revocation (id, at, expires_at) VALUES (?1, ?2, ?3)",
+        params![id, at.as_millis(), expires_at.map(Timestamp::as_millis)],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn enroll_key(conn: &Connection, key: &ApproverKey) -> Result<(), StoreError> {
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO approver_key (id, kind, label, public_key, enrolled_at, revoked_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            key.id.to_string(),
+            key.kind,
+            key.label,
+            key.public_key,
+            key.enrolled_at.as_millis(),
+            key.revoked_at.map(Timestamp::as_millis),
+        ],
+    )?;
+    if added == 0 { Err(Conflict::Exists { what: "approver key", id: key.id.to_string() }.into()) } else { Ok(()) }
+}
+
+pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE approver_key SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
+        params![key.to_string(), at.as_millis()],
+    )?;
+    if changed == 0 {
+        return Err(Conflict::Missing { what: "approver key in force", id: key.to_string() }.into());
+    }
+    Ok(())
+}
+
+fn decode_ask(row: &Row<'_>) -> Result<Ask, StoreError> {
+    let state: AskState = codec::from_name("ask", row.get("state")?)?;
+    let mut card: Card = codec::from_json("card", &row.get::<_, String>("card")?)?;
+    state.as_str().clone_into(&mut card.state);
+    Ok(Ask {
+        card,
+        prepared: codec::from_json("prepared action", &row.get::<_, String>("prepared")?)?,
+        state,
+        resolved_at: row.get::<_, Option<i64>>("resolved_at")?.map(Timestamp::from_millis),
+        resolved_by: row.get("resolved_by")?,
+        reason: row.get("reason")?,
+    })
+}
+
+fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
+    Ok(Approval {
+        ask: codec::parse("ask id", &row.get::<_, String>("ask")?)?,
+        prepared: codec::parse("digest", &row.get::<_, String>("prepared_hash")?)?,
+        nonce: row.get("nonce")?,
+        token: codec::from_json("approval", &row.get::<_, String>("token")?)?,
+        expires_at: get_time(row, "expires_at")?,
+        executions_used: codec::get_uint(row, "executions_used")?,
+        revoked: row.get("revoked")?,
+    })
+}
+
+fn decode_key(row: &Row<'_>) -> Result<ApproverKey, StoreError> {
+    Ok(ApproverKey {
+        id: codec::parse("key id", &row.get::<_, String>("id")?)?,
+        kind: row.get("kind")?,
+        label: row.get("label")?,
+        public_key: row.get("public_key")?,
+        enrolled_at: get_time(row, "enrolled_at")?,
+        revoked_at: row.get::<_, Option<i64>>("revoked_at")?.map(Timestamp::from_millis),
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// An ask, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn ask(&self, ask: &AskId) -> Result<Option<Ask>, StoreError> {
+        self.read(|conn| query_one(conn, "SELECT * FROM ask WHERE id = ?1", [ask.as_str()], decode_ask))
+    }
+
+    /// The asks in a state (`None`: in any), oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn asks(&self, state: Option<AskState>, limit: usize) -> Result<Vec<Ask>, StoreError> {
+        let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
+        let params = params![state.map(AskState::as_str), codec::limit(limit)];
+        self.read(|conn| query(conn, sql, params, decode_ask))
+    }
+
+    /// The newest ask in a state for a prepared hash, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn ask_for(&self, prepared: Digest, state: AskState) -> Result<Option<Ask>, StoreError> {
+        let sql = "SELECT * FROM ask WHERE prepared_hash = ?1 AND state = ?2 ORDER BY asked_at DESC LIMIT 1";
+        self.read(|conn| query_one(conn, sql, [&prepared.to_string(), state.as_str()], decode_ask))
+    }
+
+    /// The approval of an ask, if there is one. Looking does not use it.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn approval(&self, ask: &AskId) -> Result<Option<Approval>, StoreError> {
+        let sql = "SELECT * FROM approval WHERE ask = ?1";
+        self.read(|conn| query_one(conn, sql, [ask.as_str()], decode_approval))
+    }
+
+    /// Whether a nonce was recorded.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn is_used(&self, namespace: &str, nonce: &str) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM nonce WHERE namespace = ?1 AND nonce = ?2";
+        self.read(|conn| Ok(query_one(conn, sql, [namespace, nonce], |_| Ok(()))?.is_some()))
+    }
+
+    /// Whether a revocation id was revoked.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM revocation WHERE id = ?1";
+        self.read(|conn| Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some()))
+    }
+
+    /// The approver keys, oldest first; the revoked ones too.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn approver_keys(&self) -> Result<Vec<ApproverKey>, StoreError> {
+        let sql = "SELECT * FROM approver_key ORDER BY enrolled_at, id LIMIT ?1";
+        self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Asks, approvals, nonces, keys.
+
+use serde_json::json;
+
+use super::*;
+use crate::batch::Op;
+use crate::testing::*;
+
+fn open(n: u64, query: &str) -> Op {
+    Op::OpenAsk(Box::new(ask(n, query)))
+}
+
+fn resolve(n: u64, state: AskState, millis: i64) -> Op {
+    Op::ResolveAsk { ask: ask_id(n), state, at: at(millis), by: "owner".to_owned(), reason: "r".to_owned() }
+}
+
+fn approval(n: u64, query: &str) -> NewApproval {
+    NewApproval {
+        ask: ask_id(n),
+        prepared: Digest::of(query.as_bytes()),
+        nonce: format!("nonce {n}"),
+        token: json!({ "signed": true }),
+        expires_at: at(60_000),
+    }
+}
+
+#[test]
+fn equal_open_asks_are_one() {
+    let home = Home::new().with_session(1);
+    let first = home.commit(vec![open(1, "q")]);
+    assert!(!first.asks[0].merged);
+    assert_eq!((first.entries.len(), first.frames.len()), (1, 1), "recorded and announced");
+    let second = home.commit(vec![open(2, "q"), open(3, "other")]);
+    assert_eq!(second.asks[0].ask, ask_id(1));
+    assert!(second.asks[0].merged && !second.asks[1].merged);
+    assert_eq!(second.entries.len(), 1, "a merged ask leaves no entry");
+    let home = home.reopened();
+    let found = home.store.ask(&ask_id(1)).expect("reads").expect("there");
+    assert_eq!((found.prepared, found.state), (ask(1, "q").prepared, AskState::Open));
+    home.commit(vec![resolve(1, AskState::Denied, 5)]);
+    assert!(!home.commit(vec![open(4, "q")]).asks[0].merged, "an answered one is not open");
+    assert_eq!(home.store.asks(Some(AskState::Open), 10).expect("reads").len(), 2);
+    assert_eq!(home.store.asks(None, 10).expect("reads").len(), 3);
+    let hash = Digest::of(b"q");
+    let denied = home.store.ask_for(hash, AskState::Denied).expect("reads").expect("there");
+    assert_eq!((denied.card.state.as_str(), denied.reason.as_str()), ("denied", "r"));
+}
+
+#[test]
+fn an_ask_is_answered_once_and_in_time() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "a"), open(2, "b")]);
+    home.commit(vec![resolve(1, AskState::Approved, 5)]);
+    let twice = home.try_commit(vec![resolve(1, AskState::Denied, 6)]);
+    assert_eq!(twice, Err(Conflict::AskNotOpen(ask_id(1)).into()));
+    let late = home.try_commit(vec![resolve(2, AskState::Approved, 60_000)]);
+    assert_eq!(late, Err(Conflict::AskNotOpen(ask_id(2)).into()));
+    assert_eq!(home.commit(vec![Op::ExpireAsks { now: at(59_999) }]).changed, 0);
+    assert_eq!(home.commit(vec![Op::ExpireAsks { now: at(60_000) }]).changed, 1);
+    assert_eq!(home.store.ask(&ask_id(2)).expect("reads").map(|ask| ask.state), Some(AskState::Expired));
+    assert!(home.try_commit(vec![resolve(9, AskState::Used, 1)]).is_err());
+}
+
+/// Rows: SIL-162
+#[test]
+fn looking_at_an_approval_does_not_use_it() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "q")]);
+    assert!(home.try_commit(vec![Op::StoreApproval(approval(1, "q"))]).is_err(), "not approved yet");
+    home.commit(vec![resolve(1, AskState::Approved, 5)]);
+    assert!(home.try_commit(vec![Op::StoreApproval(approval(1, "other"))]).is_err(), "for something else");
+    home.commit(vec![Op::StoreApproval(approval(1, "q"))]);
+    for _ in 0..10 {
+        let found = home.store.approval(&ask_id(1)).expect("reads").expect("there");
+        assert_eq!((found.executions_used, found.token), (0, json!({ "signed": true })));
+    }
+    let approval = ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned() };
+    let consume = |millis| Op::ConsumeApproval { approval: approval.clone(), now: at(millis) };
+    let spent = Err(Conflict::ApprovalSpent(ask_id(1)).into());
+    assert_eq!(home.try_commit(vec![consume(60_000)]), spent, "too late");
+    home.commit(vec![consume(10)]);
+    assert_eq!(home.try_commit(vec![phase("x"), consume(11)]), spent, "used");
+    assert_eq!(home.store.is_used(APPROVAL_NONCES, "nonce 1"), Ok(true));
+}
+
+#[test]
+fn a_revoked_approval_is_spent() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "q"), resolve(1, AskState::Approved, 5), Op::StoreApproval(approval(1, "q"))]);
+    home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
+    let approval = ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned() };
+    let consume = Op::ConsumeApproval { approval, now: at(10) };
+    assert_eq!(home.try_commit(vec![consume]), Err(Conflict::ApprovalSpent(ask_id(1)).into()));
+}
+
+/// Rows: SIL-163 SIL-164
+#[test]
+fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
+    let home = Home::new();
+    let record = |namespace: &str, expires| Op::RecordNonce {
+        namespace: namespace.to_owned(),
+        nonce: "n".to_owned(),
+        expires_at: at(expires),
+    };
+    assert_eq!(home.store.is_used("a", "n"), Ok(false));
+    home.commit(vec![record("a", 100)]);
+    assert_eq!(home.store.is_used("a", "n"), Ok(true));
+    assert_eq!(home.store.is_used("b", "n"), Ok(false));
+    let seen = home.try_commit(vec![phase("x"), record("a", 200)]);
+    assert_eq!(seen, Err(Conflict::NonceSeen { namespace: "a".to_owned() }.into()));
+    home.commit(vec![record("b", 300)]);
+    let home = home.reopened();
+    assert_eq!(home.store.is_used("a", "n"), Ok(true), "survives a restart");
+    assert_eq!(home.commit(vec![Op::PruneNonces { now: at(99) }]).changed, 0, "not before its time");
+    assert_eq!(home.commit(vec![Op::PruneNonces { now: at(100) }]).changed, 1);
+    assert_eq!((home.store.is_used("a", "n"), home.store.is_used("b", "n")), (Ok(false), Ok(true)));
+}
+
+#[test]
+fn approver_keys_and_revocations_are_kept() {
+    let home = Home::new();
+    let key = |n: u128, byte: u8| ApproverKey {
+        id: KeyId::from_parts(at(0), n),
+        kind: "cli".to_owned(),
+        label: "laptop".to_owned(),
+        public_key: vec![byte; 32],
+        enrolled_at: at(0),
+        revoked_at: None,
+    };
+    home.commit(vec![Op::EnrollKey(key(1, 1))]);
+    assert!(home.try_commit(vec![Op::EnrollKey(key(2, 1))]).is_err(), "the same public key");
+    let revoke = Op::RevokeKey { key: key(1, 1).id, at: at(9) };
+    home.commit(vec![revoke.clone()]);
+    assert!(home.try_commit(vec![revoke]).is_err(), "not in force");
+    let expected = ApproverKey { revoked_at: Some(at(9)), ..key(1, 1) };
+    let home = home.reopened();
+    assert_eq!(home.store.approver_keys(), Ok(vec![expected]));
+
+    let op = Op::Revoke { id: "abc".to_owned(), at: at(1), expires_at: None };
+    home.commit(vec![op.clone(), op]);
+    assert_eq!((home.store.is_revoked("abc"), home.store.is_revoked("abd")), (Ok(true), Ok(false)));
+}

@@ -1,0 +1,391 @@
+//! What can be written: typed operations, in batches that happen completely or not at all.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use writ_policy::prepared::Prepared;
+use writ_types::action::Remember;
+use writ_types::chat::{ChatMessage, Usage};
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, InboundRecord};
+use writ_types::frame::{Card, ServerFrame};
+use writ_types::id::{AskId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::unit::{MicroUsd, Timestamp};
+
+pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
+
+use crate::approvals::{ApproverKey, AskState};
+use crate::queue::Leased;
+
+/// Operations that are written together, in order, or not at all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// How durable it must be when the receipt comes.
+    pub durability: Durability,
+    /// The operations, in order.
+    pub ops: Vec<Op>,
+}
+
+impl Batch {
+    /// A batch that is on disk when its receipt comes.
+    pub const fn synced(ops: Vec<Op>) -> Self {
+        Self { durability: Durability::Synced, ops }
+    }
+
+    /// A batch that survives the end of the process when its receipt comes, not a loss of power.
+    pub const fn relaxed(ops: Vec<Op>) -> Self {
+        Self { durability: Durability::Relaxed, ops }
+    }
+}
+
+/// One operation.
+///
+/// Where a row names the ledger entry that it rests on, it is the entry appended last before it in
+/// the same batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Appends an entry to the ledger. Intents are indexed; outcomes and model answers close them.
+    Append(Box<Entry>),
+    /// Opens a session. Conflict if it exists.
+    OpenSession(NewSession),
+    /// Sets or removes one key of a session's metadata.
+    SetSessionMetadata {
+        /// The session.
+        session: SessionId,
+        /// The key.
+        key: String,
+        /// The value; `None` removes the key.
+        value: Option<Value>,
+    },
+    /// Puts a message into its session's queue. Needs an `Append` before it in the batch. Conflict for a
+    /// known `client_id`; an error when the queue is full.
+    EnqueueMessage(Box<NewMessage>),
+    /// Leases the oldest message that is due, at most one per session. See [`Receipt::leased`].
+    LeaseMessage {
+        /// Now.
+        now: Timestamp,
+        /// Who leases.
+        owner: String,
+        /// How long the lease holds without a heartbeat, in milliseconds.
+        ttl_ms: u64,
+    },
+    /// Prolongs a lease. Conflict if it is no longer held.
+    Heartbeat {
+        /// The message.
+        message: MessageId,
+        /// The lease's fence.
+        fence: Fence,
+        /// Now.
+        now: Timestamp,
+        /// How long it holds from now, in milliseconds.
+        ttl_ms: u64,
+    },
+    /// Marks a leased message as done. Conflict if the lease is no longer held.
+    AckMessage {
+        /// The message.
+        message: MessageId,
+        /// The lease's fence.
+        fence: Fence,
+    },
+    /// Marks a message that came in during a turn as done with it. Conflict if the turn's lease is no longer held.
+    AbsorbMessage {
+        /// The message that came in.
+        message: MessageId,
+        /// The turn that answered it too.
+        turn: TurnId,
+        /// The message that the turn leased.
+        lease: MessageId,
+        /// That lease's fence.
+        fence: Fence,
+    },
+    /// Gives a leased message back, to be tried again later or, after the last attempt, not at all.
+    NackMessage {
+        /// The message.
+        message: MessageId,
+        /// The lease's fence.
+        fence: Fence,
+        /// Now.
+        now: Timestamp,
+        /// What went wrong, for people.
+        error: String,
+    },
+    /// Makes every leased message ready again: for the start of an engine, which holds the home alone.
+    RequeueLeased,
+    /// Opens a turn. Conflict if its number is not the session's next.
+    OpenTurn(NewTurn),
+    /// Stores an event of an open turn. Conflict if `n` is not the next number (counted from zero).
+    TurnEvent {
+        /// The turn.
+        turn: TurnId,
+        /// The event's number.
+        n: u64,
+        /// The event.
+        event: Value,
+    },
+    /// Closes a turn. Conflict if it is not open.
+    CloseTurn {
+        /// The turn.
+        turn: TurnId,
+        /// When.
+        at: Timestamp,
+        /// How it ended: `finished`, `failed`, `cancelled`.
+        state: String,
+    },
+    /// Stores a frame under the session's next number. See [`Receipt::frames`].
+    Frame {
+        /// The session.
+        session: SessionId,
+        /// The frame.
+        frame: Box<ServerFrame>,
+    },
+    /// Adds a message to the history of a session.
+    Chronicle(Box<NewChronicle>),
+    /// Adds to the totals of the session and of the day.
+    AddUsage(UsageDelta),
+    /// Opens an ask, or finds the open one for the same prepared hash. See [`Receipt::asks`].
+    OpenAsk(Box<NewAsk>),
+    /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers.
+    ResolveAsk {
+        /// The ask.
+        ask: AskId,
+        /// The new state.
+        state: AskState,
+        /// When.
+        at: Timestamp,
+        /// Who: the key's id or the principal.
+        by: String,
+        /// Why, in the person's words.
+        reason: String,
+    },
+    /// Marks every open ask that has ended as expired.
+    ExpireAsks {
+        /// Now.
+        now: Timestamp,
+    },
+    /// Stores the signed approval of an approved ask. Conflict if there is one.
+    StoreApproval(NewApproval),
+    /// Uses an approval up. Conflict unless it is there, unused, unexpired, unrevoked and for this hash and nonce.
+    ConsumeApproval {
+        /// Which, for what, with which nonce.
+        approval: ApprovalUse,
+        /// Now.
+        now: Timestamp,
+    },
+    /// Takes an approval back. Missing ones are a conflict.
+    RevokeApproval {
+        /// The ask that was approved.
+        ask: AskId,
+    },
+    /// Records a nonce. Conflict if it was seen.
+    RecordNonce {
+        /// What the nonce is for.
+        namespace: String,
+        /// The nonce.
+        nonce: String,
+        /// Until when what it guards is valid; it is kept at least that long.
+        expires_at: Timestamp,
+    },
+    /// Deletes the nonces whose time is over.
+    PruneNonces {
+        /// Now.
+        now: Timestamp,
+    },
+    /// What [`writ_policy::permit::Journal::redeem`] writes.
+    Redeem(Box<Redemption>),
+    /// Adds to a named counter; saturates. See [`Receipt::counters`].
+    AddCounter {
+        /// The counter.
+        name: String,
+        /// How much.
+        by: u64,
+    },
+    /// Revokes a key, token or standing order by its revocation id. Revoking twice is the same as once.
+    Revoke {
+        /// The revocation id.
+        id: String,
+        /// When.
+        at: Timestamp,
+        /// When what it revokes would have ended anyway; `None`: never.
+        expires_at: Option<Timestamp>,
+    },
+    /// Enrols an approver key. Conflict if its id or its public key is there.
+    EnrollKey(ApproverKey),
+    /// Revokes an approver key. Conflict if there is none that is in force.
+    RevokeKey {
+        /// The key.
+        key: KeyId,
+        /// When.
+        at: Timestamp,
+    },
+    /// Remembers something. External content is refused as verified or constitutional.
+    Remember(Box<NewMemory>),
+    /// Forgets something: the row and its words are deleted. Conflict if there is none.
+    Forget {
+        /// The memory.
+        memory: MemoryId,
+    },
+    /// Sets a setting of the store.
+    Set {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Value,
+    },
+    /// Erases the payload of an entry; proofs stay valid. Conflict if there is no payload.
+    ErasePayload {
+        /// The entry.
+        entry: EntrySeq,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// A session to open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: SessionId,
+    /// When it is opened.
+    pub created_at: Timestamp,
+    /// The project's folder, if it works on one.
+    pub project: Option<String>,
+    /// What else is known of it.
+    pub metadata: BTreeMap<String, Value>,
+}
+
+/// A message for the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMessage {
+    /// What was received; names message and session.
+    pub record: InboundRecord,
+    /// The client's id of it, unique per session.
+    pub client_id: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// A turn to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTurn {
+    /// Its id.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its number: one more than the session's last.
+    pub number: u64,
+    /// The message that it answers.
+    pub message: MessageId,
+    /// When it begins.
+    pub at: Timestamp,
+}
+
+/// A message for the history of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewChronicle {
+    /// The session.
+    pub session: SessionId,
+    /// The turn, if it belongs to one.
+    pub turn: Option<TurnId>,
+    /// The turn's number; zero outside turns.
+    pub turn_number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// The message.
+    pub message: ChatMessage,
+}
+
+/// What a step took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageDelta {
+    /// The session, if there is one.
+    pub session: Option<SessionId>,
+    /// When: decides the day, in UTC.
+    pub at: Timestamp,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Model calls.
+    pub model_calls: u64,
+}
+
+/// An ask to open.
+///
+/// If an ask for the same prepared hash is open and has not ended, that one is returned and neither
+/// `entry` nor the card's frame is written. Otherwise `entry` is appended, and a card of a session
+/// becomes a frame of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewAsk {
+    /// What the person sees; names ask, hash, session and times.
+    pub card: Card,
+    /// What is performed when it is approved.
+    pub prepared: Prepared,
+    /// The fact that it is asked.
+    pub entry: Entry,
+}
+
+/// A signed approval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewApproval {
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// The hash that it was given for.
+    pub prepared: Digest,
+    /// Its nonce.
+    pub nonce: String,
+    /// The signed token.
+    pub token: Value,
+    /// When it ends.
+    pub expires_at: Timestamp,
+}
+
+/// Something to remember.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMemory {
+    /// Its id.
+    pub id: MemoryId,
+    /// What.
+    pub item: Remember,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a batch got: numbers in the order of its operations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Receipt {
+    /// Where each appended entry stands in the ledger.
+    pub entries: Vec<EntrySeq>,
+    /// The frames stored, with their numbers.
+    pub frames: Vec<FrameNumber>,
+    /// The asks opened or found.
+    pub asks: Vec<AskOpened>,
+    /// The messages leased: `None` for a lease that found nothing.
+    pub leased: Vec<Option<Leased>>,
+    /// The value of each counter after it was added to.
+    pub counters: Vec<u64>,
+    /// How many rows the operations without a number of their own changed (requeue, expiry, pruning).
+    pub changed: u64,
+    /// The transaction that wrote it, counted from one since the store was opened: batches with the
+    /// same number were synced together.
+    pub transaction: u64,
+}
+
+/// The number of a stored frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameNumber {
+    /// The session.
+    pub session: SessionId,
+    /// The frame's number in it, counted from one.
+    pub seq: u64,
+}
+
+/// What came of [`Op::OpenAsk`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskOpened {
+    /// The ask that is open now.
+    pub ask: AskId,
+    /// Whether it was open before.
+    pub merged: bool,
+}

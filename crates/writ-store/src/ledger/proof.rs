@@ -1,0 +1,175 @@
+//! Inclusion proofs: one entry, shown to be in the ledger to someone who has the public key alone.
+
+use rusqlite::OptionalExtension as _;
+use serde::{Deserialize, Serialize};
+use writ_types::id::EntrySeq;
+
+use super::append::StoredNodes;
+use super::head::{Checkpoint, NoteError, verify_signature};
+use super::row::{self, Header};
+use super::tree::{self, Hash};
+use crate::codec;
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// The longest audit path: a tree whose leaves are counted in 64 bits has no more levels.
+pub const MAX_PATH: usize = 64;
+
+/// Everything that a stranger needs to check one entry, as one JSON object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// The entry's position.
+    pub seq: u64,
+    /// When it happened, in milliseconds since 1970.
+    pub at: i64,
+    /// Its session; empty if it has none.
+    pub session: String,
+    /// Its turn; empty if it has none.
+    pub turn: String,
+    /// The turn's number; zero outside turns.
+    pub turn_number: i64,
+    /// What kind of fact it is.
+    pub event: String,
+    /// The commitment to the payload, hexadecimal.
+    pub commitment: String,
+    /// The salt of the payload, hexadecimal; `None` if it was erased.
+    pub salt: Option<String>,
+    /// The payload, exactly as it was committed to; `None` if it was erased.
+    pub payload: Option<String>,
+    /// The signature over the header, hexadecimal.
+    pub signature: String,
+    /// The audit path, lowest sibling first, hexadecimal.
+    pub path: Vec<String>,
+    /// The signed head that the path leads to.
+    pub checkpoint: String,
+}
+
+/// What a checked proof shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proven {
+    /// The head that covers the entry.
+    pub head: Checkpoint,
+    /// Whether the payload was shown and fits; otherwise it was erased.
+    pub payload: bool,
+}
+
+/// Why a proof proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    /// A field is not what it should be.
+    #[error("the proof's field {0} is malformed")]
+    Malformed(&'static str),
+    /// The payload is not the one that was committed to.
+    #[error("the payload does not fit the entry")]
+    Payload,
+    /// The entry is not signed by the key.
+    #[error("the entry is not signed by this key")]
+    Signature,
+    /// The checkpoint does not count.
+    #[error(transparent)]
+    Checkpoint(#[from] NoteError),
+    /// The path does not lead to the checkpoint's root.
+    #[error("the entry is not in the ledger of this checkpoint")]
+    NotIncluded,
+}
+
+/// Checks a proof with the harness's public keys alone.
+///
+/// # Errors
+///
+/// If anything in it does not fit.
+pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofError> {
+    let head = Checkpoint::verify(&proof.checkpoint, keys)?;
+    let commitment = from_hex("commitment", &proof.commitment)?;
+    let signature = from_hex("signature", &proof.signature)?;
+    let header = Header {
+        seq: proof.seq,
+        at: proof.at,
+        session: proof.session.as_bytes(),
+        turn: proof.turn.as_bytes(),
+        turn_number: proof.turn_number,
+        event: proof.event.as_bytes(),
+        commitment: &commitment,
+    }
+    .to_bytes();
+    let payload = match (&proof.salt, &proof.payload) {
+        (Some(salt), Some(payload)) => {
+            if row::commitment(&from_hex("salt", salt)?, payload.as_bytes())[..] != commitment[..] {
+                return Err(ProofError::Payload);
+            }
+            true
+        }
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => return Err(ProofError::Payload),
+    };
+    if !keys.iter().any(|key| verify_signature(key, &header, &signature)) {
+        return Err(ProofError::Signature);
+    }
+    if proof.path.len() > MAX_PATH {
+        return Err(ProofError::Malformed("path"));
+    }
+    let path = proof.path.iter().map(|text| hash_from_hex(text)).collect::<Result<Vec<_>, _>>()?;
+    let leaf = row::leaf_of(&header, &signature);
+    if tree::root_from_path(proof.seq, head.size, leaf, &path) == Some(head.root) {
+        Ok(Proven { head, payload })
+    } else {
+        Err(ProofError::NotIncluded)
+    }
+}
+
+fn from_hex(field: &'static str, text: &str) -> Result<Vec<u8>, ProofError> {
+    hex::decode(text).map_err(|_| ProofError::Malformed(field))
+}
+
+fn hash_from_hex(text: &str) -> Result<Hash, ProofError> {
+    from_hex("path", text)?.try_into().map_err(|_| ProofError::Malformed("path"))
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The proof that an entry is in the ledger, against the newest head.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such entry, or the database cannot be read.
+    pub fn ledger_proof(&self, entry: EntrySeq) -> Result<Proof, StoreError> {
+        let row = self.ledger_row(entry)?;
+        let missing = || Conflict::Missing { what: "entry", id: entry.to_string() };
+        let row = row.ok_or_else(missing)?;
+        // The payload exactly as it was committed to, and the path to one head: both from one snapshot.
+        self.read(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let payload: Option<String> = snapshot
+                .query_row("SELECT payload FROM ledger_payload WHERE seq = ?1", [codec::int(entry.0)], |row| {
+                    row.get(0)
+                })
+                .optional()?;
+            let note: Option<String> = snapshot
+                .query_row("SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1", [], |row| row.get(0))
+                .optional()?;
+            let note = note.ok_or_else(missing)?;
+            let head =
+                Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
+            let path = tree::inclusion_path(entry.0, head.size, &StoredNodes(&snapshot))?;
+            Ok(Proof {
+                seq: entry.0,
+                at: row.at.as_millis(),
+                session: row.session.map(|id| id.to_string()).unwrap_or_default(),
+                turn: row.turn.map(|id| id.to_string()).unwrap_or_default(),
+                turn_number: codec::int(row.turn_number),
+                event: row.event.clone(),
+                commitment: row.commitment.to_string(),
+                salt: payload.as_ref().map(|_| row.salt.clone()),
+                payload,
+                signature: row.signature.clone(),
+                path: path.iter().map(hex::encode).collect(),
+                checkpoint: note,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Verification: every row, node and head, and the heads that others hold.
+//!
+//! The rows stream through a growing tree. Below a good head, hashing alone proves each row as the
+//! harness wrote it; where a head does not fit, the signatures of the rows since the last good one
+//! name the first that is not the harness's. What is named is the first gap or mismatch, else the
+//! first leaf after the last good head.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+use serde::Serialize;
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::EntrySeq;
+
+use super::head::Checkpoint;
+use crate::error::StoreError;
+use crate::store::Store;
+
+mod nodes;
+mod rows;
+mod walk;
+
+/// How much is verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyOptions {
+    /// The public keys that may have signed: the present one and those before it.
+    pub keys: Vec<[u8; 32]>,
+    /// Heads that were kept outside, in any order; read them with [`super::export::read_heads`].
+    pub held: Vec<Checkpoint>,
+    /// Verify the signature of every row too. Without it, rows below good heads are proven by the
+    /// tree, which covers their signatures; it costs some 30 µs a row.
+    pub every_signature: bool,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Rows that were read and are good.
+    pub rows: u64,
+    /// Rows whose payload was erased, with the harness's signature for it.
+    pub erased: u64,
+    /// Stored heads that are good.
+    pub heads: u64,
+    /// Held heads that fit.
+    pub held: u64,
+    /// Row signatures that were verified one by one.
+    pub signatures: u64,
+    /// The largest good head: how many entries it covers. Zero if there is none.
+    pub covered: u64,
+    /// The first thing that is wrong; `None`: everything is good.
+    pub problem: Option<Problem>,
+}
+
+impl VerifyReport {
+    /// Whether everything is good.
+    pub const fn is_good(&self) -> bool {
+        self.problem.is_none()
+    }
+}
+
+/// The first thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The first bad leaf.
+    pub leaf: EntrySeq,
+    /// What is wrong with it.
+    pub kind: ProblemKind,
+    /// The same for people.
+    pub text: String,
+}
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// The database file is damaged there.
+    Unreadable,
+    /// A row is not there, or not where it belongs.
+    Gap,
+    /// A row's columns do not fit its leaf.
+    Leaf,
+    /// A payload does not fit its commitment.
+    Payload,
+    /// A payload is missing, and the harness has not signed for that.
+    Erasure,
+    /// A row is not signed by any of the keys.
+    Signature,
+    /// A stored inner node does not fit the rows below it.
+    Node,
+    /// A stored head does not fit the rows, or is not signed by any of the keys.
+    Head,
+    /// A head that must be kept is missing.
+    MissingHead,
+    /// The last signed head covers more rows than there are.
+    Truncated,
+    /// There are rows that no head covers.
+    Uncovered,
+    /// A held head covers more rows than there are: rows were cut off, or this is an older copy.
+    OlderCopy,
+    /// A held head does not fit the rows: the past was written again.
+    Rewritten,
+    /// The heads are of another ledger, or signed with another key.
+    OtherLedger,
+}
+
+impl ToReport for Problem {
+    fn report(&self) -> Report {
+        Report::new(Exit::Ledger, "ledger.bad", format!("the ledger does not verify: {}", self.text))
+            .hint("keep a copy of the database; restore a backup that verifies with `writ backup restore`")
+    }
+}
+
+/// Verifies the ledger in a database file without opening it for writing.
+///
+/// # Errors
+///
+/// If the file cannot be read as a database of Writ; what is wrong *in* the ledger is in the report.
+pub fn verify_file(path: &Path, options: &VerifyOptions) -> Result<VerifyReport, StoreError> {
+    let conn = open_copy(path)?;
+    let snapshot = conn.unchecked_transaction()?;
+    walk::verify(&snapshot, options).map_err(|error| match error {
+        // A database without our tables.
+        StoreError::Sqlite(message) => StoreError::Corrupt(message),
+        other => other,
+    })
+}
+
+/// Opens a file for reading. Without a write-ahead log beside it nothing else can change it, and it
+/// may lie in a folder that cannot be written.
+fn open_copy(path: &Path) -> Result<Connection, StoreError> {
+    if !path.is_file() {
+        return Err(StoreError::Path { path: path.display().to_string(), message: "no such file".to_owned() });
+    }
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let quiet = Path::new(&log).metadata().map_or(true, |log| log.len() == 0);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if !quiet {
+        return Ok(Connection::open_with_flags(path, flags)?);
+    }
+    let absolute = std::path::absolute(path).map_err(|error| StoreError::io(path, &error))?;
+    let uri = format!("file:{}?immutable=1", percent_encode(absolute.as_os_str().as_encoded_bytes()));
+    Ok(Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)?)
+}
+
+fn percent_encode(path: &[u8]) -> String {
+    path.iter()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Verifies the ledger of this store on a snapshot; its own key is among those accepted.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read; what is wrong *in* the ledger is in the report.
+    pub fn verify_ledger(&self, options: &VerifyOptions) -> Result<VerifyReport, StoreError> {
+        let mut options = options.clone();
+        options.keys.push(self.public_key());
+        self.read(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            walk::verify(&snapshot, &options)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

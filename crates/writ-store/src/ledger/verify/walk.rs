@@ -1,0 +1,247 @@
+//! The walk over the ledger.
+
+use rusqlite::Connection;
+use rusqlite::types::ValueRef;
+use writ_types::id::EntrySeq;
+
+use super::nodes::{self, Cursors};
+use super::rows::{self, Checked};
+use super::{Problem, ProblemKind, VerifyOptions, VerifyReport};
+use crate::codec::{self, int};
+use crate::error::StoreError;
+use crate::ledger::head::{Checkpoint, HEAD_INTERVAL};
+use crate::ledger::tree::{Frontier, Hash};
+
+/// A stored head, as it lies there.
+struct StoredHead {
+    size: u64,
+    root: Vec<u8>,
+    note: String,
+}
+
+struct Walk<'a> {
+    conn: &'a Connection,
+    options: &'a VerifyOptions,
+    origin: Option<String>,
+    frontier: Frontier,
+    /// Stored heads, largest size first, so that the next one is popped.
+    heads: Vec<StoredHead>,
+    /// Held heads, largest size first.
+    held: Vec<&'a Checkpoint>,
+    report: VerifyReport,
+}
+
+/// The next step failed: what is wrong, or why it cannot be known.
+enum Stop {
+    Bad(Problem),
+    Error(StoreError),
+}
+
+impl<E: Into<StoreError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<VerifyReport, StoreError> {
+    let mut held: Vec<&Checkpoint> = options.held.iter().collect();
+    held.sort_by_key(|head| std::cmp::Reverse(head.size));
+    let mut walk = Walk {
+        conn,
+        options,
+        origin: None,
+        frontier: Frontier::default(),
+        heads: stored_heads(conn)?,
+        held,
+        report: VerifyReport { rows: 0, erased: 0, heads: 0, held: 0, signatures: 0, covered: 0, problem: None },
+    };
+    match walk.run() {
+        Ok(()) => {}
+        Err(Stop::Bad(problem)) => walk.report.problem = Some(problem),
+        Err(Stop::Error(StoreError::Corrupt(error))) => {
+            let leaf = EntrySeq(walk.frontier.size());
+            let text = format!("entry {leaf} cannot be read: {error}");
+            walk.report.problem = Some(Problem { leaf, kind: ProblemKind::Unreadable, text });
+        }
+        Err(Stop::Error(error)) => return Err(error),
+    }
+    Ok(walk.report)
+}
+
+fn stored_heads(conn: &Connection) -> Result<Vec<StoredHead>, StoreError> {
+    codec::query(conn, "SELECT size, root, note FROM ledger_head ORDER BY size DESC", [], |row| {
+        let bytes = |column| -> Result<Vec<u8>, StoreError> {
+            Ok(match row.get_ref(column)? {
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.to_vec(),
+                ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => Vec::new(),
+            })
+        };
+        // Broken text becomes a note that does not parse.
+        let note = String::from_utf8(bytes(2)?).unwrap_or_default();
+        Ok(StoredHead { size: codec::get_uint(row, "size")?, root: bytes(1)?, note })
+    })
+}
+
+impl Walk<'_> {
+    fn run(&mut self) -> Result<(), Stop> {
+        self.check_owner()?;
+        self.check_held_empty()?;
+        let conn = self.conn;
+        let mut statements = nodes::statements(conn)?;
+        let mut cursors = Cursors::open(&mut statements)?;
+        let mut statement = conn.prepare(rows::SQL)?;
+        let mut found = statement.query([0])?;
+        while let Some(row) = found.next()? {
+            let seq = self.frontier.size();
+            if row.get_ref(0)? != ValueRef::Integer(int(seq)) {
+                return Err(bad(seq, ProblemKind::Gap, format!("entry {seq} is missing")));
+            }
+            let checked = match Checked::read(row, seq, &self.options.keys)? {
+                Ok(checked) => checked,
+                Err(rows::BadRow(kind, text)) => return Err(bad(seq, kind, format!("entry {seq}: {text}"))),
+            };
+            if self.options.every_signature {
+                self.check_signature(seq, &checked)?;
+            }
+            self.report.erased += u64::from(checked.erased);
+            self.grow(checked.leaf, &mut cursors)?;
+            self.report.rows += 1;
+            self.check_heads()?;
+        }
+        self.check_end(&mut cursors)
+    }
+
+    /// Of somebody else's ledger nothing fits; that is told as such.
+    fn check_owner(&self) -> Result<(), Stop> {
+        let own = |head: &StoredHead| Checkpoint::verify(&head.note, &self.options.keys).is_ok();
+        if self.heads.is_empty() || self.heads.iter().any(own) {
+            return Ok(());
+        }
+        Err(bad(0, ProblemKind::OtherLedger, "no head is signed by a known key".to_owned()))
+    }
+
+    /// A held head of an empty ledger is good in every ledger.
+    fn check_held_empty(&mut self) -> Result<(), Stop> {
+        if self.held.last().is_some_and(|head| head.size == 0) { self.check_held() } else { Ok(()) }
+    }
+
+    fn check_signature(&mut self, seq: u64, row: &Checked) -> Result<(), Stop> {
+        if !row.is_signed(&self.options.keys) {
+            let text = format!("entry {seq} is not signed by a known key");
+            return Err(bad(seq, ProblemKind::Signature, text));
+        }
+        self.report.signatures += 1;
+        Ok(())
+    }
+
+    fn grow(&mut self, leaf: Hash, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
+        let mut completed = Vec::new();
+        self.frontier.push(leaf, |level, index, hash| completed.push((level, index, *hash)));
+        for (level, index, hash) in completed {
+            if !cursors.next_is(level, index, &hash)? {
+                let text = format!("the stored node {level}/{index} does not fit the entries below it");
+                return Err(self.culprit(index << level, ProblemKind::Node, text)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the heads, stored and held, that end at the present size.
+    fn check_heads(&mut self) -> Result<(), Stop> {
+        let size = self.frontier.size();
+        let due = self.heads.last().is_some_and(|head| head.size <= size);
+        match self.heads.pop_if(|_| due) {
+            Some(head) => self.check_stored(&head)?,
+            None if size.is_multiple_of(HEAD_INTERVAL) => {
+                let text = format!("the head after {size} entries is missing");
+                return Err(self.unexplained(ProblemKind::MissingHead, text)?);
+            }
+            None => {}
+        }
+        self.check_held()
+    }
+
+    fn check_stored(&mut self, stored: &StoredHead) -> Result<(), Stop> {
+        let size = self.frontier.size();
+        let fault = match Checkpoint::verify(&stored.note, &self.options.keys) {
+            Err(error) => Some(error.to_string()),
+            Ok(head) if stored.size != size || head.size != size || head.root[..] != stored.root[..] => {
+                Some("its columns do not fit its note".to_owned())
+            }
+            Ok(head) if head.root != self.frontier.root() => Some("it does not fit the entries".to_owned()),
+            Ok(head) => {
+                let origin = self.origin.get_or_insert_with(|| head.origin.clone());
+                (*origin != head.origin).then(|| "it is of another ledger".to_owned())
+            }
+        };
+        if let Some(fault) = fault {
+            let text = format!("the head after {size} entries: {fault}");
+            return Err(self.unexplained(ProblemKind::Head, text)?);
+        }
+        self.report.heads += 1;
+        self.report.covered = size;
+        Ok(())
+    }
+
+    fn check_held(&mut self) -> Result<(), Stop> {
+        let size = self.frontier.size();
+        while let Some(head) = self.held.pop_if(|head| head.size == size) {
+            if self.origin.as_ref().is_some_and(|origin| *origin != head.origin) {
+                let text = "a held head is of another ledger".to_owned();
+                return Err(bad(0, ProblemKind::OtherLedger, text));
+            }
+            if head.root != self.frontier.root() {
+                let text = format!("the held head of {size} entries does not fit them");
+                return Err(self.unexplained(ProblemKind::Rewritten, text)?);
+            }
+            self.report.held += 1;
+        }
+        Ok(())
+    }
+
+    fn check_end(&mut self, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
+        let size = self.frontier.size();
+        if let Some(head) = self.heads.pop() {
+            let text = format!("a signed head covers {} entries, there are {size}", head.size);
+            return Err(bad(size, ProblemKind::Truncated, text));
+        }
+        if self.report.covered < size {
+            let text = format!("the entries from {} on are covered by no head", self.report.covered);
+            return Err(self.unexplained(ProblemKind::Uncovered, text)?);
+        }
+        if let Some(head) = self.held.pop() {
+            let text = format!("a held head covers {} entries, there are {size}", head.size);
+            return Err(bad(size, ProblemKind::OlderCopy, text));
+        }
+        if cursors.any_left()? {
+            return Err(bad(size, ProblemKind::Node, "there are nodes that no entry has".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// A head does not fit though each row fits itself: the first row since the last good head that
+    /// the harness has not signed is the culprit, else the first after that head.
+    fn unexplained(&mut self, kind: ProblemKind, text: String) -> Result<Stop, StoreError> {
+        self.culprit(self.report.covered, kind, text)
+    }
+
+    /// The first row from `first` on that is not signed, else `first` itself.
+    fn culprit(&mut self, first: u64, kind: ProblemKind, text: String) -> Result<Stop, StoreError> {
+        let mut statement = self.conn.prepare(rows::SQL)?;
+        let mut found = statement.query([int(first)])?;
+        for seq in first..self.frontier.size() {
+            let Some(row) = found.next()? else { break };
+            if let Ok(row) = Checked::read(row, seq, &self.options.keys)?
+                && !row.is_signed(&self.options.keys)
+            {
+                return Ok(bad(seq, kind, format!("{text}; entry {seq} is not signed by a known key")));
+            }
+            self.report.signatures += 1;
+        }
+        Ok(bad(first, kind, text))
+    }
+}
+
+fn bad(leaf: u64, kind: ProblemKind, text: String) -> Stop {
+    Stop::Bad(Problem { leaf: EntrySeq(leaf), kind, text })
+}

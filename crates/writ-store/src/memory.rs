@@ -1,0 +1,156 @@
+//! Rows of the memory and their full-text index.
+
+use rusqlite::{Connection, Row, params};
+use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::id::{EntrySeq, MemoryId, SessionId};
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+
+use crate::batch::NewMemory;
+use crate::codec::{self, execute, get_time, int, query, query_one, to_name};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// The most words of a search that count: each costs a pass over an index list.
+pub const MAX_TERMS: usize = 32;
+
+/// The longest word that counts, in characters.
+pub const MAX_TERM_CHARS: usize = 64;
+
+/// Something that is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Its id.
+    pub id: MemoryId,
+    /// What.
+    pub item: Remember,
+    /// When it was remembered.
+    pub at: Timestamp,
+    /// The entry that recorded it, if any.
+    pub entry: Option<EntrySeq>,
+}
+
+/// A memory that a search has found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryHit {
+    /// The memory.
+    pub memory: Memory,
+    /// How well it fits by BM25: larger is better.
+    pub score: f64,
+}
+
+pub(crate) fn remember(
+    conn: &Connection,
+    memory: &NewMemory,
+    entry: Option<EntrySeq>,
+) -> Result<(), StoreError> {
+    let item = &memory.item;
+    if item.taint == Taint::External && item.trust != MemoryTrust::Working {
+        return Err(StoreError::TaintedTrust);
+    }
+    codec::check_size("memory", &item.text)?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            memory.id.to_string(),
+            item.session.map(|id| id.to_string()),
+            to_name("memory kind", &item.memory_kind)?,
+            to_name("trust", &item.trust)?,
+            item.taint.as_str(),
+            memory.at.as_millis(),
+            entry.map(|entry| int(entry.0)),
+            item.text,
+        ],
+    )?;
+    if added == 0 { Err(Conflict::Exists { what: "memory", id: memory.id.to_string() }.into()) } else { Ok(()) }
+}
+
+pub(crate) fn forget(conn: &Connection, memory: MemoryId) -> Result<(), StoreError> {
+    let deleted = execute(conn, "DELETE FROM memory WHERE id = ?1", [memory.to_string()])?;
+    if deleted == 0 {
+        return Err(Conflict::Missing { what: "memory", id: memory.to_string() }.into());
+    }
+    Ok(())
+}
+
+/// A query of FTS5 that finds rows with any of the words: each is quoted, so nothing in the text is syntax.
+fn match_expression(text: &str) -> Option<String> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    let quoted: Vec<String> = words
+        .take(MAX_TERMS)
+        .map(|word| format!("\"{}\"", word.chars().take(MAX_TERM_CHARS).collect::<String>()))
+        .collect();
+    if quoted.is_empty() { None } else { Some(quoted.join(" OR ")) }
+}
+
+fn decode(row: &Row<'_>) -> Result<Memory, StoreError> {
+    let kind: MemoryKind = codec::from_name("memory kind", row.get("kind")?)?;
+    let trust: MemoryTrust = codec::from_name("trust", row.get("trust")?)?;
+    let taint: Taint = codec::from_name("taint", row.get("taint")?)?;
+    Ok(Memory {
+        id: codec::parse("memory id", &row.get::<_, String>("id")?)?,
+        item: Remember {
+            text: row.get("text")?,
+            memory_kind: kind,
+            trust,
+            taint,
+            session: codec::parse_option("session id", row.get("session")?)?,
+        },
+        at: get_time(row, "at")?,
+        entry: row.get::<_, Option<i64>>("entry")?.map(|seq| EntrySeq(codec::uint(seq))),
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Searches what every session may know and, if one is named, what that session remembers; best first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read. No text is an error: one without words finds nothing.
+    pub fn search_memory(
+        &self,
+        text: &str,
+        session: Option<SessionId>,
+        limit: usize,
+    ) -> Result<Vec<MemoryHit>, StoreError> {
+        let Some(expression) = match_expression(text) else { return Ok(Vec::new()) };
+        let sql = "SELECT m.*, bm25(memory_fts) AS rank FROM memory_fts JOIN memory m ON m.n = memory_fts.rowid
+                   WHERE memory_fts MATCH ?1 AND (m.session IS NULL OR m.session = ?2)
+                   ORDER BY rank, m.n LIMIT ?3";
+        let params = params![expression, session.map(|id| id.to_string()), codec::limit(limit)];
+        self.read(|conn| {
+            query(conn, sql, params, |row| {
+                // SQLite's bm25 is negative, and smaller is better.
+                Ok(MemoryHit { memory: decode(row)?, score: -row.get::<_, f64>("rank")? })
+            })
+        })
+    }
+
+    /// A memory, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn memory(&self, memory: MemoryId) -> Result<Option<Memory>, StoreError> {
+        self.read(|conn| query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode))
+    }
+
+    /// The memories of one kind that every session may know, newest first: `Profile` ones are pinned
+    /// when a session is opened.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn memories_of_kind(&self, kind: MemoryKind, limit: usize) -> Result<Vec<Memory>, StoreError> {
+        let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL ORDER BY n DESC LIMIT ?2";
+        let kind = to_name("memory kind", &kind)?;
+        self.read(|conn| query(conn, sql, params![kind, codec::limit(limit)], decode))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! The queue of messages: fenced leases, one at a time per session, oldest first.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, Row, params};
+use writ_types::entry::InboundRecord;
+use writ_types::id::{EntrySeq, Fence, MessageId, SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::{Batch, NewMessage, Op};
+use crate::codec::{self, execute, get_uint, int, query, query_one};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// How often a message is leased before it is set aside: what has ended five engines will end the sixth.
+pub const MAX_ATTEMPTS: u64 = 5;
+
+/// The most messages of one session that wait: more than a person types while one turn runs.
+pub const MAX_SESSION_DEPTH: u64 = 100;
+
+/// The most messages that wait in all.
+pub const MAX_DEPTH: u64 = 10_000;
+
+/// The wait after the first failure; it doubles with each further one.
+pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest wait after a failure.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// The longest error text that is kept with a message, in characters.
+pub const MAX_ERROR_CHARS: usize = 2_000;
+
+/// A message of the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedMessage {
+    /// What was received; names message and session.
+    pub record: InboundRecord,
+    /// The client's id of it.
+    pub client_id: String,
+    /// Its text.
+    pub text: String,
+    /// The entry that recorded it.
+    pub entry: EntrySeq,
+    /// How often it was leased, this time included.
+    pub attempts: u64,
+    /// What went wrong last; empty if nothing did.
+    pub error: String,
+}
+
+/// A message that the caller holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// The message.
+    pub message: QueuedMessage,
+    /// What every later operation on it must show.
+    pub fence: Fence,
+    /// Until when it is held without a heartbeat.
+    pub until: Timestamp,
+}
+
+/// How many messages there are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Waiting.
+    pub ready: u64,
+    /// Leased.
+    pub leased: u64,
+    /// Set aside after their last attempt.
+    pub dead: u64,
+}
+
+const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts, fence, error";
+
+pub(crate) fn enqueue(
+    conn: &Connection,
+    message: &NewMessage,
+    entry: Option<EntrySeq>,
+) -> Result<(), StoreError> {
+    let entry = entry.ok_or(Conflict::Order("a message needs the entry that records it before it"))?;
+    let session = message.record.session.to_string();
+    let known = query_one(
+        conn,
+        "SELECT entry FROM message WHERE session = ?1 AND client_id = ?2",
+        [&session, &message.client_id],
+        |row| get_uint(row, "entry"),
+    )?;
+    if let Some(entry) = known {
+        return Err(Conflict::DuplicateMessage { entry: EntrySeq(entry) }.into());
+    }
+    if query_one(conn, "SELECT 1 FROM session WHERE id = ?1", [&session], |_| Ok(()))?.is_none() {
+        return Err(Conflict::Missing { what: "session", id: session }.into());
+    }
+    check_depth(conn, &session)?;
+    codec::check_size("message", &message.text)?;
+    codec::check_size("client id", &message.client_id)?;
+    let record = codec::to_json("message", &message.record)?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO message (id, session, client_id, entry, record, text, state, not_before)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'ready', ?7)",
+        params![
+            message.record.message.to_string(),
+            session,
+            message.client_id,
+            int(entry.0),
+            record,
+            message.text,
+            message.record.at.as_millis(),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "message", id: message.record.message.to_string() }.into());
+    }
+    Ok(())
+}
+
+fn check_depth(conn: &Connection, session: &str) -> Result<(), StoreError> {
+    let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+        query_one(conn, sql, params, |row| get_uint(row, "n")).map(Option::unwrap_or_default)
+    };
+    let own = "SELECT count(*) AS n FROM message WHERE session = ?1 AND state IN ('ready', 'leased')";
+    if count(own, &[&session])? >= MAX_SESSION_DEPTH {
+        return Err(StoreError::QueueFull { what: "the session", limit: MAX_SESSION_DEPTH });
+    }
+    let all = "SELECT (SELECT count(*) FROM message WHERE state = 'ready')
+               + (SELECT count(*) FROM message WHERE state = 'leased') AS n";
+    if count(all, &[])? >= MAX_DEPTH {
+        return Err(StoreError::QueueFull { what: "the store", limit: MAX_DEPTH });
+    }
+    Ok(())
+}
+
+pub(crate) fn lease(
+    conn: &Connection,
+    now: Timestamp,
+    owner: &str,
+    ttl_ms: u64,
+) -> Result<Option<Leased>, StoreError> {
+    release_expired(conn, now)?;
+    let sql = format!(
+        "SELECT {COLUMNS} FROM message m WHERE state = 'ready' AND not_before <= ?1 AND NOT EXISTS (
+             SELECT 1 FROM message o
+             WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))
+         ORDER BY n LIMIT 1"
+    );
+    let found = query_one(conn, &sql, [now.as_millis()], |row| {
+        Ok((decode(row)?, get_uint(row, "fence")?, row.get::<_, i64>("n")?))
+    })?;
+    let Some((mut message, fence, n)) = found else { return Ok(None) };
+    let until = now.plus(Duration::from_millis(ttl_ms));
+    execute(
+        conn,
+        "UPDATE message SET state = 'leased', attempts = attempts + 1, fence = fence + 1, owner = ?2,
+         lease_until = ?3 WHERE n = ?1",
+        params![n, owner, until.as_millis()],
+    )?;
+    message.attempts += 1;
+    Ok(Some(Leased { message, fence: Fence(fence + 1), until }))
+}
+
+/// Gives back what was leased and whose time is over.
+fn release_expired(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
+    execute(
+        conn,
+        "UPDATE message SET state = CASE WHEN attempts >= ?2 THEN 'dead' ELSE 'ready' END,
+         error = 'the lease ran out' WHERE state = 'leased' AND lease_until <= ?1",
+        params![now.as_millis(), int(MAX_ATTEMPTS)],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn heartbeat(
+    conn: &Connection,
+    message: MessageId,
+    fence: Fence,
+    now: Timestamp,
+    ttl_ms: u64,
+) -> Result<(), StoreError> {
+    let until = now.plus(Duration::from_millis(ttl_ms)).as_millis();
+    let changed = execute(
+        conn,
+        "UPDATE message SET lease_until = ?3 WHERE id = ?1 AND fence = ?2 AND state = 'leased'",
+        params![message.to_string(), int(fence.0), until],
+    )?;
+    held(message, changed)
+}
+
+pub(crate) fn ack(conn: &Connection, message: MessageId, fence: Fence) -> Result<(), StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE message SET state = 'acked' WHERE id = ?1 AND fence = ?2 AND state = 'leased'",
+        params![message.to_string(), int(fence.0)],
+    )?;
+    held(message, changed)
+}
+
+pub(crate) fn absorb(
+    conn: &Connection,
+    message: MessageId,
+    turn: TurnId,
+    lease: MessageId,
+    fence: Fence,
+) -> Result<(), StoreError> {
+    let sql = "SELECT session FROM message WHERE id = ?1 AND fence = ?2 AND state = 'leased'";
+    let session: Option<String> =
+        query_one(conn, sql, params![lease.to_string(), int(fence.0)], |row| Ok(row.get(0)?))?;
+    let session = session.ok_or(Conflict::Fence(lease))?;
+    let changed = execute(
+        conn,
+        "UPDATE message SET state = 'acked', absorbed_by = ?3
+         WHERE id = ?1 AND session = ?2 AND state = 'ready'",
+        params![message.to_string(), session, turn.to_string()],
+    )?;
+    held(message, changed)
+}
+
+pub(crate) fn nack(
+    conn: &Connection,
+    message: MessageId,
+    fence: Fence,
+    now: Timestamp,
+    error: &str,
+) -> Result<(), StoreError> {
+    let sql = "SELECT attempts FROM message WHERE id = ?1 AND fence = ?2 AND state = 'leased'";
+    let attempts =
+        query_one(conn, sql, params![message.to_string(), int(fence.0)], |row| get_uint(row, "attempts"))?;
+    let attempts = attempts.ok_or(Conflict::Fence(message))?;
+    let state = if attempts >= MAX_ATTEMPTS { "dead" } else { "ready" };
+    let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
+    execute(
+        conn,
+        "UPDATE message SET state = ?2, not_before = ?3, error = ?4 WHERE id = ?1",
+        params![message.to_string(), state, now.plus(backoff(attempts)).as_millis(), error],
+    )?;
+    Ok(())
+}
+
+/// How long to wait after the given number of attempts.
+fn backoff(attempts: u64) -> Duration {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+    BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_MAX)
+}
+
+pub(crate) fn requeue_leased(conn: &Connection) -> Result<u64, StoreError> {
+    let changed = execute(
+        conn,
+        "UPDATE message SET state = CASE WHEN attempts >= ?1 THEN 'dead' ELSE 'ready' END,
+         error = 'the engine ended' WHERE state = 'leased'",
+        [int(MAX_ATTEMPTS)],
+    )?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+}
+
+fn held(message: MessageId, changed: usize) -> Result<(), StoreError> {
+    if changed == 0 { Err(Conflict::Fence(message).into()) } else { Ok(()) }
+}
+
+fn decode(row: &Row<'_>) -> Result<QueuedMessage, StoreError> {
+    Ok(QueuedMessage {
+        record: codec::from_json("message", &row.get::<_, String>("record")?)?,
+        client_id: row.get("client_id")?,
+        text: row.get("text")?,
+        entry: EntrySeq(get_uint(row, "entry")?),
+        attempts: get_uint(row, "attempts")?,
+        error: row.get("error")?,
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Leases the oldest message that is due; its session has no other until this one is done.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be written.
+    pub async fn lease(
+        &self,
+        now: Timestamp,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<Leased>, StoreError> {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let op = Op::LeaseMessage { now, owner: owner.to_owned(), ttl_ms };
+        let receipt = self.commit(Batch::relaxed(vec![op])).await?;
+        Ok(receipt.leased.into_iter().next().flatten())
+    }
+
+    /// The messages of a session that wait, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn pending_for_session(&self, session: SessionId) -> Result<Vec<QueuedMessage>, StoreError> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
+        self.read(|conn| query(conn, &sql, [session.to_string()], decode))
+    }
+
+    /// The message that a client has sent under this id, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn message_by_client_id(
+        &self,
+        session: SessionId,
+        client_id: &str,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND client_id = ?2");
+        self.read(|conn| query_one(conn, &sql, [&session.to_string(), client_id], decode))
+    }
+
+    /// The messages that were set aside after their last attempt, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn dead_letters(&self, limit: usize) -> Result<Vec<QueuedMessage>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM message WHERE state = 'dead' ORDER BY n DESC LIMIT ?1");
+        self.read(|conn| query(conn, &sql, [codec::limit(limit)], decode))
+    }
+
+    /// When the next waiting message is due, if none is due before; for sleeping until then.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        let sql = "SELECT min(not_before) FROM message WHERE state = 'ready'";
+        let due: Option<Option<i64>> =
+            self.read(|conn| query_one(conn, sql, [], |row| Ok(row.get(0)?)))?;
+        Ok(due.flatten().map(Timestamp::from_millis))
+    }
+
+    /// How many messages there are in each state.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn queue_depth(&self) -> Result<QueueDepth, StoreError> {
+        let sql = "SELECT (SELECT count(*) FROM message WHERE state = 'ready') AS ready,
+                   (SELECT count(*) FROM message WHERE state = 'leased') AS leased,
+                   (SELECT count(*) FROM message WHERE state = 'dead') AS dead";
+        let depth = self.read(|conn| {
+            query_one(conn, sql, [], |row| {
+                Ok(QueueDepth {
+                    ready: get_uint(row, "ready")?,
+                    leased: get_uint(row, "leased")?,
+                    dead: get_uint(row, "dead")?,
+                })
+            })
+        })?;
+        Ok(depth.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Leases, fences and order.
+
+use super::*;
+use crate::testing::*;
+
+fn lease_at(home: &Home, millis: i64) -> Option<Leased> {
+    let op = Op::LeaseMessage { now: at(millis), owner: "engine".to_owned(), ttl_ms: 1_000 };
+    home.commit(vec![op]).leased.remove(0)
+}
+
+fn id(leased: &Leased) -> MessageId {
+    leased.message.record.message
+}
+
+#[test]
+fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit(receive(1, 1, "a"));
+    home.commit(receive(1, 2, "b"));
+    home.commit(receive(2, 3, "a"));
+    let first = lease_at(&home, 0).expect("due");
+    let second = lease_at(&home, 0).expect("another session's");
+    assert_eq!((id(&first), id(&second)), (message(1), message(3)));
+    assert_eq!(lease_at(&home, 0), None, "the second of session 1 waits");
+    home.commit(vec![Op::AckMessage { message: message(1), fence: first.fence }]);
+    assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(2)));
+}
+
+#[test]
+fn an_old_fence_changes_nothing() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    let first = lease_at(&home, 0).expect("due");
+    assert_eq!(lease_at(&home, 999), None, "still held");
+    let second = lease_at(&home, 1_000).expect("ran out");
+    assert!(second.fence > first.fence);
+    let stale = Err(StoreError::Conflict(Conflict::Fence(message(1))));
+    let (message, fence) = (message(1), first.fence);
+    let late = vec![
+        Op::AckMessage { message, fence },
+        Op::NackMessage { message, fence, now: at(0), error: "x".to_owned() },
+        Op::Heartbeat { message, fence, now: at(0), ttl_ms: 1 },
+        Op::AbsorbMessage { message, turn: turn(1), lease: message, fence },
+    ];
+    for op in late {
+        assert_eq!(home.try_commit(vec![phase("with it"), op]), stale);
+    }
+    assert_eq!(home.store.ledger_size(), Ok(1), "nothing of those batches was written");
+    home.commit(vec![Op::AckMessage { message, fence: second.fence }]);
+    assert_eq!(home.try_commit(vec![Op::AckMessage { message, fence: second.fence }]), stale, "once");
+}
+
+#[test]
+fn a_heartbeat_keeps_a_lease() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    let held = lease_at(&home, 0).expect("due");
+    home.commit(vec![Op::Heartbeat { message: id(&held), fence: held.fence, now: at(900), ttl_ms: 1_000 }]);
+    assert_eq!(lease_at(&home, 1_500), None);
+    assert!(lease_at(&home, 1_900).is_some());
+}
+
+#[test]
+fn a_failing_message_backs_off_and_is_set_aside_at_last() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    let mut now = 0;
+    for attempt in 1..=MAX_ATTEMPTS {
+        let held = lease_at(&home, now).expect("due");
+        assert_eq!(held.message.attempts, attempt);
+        let error = format!("failure {attempt}");
+        let op = Op::NackMessage { message: id(&held), fence: held.fence, now: at(now), error };
+        home.commit(vec![op]);
+        assert_eq!(lease_at(&home, now), None, "it backs off");
+        now += i64::try_from(backoff(attempt).as_millis()).expect("small");
+    }
+    assert_eq!(lease_at(&home, now + 1_000_000), None);
+    assert_eq!(home.store.queue_depth(), Ok(QueueDepth { ready: 0, leased: 0, dead: 1 }));
+    let dead = home.store.dead_letters(10).expect("reads");
+    assert_eq!(dead[0].error, "failure 5");
+    assert_eq!(backoff(1), BACKOFF_FIRST);
+    assert_eq!(backoff(u64::MAX), BACKOFF_MAX);
+}
+
+#[test]
+fn a_restart_gives_leased_messages_back() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    let old = lease_at(&home, 0).expect("due");
+    let home = home.reopened();
+    assert_eq!(home.commit(vec![Op::RequeueLeased]).changed, 1);
+    let new = lease_at(&home, 0).expect("due again");
+    assert_eq!((id(&new), new.message.attempts), (id(&old), 2));
+    assert!(new.fence > old.fence);
+}
+
+#[test]
+fn a_message_that_ends_every_engine_is_set_aside() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    for _ in 0..MAX_ATTEMPTS {
+        assert!(lease_at(&home, 0).is_some());
+        home.commit(vec![Op::RequeueLeased]);
+    }
+    assert_eq!(lease_at(&home, 0), None);
+    assert_eq!(home.store.queue_depth().expect("reads").dead, 1);
+}
+
+#[test]
+fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
+    let home = Home::new().with_session(1).with_session(2);
+    let first = home.commit(receive(1, 1, "a")).entries[0];
+    let again = home.try_commit(receive(1, 2, "a"));
+    assert_eq!(again, Err(StoreError::Conflict(Conflict::DuplicateMessage { entry: first })));
+    assert_eq!(home.store.ledger_size(), Ok(1));
+    home.commit(receive(2, 3, "a"));
+    let found = home.store.message_by_client_id(session(1), "a").expect("reads").expect("there");
+    assert_eq!((found.entry, found.record.message), (first, message(1)));
+}
+
+#[test]
+fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit(receive(1, 1, "a"));
+    let held = lease_at(&home, 0).expect("due");
+    home.commit(receive(1, 2, "b"));
+    home.commit(receive(2, 3, "c"));
+    let pending = home.store.pending_for_session(session(1)).expect("reads");
+    assert_eq!(pending.iter().map(|found| found.record.message).collect::<Vec<_>>(), [message(2)]);
+    let absorb = |message| Op::AbsorbMessage { message, turn: turn(1), lease: id(&held), fence: held.fence };
+    assert!(home.try_commit(vec![absorb(message(3))]).is_err(), "another session's message");
+    home.commit(vec![absorb(message(2)), Op::AckMessage { message: message(1), fence: held.fence }]);
+    assert_eq!(home.store.pending_for_session(session(1)), Ok(Vec::new()));
+    assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(3)));
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let home = Home::new().with_session(1).with_session(2);
+    for n in 0..MAX_SESSION_DEPTH {
+        home.commit(receive(1, u128::from(n), &n.to_string()));
+    }
+    let full = home.try_commit(receive(1, 5_000, "one more"));
+    assert_eq!(full, Err(StoreError::QueueFull { what: "the session", limit: MAX_SESSION_DEPTH }));
+    home.commit(receive(2, 5_001, "another session"));
+}
+
+#[test]
+fn a_message_needs_a_session_and_the_entry_before_it() {
+    let home = Home::new();
+    let mut ops = receive(1, 1, "a");
+    assert!(matches!(
+        home.try_commit(ops.clone()),
+        Err(StoreError::Conflict(Conflict::Missing { what: "session", .. }))
+    ));
+    ops.remove(0);
+    assert!(matches!(home.try_commit(ops), Err(StoreError::Conflict(Conflict::Order(_)))));
+}
+
+/// No operation of the queue reads the messages that are done: a long history costs nothing.
+#[test]
+fn no_query_reads_what_is_done() {
+    let home = Home::new();
+    let conn = Connection::open(home.path()).expect("opens");
+    let lease = format!(
+        "SELECT {COLUMNS} FROM message m WHERE state = 'ready' AND not_before <= 0 AND NOT EXISTS (
+             SELECT 1 FROM message o
+             WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased')) ORDER BY n LIMIT 1"
+    );
+    for sql in [
+        lease.as_str(),
+        "UPDATE message SET error = '' WHERE state = 'leased' AND lease_until <= 1",
+        "SELECT min(not_before) FROM message WHERE state = 'ready'",
+        "SELECT count(*) FROM message WHERE session = 'x' AND state IN ('ready', 'leased')",
+        "SELECT count(*) FROM message WHERE state = 'dead'",
+    ] {
+        let plan = query(&conn, &format!("EXPLAIN QUERY PLAN {sql}"), [], |row| Ok(row.get::<_, String>(3)?))
+            .expect("plans");
+        let good = |line: &String| line.contains("USING") || !line.contains("message");
+        assert!(plan.iter().all(good), "{sql}: {plan:?}");
+    }
+}

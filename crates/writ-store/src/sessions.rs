@@ -1,0 +1,225 @@
+//! Sessions, their frames, and their history.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, Row, params};
+use serde_json::Value;
+use writ_types::chat::ChatMessage;
+use writ_types::frame::{Numbered, ServerFrame};
+use writ_types::id::{EntrySeq, SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::{NewChronicle, NewSession};
+use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// A session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// When it was opened.
+    pub created_at: Timestamp,
+    /// When something last happened in it.
+    pub updated_at: Timestamp,
+    /// The project's folder, if it works on one.
+    pub project: Option<String>,
+    /// What else is known of it.
+    pub metadata: BTreeMap<String, Value>,
+    /// The number of its last turn; zero before the first.
+    pub turn_number: u64,
+    /// The number of its last stored frame; zero before the first.
+    pub frame_seq: u64,
+}
+
+/// One message of a session's history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChronicleRow {
+    /// Its place in the history of all sessions.
+    pub n: u64,
+    /// The turn, if it belongs to one.
+    pub turn: Option<TurnId>,
+    /// The turn's number; zero outside turns.
+    pub turn_number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// The entry that it rests on, if any.
+    pub entry: Option<EntrySeq>,
+    /// The message.
+    pub message: ChatMessage,
+}
+
+pub(crate) fn open(conn: &Connection, session: &NewSession) -> Result<(), StoreError> {
+    let metadata = codec::to_json("metadata", &session.metadata)?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO session (id, created_at, updated_at, project, metadata)
+         VALUES (?1, ?2, ?2, ?3, ?4)",
+        params![session.id.to_string(), session.created_at.as_millis(), session.project, metadata],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "session", id: session.id.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn set_metadata(
+    conn: &Connection,
+    session: SessionId,
+    key: &str,
+    value: Option<&Value>,
+) -> Result<(), StoreError> {
+    let id = session.to_string();
+    let text: Option<String> =
+        query_one(conn, "SELECT metadata FROM session WHERE id = ?1", [&id], |row| Ok(row.get(0)?))?;
+    let text = text.ok_or_else(|| missing(session))?;
+    let mut metadata: BTreeMap<String, Value> = codec::from_json("metadata", &text)?;
+    match value {
+        Some(value) => metadata.insert(key.to_owned(), value.clone()),
+        None => metadata.remove(key),
+    };
+    execute(
+        conn,
+        "UPDATE session SET metadata = ?2 WHERE id = ?1",
+        params![id, codec::to_json("metadata", &metadata)?],
+    )?;
+    Ok(())
+}
+
+/// Stores a frame and returns its number.
+pub(crate) fn add_frame(conn: &Connection, session: SessionId, frame: &ServerFrame) -> Result<u64, StoreError> {
+    let id = session.to_string();
+    let seq = query_one(
+        conn,
+        "UPDATE session SET frame_seq = frame_seq + 1 WHERE id = ?1 RETURNING frame_seq",
+        [&id],
+        |row| get_uint(row, "frame_seq"),
+    )?
+    .ok_or_else(|| missing(session))?;
+    execute(
+        conn,
+        "INSERT INTO frame (session, seq, frame) VALUES (?1, ?2, ?3)",
+        params![id, int(seq), codec::to_json("frame", frame)?],
+    )?;
+    Ok(seq)
+}
+
+pub(crate) fn add_chronicle(
+    conn: &Connection,
+    row: &NewChronicle,
+    entry: Option<EntrySeq>,
+) -> Result<(), StoreError> {
+    let session = row.session.to_string();
+    let changed = execute(
+        conn,
+        "UPDATE session SET updated_at = max(updated_at, ?2) WHERE id = ?1",
+        params![session, row.at.as_millis()],
+    )?;
+    if changed == 0 {
+        return Err(missing(row.session).into());
+    }
+    execute(
+        conn,
+        "INSERT INTO chronicle (session, turn, turn_number, at, entry, message)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            session,
+            row.turn.map(|id| id.to_string()),
+            int(row.turn_number),
+            row.at.as_millis(),
+            entry.map(|entry| int(entry.0)),
+            codec::to_json("message", &row.message)?,
+        ],
+    )?;
+    Ok(())
+}
+
+fn missing(session: SessionId) -> Conflict {
+    Conflict::Missing { what: "session", id: session.to_string() }
+}
+
+fn decode(row: &Row<'_>) -> Result<Session, StoreError> {
+    Ok(Session {
+        id: codec::parse("session id", &row.get::<_, String>("id")?)?,
+        created_at: get_time(row, "created_at")?,
+        updated_at: get_time(row, "updated_at")?,
+        project: row.get("project")?,
+        metadata: codec::from_json("metadata", &row.get::<_, String>("metadata")?)?,
+        turn_number: get_uint(row, "turn_number")?,
+        frame_seq: get_uint(row, "frame_seq")?,
+    })
+}
+
+fn decode_chronicle(row: &Row<'_>) -> Result<ChronicleRow, StoreError> {
+    Ok(ChronicleRow {
+        n: get_uint(row, "n")?,
+        turn: codec::parse_option("turn id", row.get("turn")?)?,
+        turn_number: get_uint(row, "turn_number")?,
+        at: get_time(row, "at")?,
+        entry: row.get::<_, Option<i64>>("entry")?.map(|seq| EntrySeq(codec::uint(seq))),
+        message: codec::from_json("message", &row.get::<_, String>("message")?)?,
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// A session, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn session(&self, session: SessionId) -> Result<Option<Session>, StoreError> {
+        self.read(|conn| query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode))
+    }
+
+    /// The sessions in which something happened last, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn sessions(&self, limit: usize) -> Result<Vec<Session>, StoreError> {
+        let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
+        self.read(|conn| query(conn, sql, [codec::limit(limit)], decode))
+    }
+
+    /// The stored frames of a session after number `after`, in order; at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn frames_after(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Numbered>, StoreError> {
+        let sql = "SELECT seq, frame FROM frame WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+        self.read(|conn| {
+            query(conn, sql, params![session.to_string(), int(after), codec::limit(limit)], |row| {
+                Ok(Numbered {
+                    seq: get_uint(row, "seq")?,
+                    frame: codec::from_json("frame", &row.get::<_, String>("frame")?)?,
+                })
+            })
+        })
+    }
+
+    /// The newest messages of a session's history, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn recent(&self, session: SessionId, limit: usize) -> Result<Vec<ChronicleRow>, StoreError> {
+        let sql = "SELECT * FROM chronicle WHERE session = ?1 ORDER BY n DESC LIMIT ?2";
+        let mut rows = self.read(|conn| {
+            query(conn, sql, params![session.to_string(), codec::limit(limit)], decode_chronicle)
+        })?;
+        rows.reverse();
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Sessions, frames, history, usage, settings.
+
+use serde_json::json;
+use writ_types::chat::{Part, Role, Usage};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::*;
+use crate::batch::{Op, UsageDelta};
+use crate::testing::*;
+
+fn said(session_number: u128, n: i64) -> Op {
+    let parts = vec![Part::Text { text: format!("message {n}") }];
+    Op::Chronicle(Box::new(NewChronicle {
+        session: session(session_number),
+        turn: Some(turn(1)),
+        turn_number: 1,
+        at: at(n),
+        message: ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) },
+    }))
+}
+
+fn texts(rows: &[ChronicleRow]) -> Vec<String> {
+    rows.iter()
+        .flat_map(|row| &row.message.parts)
+        .map(|part| match part {
+            Part::Text { text } => text.clone(),
+            Part::Call(_) | Part::Result(_) => String::new(),
+        })
+        .collect()
+}
+
+/// Rows: SIL-035 SCL-037
+#[test]
+fn the_newest_messages_of_one_session_come_back_in_order() {
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit((0..80).map(|n| said(1, n)).collect());
+    home.commit(vec![said(2, 1_000)]);
+    let home = home.reopened();
+    let newest = |limit| texts(&home.store.recent(session(1), limit).expect("reads"));
+    let expected: Vec<String> = (30..80).map(|n| format!("message {n}")).collect();
+    assert_eq!(newest(50), expected);
+    assert_eq!(newest(10), expected[40..]);
+    let before = home.store.recent(session(1), 80).expect("reads");
+    home.commit(vec![said(1, 81)]);
+    assert_eq!(home.store.recent(session(1), 81).expect("reads")[..80], before[..], "the prefix stays");
+    let conn = Connection::open(home.path()).expect("opens");
+    assert!(conn.execute("UPDATE chronicle SET message = '{}'", []).is_err(), "append-only");
+    assert!(conn.execute("DELETE FROM chronicle", []).is_err(), "append-only");
+}
+
+/// Rows: SCL-038
+#[test]
+fn a_session_is_made_once_and_knows_when_something_happened() {
+    let home = Home::new().with_session(1);
+    assert!(matches!(
+        home.try_commit(vec![new_session(1)]),
+        Err(StoreError::Conflict(Conflict::Exists { what: "session", .. }))
+    ));
+    home.commit(vec![said(1, 7)]);
+    home.commit(vec![said(1, 3)]);
+    let found = home.store.session(session(1)).expect("reads").expect("there");
+    assert_eq!((found.created_at, found.updated_at), (at(0), at(7)), "time does not go back");
+    assert_eq!(home.store.session(session(9)), Ok(None));
+    assert_eq!(home.store.sessions(10).expect("reads").len(), 1);
+    assert!(home.try_commit(vec![said(9, 1)]).is_err());
+}
+
+#[test]
+fn metadata_is_kept_key_by_key() {
+    let home = Home::new().with_session(1);
+    let set = |key: &str, value| Op::SetSessionMetadata { session: session(1), key: key.to_owned(), value };
+    home.commit(vec![set("a", Some(json!(1))), set("b", Some(json!([true])))]);
+    home.commit(vec![set("a", None)]);
+    let found = home.reopened().store.session(session(1)).expect("reads").expect("there");
+    assert_eq!(found.metadata, BTreeMap::from([("b".to_owned(), json!([true]))]));
+}
+
+#[test]
+fn frames_are_numbered_per_session_for_resuming() {
+    let home = Home::new().with_session(1).with_session(2);
+    let frame = |n: u128, text: &str| Op::Frame {
+        session: session(n),
+        frame: Box::new(ServerFrame::Status { text: text.to_owned() }),
+    };
+    let receipt = home.commit(vec![frame(1, "a"), frame(2, "b"), frame(1, "c")]);
+    assert_eq!(receipt.frames.iter().map(|frame| frame.seq).collect::<Vec<_>>(), [1, 1, 2]);
+    let home = home.reopened();
+    assert_eq!(home.commit(vec![frame(1, "d")]).frames[0].seq, 3);
+    let missed = home.store.frames_after(session(1), 1, 10).expect("reads");
+    assert_eq!(missed.iter().map(|frame| frame.seq).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(missed[0].frame, ServerFrame::Status { text: "c".to_owned() });
+}
+
+fn used(session_number: u128, tokens: u64, millis: i64) -> Op {
+    Op::AddUsage(UsageDelta {
+        session: Some(session(session_number)),
+        at: at(millis),
+        usage: Usage { input: Tokens::new(tokens), output: Tokens::new(1), ..Usage::default() },
+        cost: MicroUsd::new(10),
+        tool_calls: 2,
+        model_calls: 1,
+    })
+}
+
+/// Rows: SCL-041
+#[test]
+fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
+    const DAY: i64 = 86_400_000;
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit(vec![used(1, 100, 0), used(2, 50, 0)]);
+    let home = home.reopened();
+    home.commit(vec![used(1, 1, 0), used(1, 1_000, DAY)]);
+    let own = home.store.session_usage(session(1)).expect("reads");
+    assert_eq!((own.usage.input, own.usage.output, own.cost), (Tokens::new(1_101), Tokens::new(3), MicroUsd::new(30)));
+    assert_eq!((own.tool_calls, own.model_calls), (6, 3));
+    assert_eq!(home.store.day_usage(at(0)).expect("reads").usage.input, Tokens::new(151));
+    assert_eq!(home.store.day_usage(at(DAY)).expect("reads").usage.input, Tokens::new(1_000));
+    home.commit(vec![used(1, u64::MAX, 0), used(1, u64::MAX, 0)]);
+    let full = home.store.session_usage(session(1)).expect("reads").usage.input;
+    assert_eq!(full, Tokens::new(i64::MAX.unsigned_abs()), "saturates");
+}
+
+#[test]
+fn counters_saturate_and_are_found_by_prefix() {
+    let home = Home::new();
+    let add = |name: &str, by| Op::AddCounter { name: name.to_owned(), by };
+    assert_eq!(home.commit(vec![add("limit:a", 2), add("limit:a", 3), add("other", 1)]).counters, [2, 5, 1]);
+    assert_eq!(home.commit(vec![add("limit:b", u64::MAX)]).counters, [i64::MAX.unsigned_abs()]);
+    assert_eq!(home.store.counter("limit:a"), Ok(5));
+    assert_eq!(home.store.counter("none"), Ok(0));
+    let names: Vec<String> =
+        home.store.counters("limit:").expect("reads").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["limit:a", "limit:b"]);
+}
+
+#[test]
+fn settings_and_the_epoch_are_kept() {
+    let home = Home::new();
+    assert_eq!(home.store.epoch(), Ok(crate::settings::FIRST_EPOCH));
+    home.commit(vec![Op::Set { key: crate::settings::EPOCH.to_owned(), value: json!(4) }]);
+    let home = home.reopened();
+    assert_eq!(home.store.epoch(), Ok(4));
+    assert_eq!(home.store.setting("none"), Ok(None));
+}

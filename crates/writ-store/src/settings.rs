@@ -1,0 +1,71 @@
+//! Settings that live with the data: installation, epoch, and what the engine keeps for itself.
+
+use rusqlite::{Connection, OptionalExtension as _};
+use serde_json::Value;
+use writ_types::id::InstallationId;
+
+use crate::codec::{self, execute};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// The key of the epoch. `backup restore` raises it; approvals and task keys of earlier epochs are void.
+pub const EPOCH: &str = "epoch";
+
+/// The epoch of a new installation.
+pub const FIRST_EPOCH: u64 = 1;
+
+const INSTALLATION: &str = "installation";
+
+/// The installation's id, made on first use.
+pub(crate) fn installation(
+    conn: &Connection,
+    make: impl FnOnce() -> InstallationId,
+) -> Result<InstallationId, StoreError> {
+    if let Some(Value::String(text)) = get(conn, INSTALLATION)? {
+        return codec::parse("installation id", &text);
+    }
+    let id = make();
+    set(conn, INSTALLATION, &Value::String(id.to_string()))?;
+    Ok(id)
+}
+
+pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
+    let text = codec::to_json("setting", value)?;
+    execute(
+        conn,
+        "INSERT INTO setting (key, value) VALUES (?1, ?2)
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [key, &text],
+    )?;
+    Ok(())
+}
+
+fn get(conn: &Connection, key: &str) -> Result<Option<Value>, StoreError> {
+    let text: Option<String> = conn
+        .prepare_cached("SELECT value FROM setting WHERE key = ?1")?
+        .query_row([key], |row| row.get(0))
+        .optional()?;
+    text.map(|text| codec::from_json("setting", &text)).transpose()
+}
+
+// === impl Store ===
+
+impl Store {
+    /// A setting, if it was set.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn setting(&self, key: &str) -> Result<Option<Value>, StoreError> {
+        self.read(|conn| get(conn, key))
+    }
+
+    /// The epoch in force.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn epoch(&self) -> Result<u64, StoreError> {
+        Ok(self.setting(EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
+    }
+}

@@ -1,0 +1,156 @@
+//! The store itself: opening, committing, reading.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand::Rng as _;
+use rusqlite::Connection;
+use writ_types::id::InstallationId;
+use writ_types::unit::Timestamp;
+
+use crate::batch::{Batch, Receipt};
+use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig};
+use crate::error::StoreError;
+use crate::ledger::append::Tail;
+use crate::ledger::head::{HeadSigner, origin};
+use crate::readers::{Readers, STATEMENT_CACHE};
+use crate::schema::{MIGRATIONS, migrate};
+use crate::writer::WriterHandle;
+use crate::{filesystem, settings};
+
+/// Pages of the write-ahead log (4 KiB each) after which it is copied into the database: SQLite's own
+/// default of 1,000 stalls a busy writer too often.
+const WAL_CHECKPOINT_PAGES: u32 = 4_000;
+
+/// The store of one home. Clones share it; the writer ends when the last one is dropped.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    writer: WriterHandle,
+    readers: Readers,
+    installation: InstallationId,
+    public_key: [u8; 32],
+}
+
+impl Store {
+    /// Opens the database, makes it if there is none, and starts the writer.
+    ///
+    /// The end of the ledger is checked against its last signed head; the rest is checked by
+    /// [`Store::verify_ledger`]. The caller holds the home's [`crate::lock::HomeLock`].
+    ///
+    /// # Errors
+    ///
+    /// If the place is not usable (network file system, permissions), the schema is newer or was
+    /// changed, the signer's key is not the ledger's, or the ledger's end does not fit its head.
+    pub fn open(config: &StoreConfig, signer: Arc<dyn HeadSigner>) -> Result<Self, StoreError> {
+        filesystem::make_private(&config.path)?;
+        let mut conn = open_writer(config)?;
+        migrate(&mut conn, MIGRATIONS)?;
+        let installation = settings::installation(&conn, new_installation)?;
+        let public_key = signer.public_key();
+        let tail = Tail::load(&conn, &origin(installation), signer, config.accept_new_key)?;
+        let readers = Readers::new(&config.path);
+        let writer = WriterHandle::start(conn, tail, Killer::new(config))?;
+        Ok(Self { shared: Arc::new(Shared { writer, readers, installation, public_key }) })
+    }
+
+    /// Writes a batch; returns when it is as durable as it asks to be.
+    ///
+    /// Dropping the future does not take back a batch that the writer has.
+    ///
+    /// # Errors
+    ///
+    /// If a condition does not hold or the database cannot be written; then nothing of it was written.
+    pub async fn commit(&self, batch: Batch) -> Result<Receipt, StoreError> {
+        if batch.ops.len() > MAX_BATCH_OPS {
+            return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
+        }
+        self.shared.writer.commit(batch).await
+    }
+
+    /// [`Self::commit`] for code that is not async; blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::commit`].
+    pub fn commit_blocking(&self, batch: Batch) -> Result<Receipt, StoreError> {
+        block_on(tokio::task::coop::unconstrained(self.commit(batch)))
+    }
+
+    /// The installation: made with the database.
+    pub fn installation(&self) -> InstallationId {
+        self.shared.installation
+    }
+
+    /// The public key that rows and heads are signed with.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.shared.public_key
+    }
+
+    /// Runs a read on a snapshot.
+    pub(crate) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.shared.readers.with(read)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("installation", &self.shared.installation).finish_non_exhaustive()
+    }
+}
+
+fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
+    let conn = Connection::open(&config.path)?;
+    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "foreign_keys", "ON")?;
+    conn.pragma_update(None, "trusted_schema", "OFF")?;
+    // What is erased or forgotten is overwritten.
+    conn.pragma_update(None, "secure_delete", "ON")?;
+    conn.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
+    if let Some(pages) = config.max_pages {
+        conn.pragma_update(None, "max_page_count", pages)?;
+    }
+    Ok(conn)
+}
+
+fn new_installation() -> InstallationId {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp::from_millis(0).plus(since);
+    InstallationId::from_parts(now, rand::rng().random())
+}
+
+/// Drives a future on this thread. Unlike a runtime's own, it may be called from anywhere.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

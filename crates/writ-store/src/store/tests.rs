@@ -1,0 +1,326 @@
+//! Opening, committing, failing.
+
+use std::sync::Barrier;
+
+use ed25519_dalek::SigningKey;
+use writ_policy::permit::{ApprovalUse, Durability, Journal as _, RedeemError, Redemption, Reservation};
+use writ_types::digest::Digest;
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::*;
+use crate::approvals::AskState;
+use crate::batch::{NewApproval, Op};
+use crate::error::Conflict;
+use crate::testing::*;
+
+/// Rows: SIL-011
+#[test]
+fn a_new_home_gets_one_database_that_survives() {
+    let home = Home::new().with_session(1);
+    home.append(3);
+    let installation = home.store.installation();
+    let home = home.reopened();
+    assert_eq!(home.store.installation(), installation);
+    assert_eq!(home.store.ledger_size(), Ok(3));
+    assert!(home.store.session(session(1)).expect("reads").is_some());
+    let files: Vec<String> = std::fs::read_dir(home.dir.path().join("data"))
+        .expect("lists")
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(files.iter().all(|name| name.starts_with("writ.db")), "{files:?}");
+    let conn = Connection::open(home.path()).expect("any SQLite client can read it");
+    for table in ["ledger", "memory", "turn", "message", "ask"] {
+        let found: i64 = conn
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1", [table], |row| {
+                row.get(0)
+            })
+            .expect("reads");
+        assert_eq!(found, 1, "{table}");
+    }
+}
+
+#[test]
+fn a_failing_operation_undoes_its_batch_and_no_other() {
+    let home = Home::new().with_session(1);
+    let error = home.try_commit(vec![phase("lost"), Op::Forget { memory: memory(9, "", None).id }]);
+    assert!(matches!(error, Err(StoreError::Conflict(Conflict::Missing { what: "memory", .. }))));
+    assert_eq!(home.store.ledger_size(), Ok(0), "nothing of it was written");
+    assert_eq!(home.commit(vec![phase("kept"), phase("too")]).entries.len(), 2);
+    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_batches_share_a_transaction_and_fail_alone() {
+    let home = Home::new().with_session(1);
+    let mut waiting = Vec::new();
+    for n in 0..200_u128 {
+        let store = home.store.clone();
+        let ops = if n % 10 == 0 {
+            vec![phase("undone"), Op::Forget { memory: memory(n, "", None).id }]
+        } else {
+            vec![phase("done")]
+        };
+        waiting.push(tokio::spawn(async move { store.commit(Batch::synced(ops)).await }));
+    }
+    let mut transactions = Vec::new();
+    let mut entries = Vec::new();
+    for task in waiting {
+        match task.await.expect("no panic") {
+            Ok(receipt) => {
+                transactions.push(receipt.transaction);
+                entries.extend(receipt.entries.iter().map(|seq| seq.0));
+            }
+            Err(error) => assert!(matches!(error, StoreError::Conflict(_)), "{error}"),
+        }
+    }
+    assert_eq!(transactions.len(), 180);
+    transactions.sort_unstable();
+    transactions.dedup();
+    assert!(transactions.len() < 90, "{} transactions for 180 batches", transactions.len());
+    entries.sort_unstable();
+    assert_eq!(entries, (0..180).collect::<Vec<u64>>(), "no gap, no double");
+    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+}
+
+#[tokio::test]
+async fn blocking_commits_work_inside_a_runtime() {
+    let home = Home::new();
+    let receipt = home.store.commit_blocking(Batch::relaxed(vec![phase("x")])).expect("commits");
+    assert_eq!(receipt.entries.len(), 1);
+}
+
+#[test]
+fn bounds_are_kept() {
+    let home = Home::new();
+    let many = (0..=MAX_BATCH_OPS).map(|_| Op::RequeueLeased).collect();
+    assert_eq!(home.try_commit(many), Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS }));
+    let long = "x".repeat(crate::config::MAX_TEXT_BYTES);
+    assert!(matches!(home.try_commit(vec![phase(&long)]), Err(StoreError::TooLarge { what: "entry", .. })));
+    assert_eq!(home.store.ledger_size(), Ok(0));
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("writ.db");
+    let config = StoreConfig { max_pages: Some(120), ..StoreConfig::new(&path) };
+    let store = Store::open(&config, signer()).expect("opens");
+    let mut written = 0;
+    let error = loop {
+        match store.commit_blocking(Batch::synced(vec![phase(&"y".repeat(20_000))])) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000, "120 pages do not hold this");
+    };
+    assert_eq!(error, StoreError::DiskFull);
+    assert!(written > 0);
+    assert_eq!(store.ledger_size(), Ok(written));
+    assert!(store.verify_ledger(&Default::default()).expect("reads").is_good());
+    drop(store);
+    let store = open_store(path).expect("opens with more room");
+    store.commit_blocking(Batch::synced(vec![phase("goes on")])).expect("writes");
+    assert_eq!(store.ledger_size(), Ok(written + 1));
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("writ.db");
+    std::fs::write(&path, "this is not a database, it only looks long enough to be one".repeat(100))
+        .expect("writes");
+    assert!(matches!(open_store(path), Err(StoreError::Corrupt(_))));
+}
+
+#[test]
+fn another_key_is_refused_until_it_is_accepted() {
+    let home = Home::new();
+    home.append(2);
+    let path = home.path();
+    let Home { dir, store } = home;
+    drop(store);
+    let other: Arc<SigningKey> = Arc::new(SigningKey::from_bytes(&[1; 32]));
+    let config = StoreConfig::new(&path);
+    assert_eq!(Store::open(&config, other.clone()).err(), Some(StoreError::KeyMismatch));
+    let accepting = StoreConfig { accept_new_key: true, ..config.clone() };
+    drop(Store::open(&accepting, other.clone()).expect("accepted once"));
+    let store = Store::open(&config, other).expect("known from then on");
+    store.commit_blocking(Batch::synced(vec![phase("new key")])).expect("writes");
+    let options = crate::ledger::verify::VerifyOptions { keys: keys(), ..Default::default() };
+    assert!(store.verify_ledger(&options).expect("reads").is_good(), "old rows count under the old key");
+    drop(dir);
+}
+
+#[test]
+fn nothing_is_appended_to_a_ledger_that_was_cut() {
+    let home = Home::new();
+    home.append(3);
+    let path = home.path();
+    let Home { dir, store } = home;
+    drop(store);
+    let conn = Connection::open(&path).expect("opens");
+    conn.execute_batch(
+        "DROP TRIGGER ledger_no_delete; DELETE FROM ledger_payload WHERE seq = 2; DELETE FROM ledger WHERE seq = 2;",
+    )
+    .expect("cuts");
+    drop(conn);
+    assert!(matches!(open_store(path), Err(StoreError::LedgerDamaged(_))));
+    drop(dir);
+}
+
+fn redemption(n: u64) -> Redemption {
+    let number = u128::from(n);
+    Redemption {
+        attempt: attempt(number),
+        intent: intent(number),
+        approval: Some(ApprovalUse {
+            ask: ask_id(n),
+            prepared: Digest::of(format!("q{n}").as_bytes()),
+            nonce: format!("nonce {n}"),
+        }),
+        reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
+        durability: Durability::Synced,
+    }
+}
+
+fn approve(n: u64) -> Vec<Op> {
+    vec![
+        Op::OpenAsk(Box::new(ask(n, &format!("q{n}")))),
+        Op::ResolveAsk {
+            ask: ask_id(n),
+            state: AskState::Approved,
+            at: at(1),
+            by: "owner".to_owned(),
+            reason: String::new(),
+        },
+        Op::StoreApproval(NewApproval {
+            ask: ask_id(n),
+            prepared: Digest::of(format!("q{n}").as_bytes()),
+            nonce: format!("nonce {n}"),
+            token: serde_json::json!({ "signed": n }),
+            expires_at: at(60_000),
+        }),
+    ]
+}
+
+/// Eight threads race for each of 200 approvals: one wins each, and the others leave nothing.
+///
+/// Rows: SIL-161
+#[test]
+fn an_approval_is_redeemed_exactly_once() {
+    const APPROVALS: u64 = 200;
+    const THREADS: u64 = 8;
+    let home = Home::new().with_session(1);
+    for n in 0..APPROVALS {
+        home.commit(approve(n));
+        assert_eq!(home.store.approval(&ask_id(n)).expect("reads").map(|found| found.executions_used), Some(0));
+    }
+    let before = home.store.ledger_size().expect("reads");
+    let start = Barrier::new(usize::try_from(THREADS).expect("few"));
+    let wins: usize = std::thread::scope(|scope| {
+        let race = |thread: u64| {
+            let (store, start) = (home.store.clone(), &start);
+            move || {
+                start.wait();
+                let attempts = (0..APPROVALS).map(|n| {
+                    let mut wish = redemption(n);
+                    let number = u128::from(thread * 1_000 + n);
+                    wish.attempt = attempt(number);
+                    wish.intent = intent(number);
+                    block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+                });
+                let (won, lost): (Vec<_>, Vec<_>) = attempts.partition(Result::is_ok);
+                assert!(lost.iter().all(|r| matches!(r, Err(RedeemError::ApprovalSpent(_)))), "{lost:?}");
+                won.len()
+            }
+        };
+        let racers: Vec<_> = (0..THREADS).map(|thread| scope.spawn(race(thread))).collect();
+        racers.into_iter().map(|racer| racer.join().expect("no panic")).sum()
+    });
+    assert_eq!(wins, 200);
+    assert_eq!(home.store.ledger_size(), Ok(before + APPROVALS), "one intent each");
+    for n in 0..APPROVALS {
+        let approval = home.store.approval(&ask_id(n)).expect("reads").expect("there");
+        assert_eq!(approval.executions_used, 1);
+        assert_eq!(home.store.ask(&ask_id(n)).expect("reads").expect("there").state, AskState::Used);
+    }
+}
+
+#[tokio::test]
+async fn a_redemption_sets_aside_what_its_outcome_frees() {
+    let home = Home::new().with_session(1);
+    home.store.commit(Batch::synced(approve(1))).await.expect("commits");
+    home.store.redeem(redemption(1)).await.expect("redeemed");
+    let reserved = home.store.session_reserved(session(1)).expect("reads");
+    assert_eq!((reserved.tokens, reserved.cost, reserved.tool_calls), (Tokens::new(7), MicroUsd::new(5), 1));
+    assert_eq!(home.store.day_reserved(at(0)).expect("reads"), reserved);
+    home.store.commit(Batch::synced(vec![outcome(1)])).await.expect("commits");
+    assert_eq!(home.store.session_reserved(session(1)), Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn a_redemption_that_names_something_else_is_refused() {
+    let home = Home::new().with_session(1);
+    home.store.commit(Batch::synced(approve(1))).await.expect("commits");
+    let before = home.store.ledger_size();
+    let mut wrong_hash = redemption(1);
+    let mut wrong_nonce = redemption(1);
+    let mut wrong_attempt = redemption(1);
+    let mut late = redemption(1);
+    if let (Some(hash), Some(nonce)) = (&mut wrong_hash.approval, &mut wrong_nonce.approval) {
+        hash.prepared = Digest::of(b"other");
+        nonce.nonce = "other".to_owned();
+    }
+    wrong_attempt.attempt = attempt(77);
+    late.intent.at = at(60_000);
+    for wrong in [wrong_hash, wrong_nonce, late] {
+        assert_eq!(home.store.redeem(wrong).await, Err(RedeemError::ApprovalSpent(ask_id(1))));
+    }
+    assert!(matches!(home.store.redeem(wrong_attempt).await, Err(RedeemError::Unwritable(_))));
+    assert_eq!(home.store.ledger_size(), before, "nothing was written");
+    home.store.redeem(redemption(1)).await.expect("the right one still passes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measure() {
+    let home = Home::new().with_session(1);
+    let t = std::time::Instant::now();
+    for _ in 0..20 {
+        let ops = (0..500).map(|n| phase(&format!("entry {n}"))).collect();
+        home.store.commit(Batch::synced(ops)).await.expect("ok");
+    }
+    let e = t.elapsed();
+    println!("append 10000 in batches of 500: {e:?} = {:.0}/s", 10_000.0 / e.as_secs_f64());
+    let t = std::time::Instant::now();
+    let mut tasks = Vec::new();
+    for _ in 0..256 {
+        let store = home.store.clone();
+        tasks.push(tokio::spawn(async move {
+            for n in 0..40 { store.commit(Batch::synced(vec![phase(&format!("entry {n}"))])).await.expect("ok"); }
+        }));
+    }
+    for t in tasks { t.await.expect("ok"); }
+    let e = t.elapsed();
+    println!("append 10240 by 256 tasks, one each, synced: {e:?} = {:.0}/s", 10_240.0 / e.as_secs_f64());
+    let t = std::time::Instant::now();
+    for n in 0..200 { home.store.commit(Batch::synced(vec![phase(&format!("entry {n}"))])).await.expect("ok"); }
+    println!("single synced commit {:?}", t.elapsed() / 200);
+    let t = std::time::Instant::now();
+    for n in 0..200 { home.store.commit(Batch::relaxed(vec![phase(&format!("entry {n}"))])).await.expect("ok"); }
+    println!("single relaxed commit {:?}", t.elapsed() / 200);
+    let t = std::time::Instant::now();
+    let r = home.store.verify_ledger(&Default::default()).expect("ok");
+    println!("verify {:?} {:.0}/s {:?}", t.elapsed(), r.rows as f64 / t.elapsed().as_secs_f64(), r);
+    let t = std::time::Instant::now();
+    let o = crate::ledger::verify::VerifyOptions { every_signature: true, ..Default::default() };
+    let r = home.store.verify_ledger(&o).expect("ok");
+    println!("verify every sig {:?} {:.0}/s", t.elapsed(), r.rows as f64 / t.elapsed().as_secs_f64());
+    let k = signer();
+    let t = std::time::Instant::now();
+    for n in 0..1000 { std::hint::black_box(crate::ledger::head::HeadSigner::sign(k.as_ref(), format!("{n}").as_bytes())); }
+    println!("sign {:?}", t.elapsed() / 1000);
+    let op = match phase("entry 1") { Op::Append(e) => e, _ => unreachable!() };
+    let t = std::time::Instant::now();
+    for _ in 0..1000 { std::hint::black_box(writ_types::digest::canonical_json(&op.fact).expect("ok")); }
+    println!("canonical {:?}", t.elapsed() / 1000);
+}

@@ -1,0 +1,226 @@
+//! Turns, their events, and the intents that have no outcome.
+
+use rusqlite::{Connection, Row, params};
+use serde_json::Value;
+use writ_types::entry::Entry;
+use writ_types::id::{AttemptId, EntrySeq, MessageId, SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::NewTurn;
+use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
+use crate::config::MAX_READ_ROWS;
+use crate::error::{Conflict, StoreError};
+use crate::ledger::row;
+use crate::store::Store;
+
+/// The most events of one turn: each is read again after a crash.
+pub const MAX_TURN_EVENTS: u64 = 10_000;
+
+/// A turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its id.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its number in the session, counted from one.
+    pub number: u64,
+    /// The message that it answers.
+    pub message: MessageId,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended; `None` while it is open.
+    pub ended_at: Option<Timestamp>,
+    /// `open`, or how it ended.
+    pub state: String,
+    /// How many events it has: the number of its next one.
+    pub events: u64,
+}
+
+/// An intent without an outcome: whether it was performed is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenIntent {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Where it stands in the ledger.
+    pub seq: EntrySeq,
+    /// The intent; `None` if its payload was erased.
+    pub entry: Option<Entry>,
+}
+
+pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> {
+    let session = turn.session.to_string();
+    let last = query_one(conn, "SELECT turn_number FROM session WHERE id = ?1", [&session], |row| {
+        get_uint(row, "turn_number")
+    })?;
+    let expected = last.ok_or_else(|| Conflict::Missing { what: "session", id: session.clone() })? + 1;
+    if turn.number != expected {
+        return Err(Conflict::TurnNumber { session: turn.session, expected }.into());
+    }
+    execute(
+        conn,
+        "UPDATE session SET turn_number = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1",
+        params![session, int(expected), turn.at.as_millis()],
+    )?;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO turn (id, session, number, message, started_at, state)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'open')",
+        params![turn.id.to_string(), session, int(expected), turn.message.to_string(), turn.at.as_millis()],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "turn", id: turn.id.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &Value) -> Result<(), StoreError> {
+    if n >= MAX_TURN_EVENTS {
+        return Err(StoreError::TooLarge {
+            what: "number of events of a turn",
+            limit: usize::try_from(MAX_TURN_EVENTS).unwrap_or(usize::MAX),
+        });
+    }
+    let id = turn.to_string();
+    let changed = execute(
+        conn,
+        "UPDATE turn SET events = events + 1 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
+        params![id, int(n)],
+    )?;
+    if changed == 0 {
+        return Err(refused_event(conn, turn)?.into());
+    }
+    execute(
+        conn,
+        "INSERT INTO turn_event (turn, n, event) VALUES (?1, ?2, ?3)",
+        params![id, int(n), codec::to_json("event", event)?],
+    )?;
+    Ok(())
+}
+
+fn refused_event(conn: &Connection, turn: TurnId) -> Result<Conflict, StoreError> {
+    let sql = "SELECT events FROM turn WHERE id = ?1 AND ended_at IS NULL";
+    let expected = query_one(conn, sql, [turn.to_string()], |row| get_uint(row, "events"))?;
+    Ok(expected.map_or(Conflict::TurnClosed(turn), |expected| Conflict::TurnEvent { turn, expected }))
+}
+
+pub(crate) fn close(conn: &Connection, turn: TurnId, at: Timestamp, state: &str) -> Result<(), StoreError> {
+    let id = turn.to_string();
+    let changed = execute(
+        conn,
+        "UPDATE turn SET ended_at = ?2, state = ?3 WHERE id = ?1 AND ended_at IS NULL",
+        params![id, at.as_millis(), state],
+    )?;
+    if changed == 0 {
+        return Err(Conflict::TurnClosed(turn).into());
+    }
+    execute(
+        conn,
+        "UPDATE session SET updated_at = max(updated_at, ?2)
+         WHERE id = (SELECT session FROM turn WHERE id = ?1)",
+        params![id, at.as_millis()],
+    )?;
+    Ok(())
+}
+
+fn decode(row: &Row<'_>) -> Result<Turn, StoreError> {
+    Ok(Turn {
+        id: codec::parse("turn id", &row.get::<_, String>("id")?)?,
+        session: codec::parse("session id", &row.get::<_, String>("session")?)?,
+        number: get_uint(row, "number")?,
+        message: codec::parse("message id", &row.get::<_, String>("message")?)?,
+        started_at: get_time(row, "started_at")?,
+        ended_at: row.get::<_, Option<i64>>("ended_at")?.map(Timestamp::from_millis),
+        state: row.get("state")?,
+        events: get_uint(row, "events")?,
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The number that the session's next turn has; it goes on after a restart.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such session, or the database cannot be read.
+    pub fn next_turn_number(&self, session: SessionId) -> Result<u64, StoreError> {
+        let id = session.to_string();
+        let last = self.read(|conn| {
+            query_one(conn, "SELECT turn_number FROM session WHERE id = ?1", [&id], |row| {
+                get_uint(row, "turn_number")
+            })
+        })?;
+        Ok(last.ok_or(Conflict::Missing { what: "session", id })? + 1)
+    }
+
+    /// A turn, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn turn(&self, turn: TurnId) -> Result<Option<Turn>, StoreError> {
+        self.read(|conn| query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode))
+    }
+
+    /// The turns that have not ended, oldest first: what a restart takes up again.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn unfinished_turns(&self) -> Result<Vec<Turn>, StoreError> {
+        let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
+        self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode))
+    }
+
+    /// The unfinished turn that a message has opened, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn unfinished_turn_of(&self, message: MessageId) -> Result<Option<Turn>, StoreError> {
+        let sql = "SELECT * FROM turn WHERE message = ?1 AND ended_at IS NULL";
+        self.read(|conn| query_one(conn, sql, [message.to_string()], decode))
+    }
+
+    /// The events of a turn, in order.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn turn_events(&self, turn: TurnId) -> Result<Vec<Value>, StoreError> {
+        let sql = "SELECT event FROM turn_event WHERE turn = ?1 ORDER BY n";
+        self.read(|conn| {
+            query(conn, sql, [turn.to_string()], |row| {
+                codec::from_json("event", &row.get::<_, String>("event")?)
+            })
+        })
+    }
+
+    /// The intents without an outcome, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn open_intents(&self) -> Result<Vec<OpenIntent>, StoreError> {
+        let key = self.public_key();
+        let sql = format!(
+            "SELECT i.attempt, {} JOIN intent i ON i.entry = l.seq WHERE i.closed_by IS NULL
+             ORDER BY i.entry LIMIT ?1",
+            row::COLUMNS
+        );
+        self.read(|conn| {
+            query(conn, &sql, [codec::limit(MAX_READ_ROWS)], |found| {
+                let row = row::decode(found, &key)?;
+                Ok(OpenIntent {
+                    attempt: codec::parse("attempt id", &found.get::<_, String>("attempt")?)?,
+                    seq: row.seq,
+                    entry: row.entry(),
+                })
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Totals of what was used, what is set aside, and named counters.
+
+use rusqlite::{Connection, Row, params};
+use writ_types::chat::Usage;
+use writ_types::id::SessionId;
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use crate::batch::{Redemption, UsageDelta};
+use crate::codec::{self, execute, get_uint, int, query_one, uint};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// The most counters that one read returns.
+pub const MAX_COUNTERS: usize = 1_000;
+
+/// What was used in a session or on a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageTotals {
+    /// Tokens.
+    pub usage: Usage,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Model calls.
+    pub model_calls: u64,
+}
+
+/// What is set aside for attempts that have no outcome yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+}
+
+/// The UTC date of a time, as totals are keyed: `2026-01-31`.
+pub(crate) fn day(at: Timestamp) -> String {
+    at.to_string().chars().take(10).collect()
+}
+
+pub(crate) fn add(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreError> {
+    add_to(conn, "day", &day(delta.at), delta)?;
+    match delta.session {
+        Some(session) => add_to(conn, "session", &session.to_string(), delta),
+        None => Ok(()),
+    }
+}
+
+fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Result<(), StoreError> {
+    let old = totals(conn, kind, key)?;
+    let mut usage = old.usage;
+    usage += delta.usage;
+    execute(
+        conn,
+        "INSERT OR REPLACE INTO usage
+         (kind, key, input, output, cache_read, cache_write, cost, tool_calls, model_calls)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            kind,
+            key,
+            int(usage.input.get()),
+            int(usage.output.get()),
+            int(usage.cache_read.get()),
+            int(usage.cache_write.get()),
+            int(old.cost.saturating_add(delta.cost).get()),
+            int(old.tool_calls.saturating_add(delta.tool_calls)),
+            int(old.model_calls.saturating_add(delta.model_calls)),
+        ],
+    )?;
+    Ok(())
+}
+
+fn totals(conn: &Connection, kind: &str, key: &str) -> Result<UsageTotals, StoreError> {
+    let sql = "SELECT * FROM usage WHERE kind = ?1 AND key = ?2";
+    Ok(query_one(conn, sql, [kind, key], decode)?.unwrap_or_default())
+}
+
+fn decode(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
+    Ok(UsageTotals {
+        usage: Usage {
+            input: Tokens::new(get_uint(row, "input")?),
+            output: Tokens::new(get_uint(row, "output")?),
+            cache_read: Tokens::new(get_uint(row, "cache_read")?),
+            cache_write: Tokens::new(get_uint(row, "cache_write")?),
+        },
+        cost: MicroUsd::new(get_uint(row, "cost")?),
+        tool_calls: get_uint(row, "tool_calls")?,
+        model_calls: get_uint(row, "model_calls")?,
+    })
+}
+
+/// Sets aside what an attempt may take; its outcome frees it.
+pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
+    let reservation = redemption.reservation;
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO reservation (attempt, session, day, tokens, cost, tool_calls)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            redemption.attempt.to_string(),
+            redemption.intent.session.map(|id| id.to_string()),
+            day(redemption.intent.at),
+            int(reservation.tokens.get()),
+            int(reservation.cost.get()),
+            int(reservation.tool_calls),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "attempt", id: redemption.attempt.to_string() }.into());
+    }
+    Ok(())
+}
+
+fn reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {
+    let sql = format!("SELECT tokens, cost, tool_calls FROM reservation WHERE {condition} = ?1");
+    let rows = codec::query(conn, &sql, [value], |row| {
+        Ok((get_uint(row, "tokens")?, get_uint(row, "cost")?, get_uint(row, "tool_calls")?))
+    })?;
+    Ok(rows.into_iter().fold(Reserved::default(), |sum, (tokens, cost, calls)| Reserved {
+        tokens: sum.tokens.saturating_add(Tokens::new(tokens)),
+        cost: sum.cost.saturating_add(MicroUsd::new(cost)),
+        tool_calls: sum.tool_calls.saturating_add(calls),
+    }))
+}
+
+/// Adds to a counter and returns its new value.
+pub(crate) fn add_counter(conn: &Connection, name: &str, by: u64) -> Result<u64, StoreError> {
+    let value = counter(conn, name)?.saturating_add(by);
+    execute(conn, "INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)", params![name, int(value)])?;
+    Ok(uint(int(value)))
+}
+
+fn counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
+    let sql = "SELECT value FROM counter WHERE name = ?1";
+    Ok(query_one(conn, sql, [name], |row| get_uint(row, "value"))?.unwrap_or(0))
+}
+
+// === impl Store ===
+
+impl Store {
+    /// What a session has used since it was opened.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn session_usage(&self, session: SessionId) -> Result<UsageTotals, StoreError> {
+        self.read(|conn| totals(conn, "session", &session.to_string()))
+    }
+
+    /// What all sessions together have used on the UTC day of `at`.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn day_usage(&self, at: Timestamp) -> Result<UsageTotals, StoreError> {
+        self.read(|conn| totals(conn, "day", &day(at)))
+    }
+
+    /// What is set aside in a session.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn session_reserved(&self, session: SessionId) -> Result<Reserved, StoreError> {
+        self.read(|conn| reserved(conn, "session", &session.to_string()))
+    }
+
+    /// What is set aside on the UTC day of `at`.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn day_reserved(&self, at: Timestamp) -> Result<Reserved, StoreError> {
+        self.read(|conn| reserved(conn, "day", &day(at)))
+    }
+
+    /// A counter; zero if nothing was added to it.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn counter(&self, name: &str) -> Result<u64, StoreError> {
+        self.read(|conn| counter(conn, name))
+    }
+
+    /// The counters whose name begins with `prefix`, by name; at most [`MAX_COUNTERS`].
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let sql = "SELECT name, value FROM counter WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name LIMIT ?2";
+        self.read(|conn| {
+            codec::query(conn, sql, params![prefix, codec::limit(MAX_COUNTERS)], |row| {
+                Ok((row.get("name")?, get_uint(row, "value")?))
+            })
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! From operations to rows: one arm per operation.
+
+use rusqlite::Connection;
+use writ_types::id::{EntrySeq, SessionId};
+use writ_types::frame::ServerFrame;
+
+use crate::batch::{AskOpened, Batch, FrameNumber, NewAsk, Op, Receipt, Redemption};
+use crate::error::StoreError;
+use crate::ledger::append::Tail;
+use crate::{approvals, memory, queue, sessions, settings, turns, usage};
+
+/// A batch on its way: what it has got so far.
+struct Progress<'a> {
+    conn: &'a Connection,
+    tail: &'a mut Tail,
+    receipt: Receipt,
+}
+
+/// Writes every operation of a batch, in order.
+///
+/// # Errors
+///
+/// The first one's that fails; the caller rolls back.
+pub(super) fn apply(conn: &Connection, tail: &mut Tail, batch: &Batch) -> Result<Receipt, StoreError> {
+    let mut progress = Progress { conn, tail, receipt: Receipt::default() };
+    for op in &batch.ops {
+        progress.op(op)?;
+    }
+    Ok(progress.receipt)
+}
+
+impl Progress<'_> {
+    fn op(&mut self, op: &Op) -> Result<(), StoreError> {
+        let conn = self.conn;
+        match op {
+            Op::Append(entry) => self.append(entry),
+            Op::OpenSession(session) => sessions::open(conn, session),
+            Op::SetSessionMetadata { session, key, value } => {
+                sessions::set_metadata(conn, *session, key, value.as_ref())
+            }
+            Op::EnqueueMessage(message) => queue::enqueue(conn, message, self.last_entry()),
+            Op::LeaseMessage { now, owner, ttl_ms } => {
+                let leased = queue::lease(conn, *now, owner, *ttl_ms)?;
+                self.receipt.leased.push(leased);
+                Ok(())
+            }
+            Op::Heartbeat { message, fence, now, ttl_ms } => {
+                queue::heartbeat(conn, *message, *fence, *now, *ttl_ms)
+            }
+            Op::AckMessage { message, fence } => queue::ack(conn, *message, *fence),
+            Op::AbsorbMessage { message, turn, lease, fence } => {
+                queue::absorb(conn, *message, *turn, *lease, *fence)
+            }
+            Op::NackMessage { message, fence, now, error } => queue::nack(conn, *message, *fence, *now, error),
+            Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
+            Op::OpenTurn(turn) => turns::open(conn, turn),
+            Op::TurnEvent { turn, n, event } => turns::add_event(conn, *turn, *n, event),
+            Op::CloseTurn { turn, at, state } => turns::close(conn, *turn, *at, state),
+            Op::Frame { session, frame } => self.frame(*session, frame),
+            Op::Chronicle(row) => sessions::add_chronicle(conn, row, self.last_entry()),
+            Op::AddUsage(delta) => usage::add(conn, delta),
+            Op::OpenAsk(ask) => self.open_ask(ask),
+            Op::ResolveAsk { ask, state, at, by, reason } => {
+                approvals::resolve_ask(conn, ask, *state, *at, by, reason)
+            }
+            Op::ExpireAsks { now } => self.count(approvals::expire_asks(conn, *now)),
+            Op::StoreApproval(approval) => approvals::store(conn, approval),
+            Op::ConsumeApproval { approval, now } => approvals::consume(conn, approval, *now),
+            Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
+            Op::RecordNonce { namespace, nonce, expires_at } => {
+                approvals::record_nonce(conn, namespace, nonce, *expires_at)
+            }
+            Op::PruneNonces { now } => self.count(approvals::prune_nonces(conn, *now)),
+            Op::Redeem(redemption) => self.redeem(redemption),
+            Op::AddCounter { name, by } => {
+                let value = usage::add_counter(conn, name, *by)?;
+                self.receipt.counters.push(value);
+                Ok(())
+            }
+            Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
+            Op::EnrollKey(key) => approvals::enroll_key(conn, key),
+            Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
+            Op::Remember(memory) => memory::remember(conn, memory, self.last_entry()),
+            Op::Forget { memory } => memory::forget(conn, *memory),
+            Op::Set { key, value } => settings::set(conn, key, value),
+            Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
+        }
+    }
+
+    fn last_entry(&self) -> Option<EntrySeq> {
+        self.receipt.entries.last().copied()
+    }
+
+    fn append(&mut self, entry: &writ_types::entry::Entry) -> Result<(), StoreError> {
+        let seq = self.tail.append(self.conn, entry)?;
+        self.receipt.entries.push(seq);
+        Ok(())
+    }
+
+    fn count(&mut self, changed: Result<u64, StoreError>) -> Result<(), StoreError> {
+        self.receipt.changed += changed?;
+        Ok(())
+    }
+
+    fn frame(&mut self, session: SessionId, frame: &ServerFrame) -> Result<(), StoreError> {
+        let seq = sessions::add_frame(self.conn, session, frame)?;
+        self.receipt.frames.push(FrameNumber { session, seq });
+        Ok(())
+    }
+
+    fn open_ask(&mut self, ask: &NewAsk) -> Result<(), StoreError> {
+        if let Some(open) = approvals::find_open(self.conn, ask.card.prepared, ask.card.asked_at)? {
+            self.receipt.asks.push(AskOpened { ask: open, merged: true });
+            return Ok(());
+        }
+        self.append(&ask.entry)?;
+        approvals::open_ask(self.conn, ask)?;
+        if let Some(session) = ask.card.session {
+            self.frame(session, &ServerFrame::ApprovalRequest(ask.card.clone()))?;
+        }
+        self.receipt.asks.push(AskOpened { ask: ask.card.ask_id.clone(), merged: false });
+        Ok(())
+    }
+
+    fn redeem(&mut self, redemption: &Redemption) -> Result<(), StoreError> {
+        if let Some(approval) = &redemption.approval {
+            approvals::consume(self.conn, approval, redemption.intent.at)?;
+        }
+        self.append(&redemption.intent)?;
+        usage::reserve(self.conn, redemption)
+    }
+}

@@ -1,0 +1,38 @@
+//! Scripted model servers that speak the real wire formats over HTTP on a loopback port.
+//!
+//! A [`ModelServer`] serves Anthropic Messages (`POST /v1/messages`), OpenAI Chat Completions
+//! (`POST /v1/chat/completions`) and `GET /v1/models`, streaming and not. Requests are checked as strictly as
+//! the providers do; what passes is handed to a [`Script`], which answers with a [`Reply`]. A reply may carry
+//! a [`Fault`]. Every request is recorded, without its secrets.
+//!
+//! ```no_run
+//! # async fn demo() -> std::io::Result<()> {
+//! use writ_testkit::model_server::{ModelServer, Reply};
+//!
+//! let server = ModelServer::start(|request: &writ_testkit::model_server::ParsedRequest| {
+//!     match request.results().last() {
+//!         None => Reply::call("file_read", serde_json::json!({"path": "src/lib.rs"})),
+//!         Some(result) => Reply::text(&format!("It has {} characters.", result.text.len())),
+//!     }
+//! })
+//! .await?;
+//! println!("base_url = \"{}\"", server.base_url());
+//! # Ok(()) }
+//! ```
+
+mod parsed;
+
+mod reply;
+
+mod anthropic;
+
+mod openai;
+
+mod http;
+
+pub use http::{ModelServer, ServerOptions};
+pub use parsed::{ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Recorded, WireFormat};
+pub use reply::{Fault, Gate, Reply, Script, ScriptedCall, Stop, list};
+
+#[cfg(test)]
+mod tests;

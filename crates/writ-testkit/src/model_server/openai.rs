@@ -1,0 +1,5 @@
+//! OpenAI Chat Completions.
+
+pub(crate) mod parse;
+
+pub(crate) mod render;

@@ -1,0 +1,136 @@
+//! From what a model sent to typed arguments, with everything that is wrong in one message.
+
+use std::io;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::def::ToolDef;
+use crate::error::{ToolError, shown};
+
+/// The largest arguments of a call, as JSON, in bytes.
+pub(crate) const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
+
+/// The most problems named in one message.
+const MAX_PROBLEMS: usize = 8;
+
+/// The longest text of the parser that is repeated, in characters.
+const MAX_PARSER_CHARS: usize = 300;
+
+/// Brings arguments into the form of an object that fits the schema, as far as names and types go.
+///
+/// Some providers send the object as text, and nothing at all for no arguments: both are read.
+pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolError> {
+    if size(arguments).is_none() {
+        return Err(too_large(tool));
+    }
+    let object = match arguments {
+        Value::Object(object) => object.clone(),
+        Value::Null => Map::new(),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => object,
+            Ok(_) => return Err(invalid(tool, "the arguments are not an object")),
+            Err(error) => return Err(invalid(tool, &format!("the arguments are not JSON: {error}"))),
+        },
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Err(invalid(tool, "the arguments are not an object"));
+        }
+    };
+    let problems = problems(&(tool.schema)(), &object);
+    if problems.is_empty() {
+        Ok(Value::Object(object))
+    } else {
+        Err(ToolError::Invalid { tool: tool.name, problems, usage: tool.usage })
+    }
+}
+
+/// Reads checked arguments into their type.
+pub(crate) fn typed<T: DeserializeOwned>(tool: &'static ToolDef, arguments: &Value) -> Result<T, ToolError> {
+    T::deserialize(arguments)
+        .map_err(|error| invalid(tool, &crate::text::one_line(&error.to_string(), MAX_PARSER_CHARS)))
+}
+
+/// One problem with the arguments.
+pub(crate) fn invalid(tool: &ToolDef, problem: &str) -> ToolError {
+    ToolError::Invalid { tool: tool.name, problems: vec![problem.to_owned()], usage: tool.usage }
+}
+
+/// Refuses NUL characters: no program, file name or text for people has them.
+pub(crate) fn no_nul(tool: &ToolDef, argument: &str, text: &str) -> Result<(), ToolError> {
+    if text.contains('\0') {
+        Err(invalid(tool, &format!("'{argument}' has a NUL character")))
+    } else {
+        Ok(())
+    }
+}
+
+fn too_large(tool: &ToolDef) -> ToolError {
+    ToolError::TooLarge {
+        tool: tool.name,
+        what: "the size of the arguments in bytes",
+        limit: MAX_ARGUMENT_BYTES,
+    }
+}
+
+/// The size as JSON; `None` when it is over the bound.
+fn size(arguments: &Value) -> Option<usize> {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            if self.0 > MAX_ARGUMENT_BYTES {
+                Err(io::ErrorKind::FileTooLarge.into())
+            } else {
+                Ok(bytes.len())
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    serde_json::to_writer(&mut counter, arguments).ok()?;
+    Some(counter.0)
+}
+
+/// Unknown, missing and mistyped arguments.
+fn problems(schema: &Value, object: &Map<String, Value>) -> Vec<String> {
+    let none = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    let known: Vec<_> = properties.keys().map(|name| format!("'{name}'")).collect();
+    let mut problems = Vec::new();
+    for (name, value) in object {
+        match properties.get(name) {
+            None => {
+                problems.push(format!("unknown argument '{}' (there are {})", shown(name), known.join(", ")))
+            }
+            Some(property) => problems.extend(mistyped(name, property, value)),
+        }
+        if problems.len() >= MAX_PROBLEMS {
+            return problems;
+        }
+    }
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    for name in required.filter_map(Value::as_str) {
+        if !object.contains_key(name) {
+            problems.push(format!("missing argument '{name}'"));
+        }
+    }
+    problems.truncate(MAX_PROBLEMS);
+    problems
+}
+
+fn mistyped(name: &str, property: &Value, value: &Value) -> Option<String> {
+    let wanted = property.get("type").and_then(Value::as_str)?;
+    let found = match value {
+        // An optional argument may be given as nothing; a required one fails when it is read.
+        Value::Null => return None,
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_i64() || number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    (found != wanted).then(|| format!("'{name}' must be of type {wanted}, not {found}"))
+}

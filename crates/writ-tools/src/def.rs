@@ -1,0 +1,161 @@
+//! What a tool is: a row of a table.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use writ_policy::prepared::Sink;
+use writ_types::action::{Action, ActionKind};
+use writ_types::digest::Digest;
+use writ_types::id::{SessionId, TurnId};
+use writ_types::taint::Label;
+
+use crate::config::Config;
+use crate::error::ToolError;
+use crate::path::WorkPath;
+
+/// Which agent of the harness uses a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentRole {
+    /// Talks to the person and answers what needs no work.
+    Proxy,
+    /// Makes plans.
+    Planner,
+    /// Does the work.
+    Executor,
+    /// Judges the work; has no tools of an agent.
+    Verification,
+}
+
+impl AgentRole {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Proxy, Self::Planner, Self::Executor, Self::Verification];
+
+    /// The name used in configuration and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Planner => "planner",
+            Self::Executor => "executor",
+            Self::Verification => "verification",
+        }
+    }
+}
+
+/// What kind of text a tool returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutputKind {
+    /// What a program wrote: external.
+    ProcessOutput,
+    /// What files hold: external.
+    FileContent,
+    /// What was remembered: as trusted as each memory.
+    Memory,
+    /// The harness's own words.
+    Confirmation,
+}
+
+/// A tool.
+#[derive(Debug)]
+pub struct ToolDef {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, for the model.
+    pub description: &'static str,
+    /// An example of its arguments, for error messages.
+    pub usage: &'static str,
+    /// The arguments that say who, where, what is touched.
+    pub sinks: &'static [&'static str],
+    /// Whether performing it twice is the same as performing it once.
+    pub idempotent: bool,
+    /// What kind of text it returns.
+    pub output: OutputKind,
+    /// The kinds of action that it can lead to.
+    pub actions: &'static [ActionKind],
+    /// Who may use it.
+    pub roles: &'static [AgentRole],
+    /// JSON Schema of its arguments.
+    pub(crate) schema: fn() -> Value,
+    /// Which file must be looked at before the action can be prepared.
+    pub(crate) needs: fn(&Value) -> Result<Option<WorkPath>, ToolError>,
+    /// Makes the action.
+    pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<Draft, ToolError>,
+}
+
+/// For tools that need no look at a file.
+pub(crate) const fn needs_nothing(_arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    Ok(None)
+}
+
+/// What the harness knows about a call. None of it comes from the model.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolContext<'a> {
+    /// The agent that calls.
+    pub agent: &'a str,
+    /// The session.
+    pub session: Option<SessionId>,
+    /// The turn.
+    pub turn: Option<TurnId>,
+    /// The number of the turn.
+    pub turn_number: u64,
+    /// What the arguments rest on.
+    pub label: &'a Label,
+    /// Settings.
+    pub config: &'a Config,
+}
+
+/// The largest file that is looked at, in bytes: what fits a `file_write` of the largest arguments.
+pub const MAX_PEEK_BYTES: u64 = 1024 * 1024;
+
+/// What lies at a path of the work folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peeked {
+    /// Nothing.
+    Missing,
+    /// A regular file of at most [`MAX_PEEK_BYTES`].
+    File {
+        /// Its content.
+        bytes: Vec<u8>,
+        /// Whether it is executable.
+        executable: bool,
+    },
+    /// A regular file that is larger.
+    Large {
+        /// Digest of its content.
+        digest: Digest,
+        /// Its size, in bytes.
+        bytes: u64,
+        /// Whether it is executable.
+        executable: bool,
+    },
+    /// A folder.
+    Folder,
+    /// A symbolic link, a device or anything else, or a path that leads through one.
+    Other,
+}
+
+/// What a tool makes of its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub(crate) action: Action,
+    pub(crate) sinks: Vec<Sink>,
+    pub(crate) bindings: BTreeMap<String, Digest>,
+    pub(crate) intent: String,
+}
+
+impl Draft {
+    pub(crate) fn new(action: Action, intent: String) -> Self {
+        Self { action, sinks: Vec::new(), bindings: BTreeMap::new(), intent }
+    }
+
+    pub(crate) fn sink(mut self, argument: &str, value: impl Into<String>) -> Self {
+        self.sinks.push(Sink { argument: argument.to_owned(), value: value.into() });
+        self
+    }
+
+    pub(crate) fn binding(mut self, name: &str, digest: Digest) -> Self {
+        self.bindings.insert(name.to_owned(), digest);
+        self
+    }
+}

@@ -1,0 +1,130 @@
+//! What came of a permitted action, as plain data. The runtime fills it from sandbox and store.
+
+use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
+use writ_types::error::Report;
+use writ_types::id::MemoryId;
+use writ_types::taint::Taint;
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PerformedOutcome {
+    /// A program ended.
+    Exec {
+        /// How.
+        end: ExecEnd,
+        /// What it wrote to standard output; invalid UTF-8 replaced.
+        stdout: String,
+        /// What it wrote to standard error; invalid UTF-8 replaced.
+        stderr: String,
+        /// Bytes of both streams that the sandbox did not keep.
+        dropped_bytes: u64,
+    },
+    /// Lines of a file.
+    Text {
+        /// The number of the first line, counted from one.
+        first_line: u64,
+        /// The lines; invalid UTF-8 replaced.
+        text: String,
+        /// How many lines the file has.
+        total_lines: u64,
+    },
+    /// Entries of a folder, sorted.
+    Listing {
+        /// The entries.
+        entries: Vec<Listed>,
+        /// Entries that were left out.
+        more: u64,
+    },
+    /// Lines that match a search, sorted by file and line.
+    Matches {
+        /// The lines.
+        matches: Vec<Matched>,
+        /// Whether the search stopped at its limit.
+        more: bool,
+    },
+    /// Files were written.
+    Written {
+        /// What happened to each: path, kind, size afterwards in bytes.
+        files: Vec<(String, ChangeKind, u64)>,
+    },
+    /// What is remembered, best hits first.
+    Memories {
+        /// The hits.
+        hits: Vec<MemoryHit>,
+    },
+    /// Something was remembered.
+    Remembered {
+        /// Its id.
+        id: MemoryId,
+    },
+    /// Something was said.
+    Said,
+    /// It could not be done.
+    Failed {
+        /// Why. The model reads the outside text and the hint.
+        report: Report,
+    },
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecEnd {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was killed at its time limit, in milliseconds.
+    TimedOut(u64),
+    /// It was killed at another limit of the sandbox.
+    Limit(&'static str),
+    /// It was stopped by a person or by the end of the turn.
+    Cancelled,
+}
+
+/// An entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name; invalid UTF-8 replaced.
+    pub name: String,
+    /// What it is.
+    pub kind: ListedKind,
+}
+
+/// What an entry of a folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A regular file of this size, in bytes.
+    File(u64),
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// Anything else.
+    Other,
+}
+
+/// A line that matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// The file, relative to the work folder; invalid UTF-8 replaced.
+    pub path: String,
+    /// The line's number, counted from one.
+    pub line: u64,
+    /// The line, without its end; invalid UTF-8 replaced.
+    pub text: String,
+}
+
+/// Something remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryHit {
+    /// Its id.
+    pub id: MemoryId,
+    /// Its text.
+    pub text: String,
+    /// What kind it is.
+    pub kind: MemoryKind,
+    /// How firmly it is held.
+    pub trust: MemoryTrust,
+    /// How far it may be trusted.
+    pub taint: Taint,
+}

@@ -1,0 +1,197 @@
+//! The registry of tools, and the set of them that one agent is offered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use writ_policy::prepared::Prepared;
+use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec};
+use writ_types::taint::{Label, Source, Taint};
+
+use crate::arguments::checked;
+use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
+use crate::error::ToolError;
+use crate::path::WorkPath;
+use crate::render::Rendered;
+use crate::tools::CORE;
+
+/// Every tool there is.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    tools: BTreeMap<&'static str, &'static ToolDef>,
+}
+
+/// Which tools a configuration allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowList {
+    /// All of them.
+    All,
+    /// These.
+    Only(BTreeSet<String>),
+}
+
+/// What an empty list in a configuration means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmptyMeans {
+    /// Every tool: for the owner's own chat.
+    All,
+    /// No tool: for everybody else, who must write `"*"`.
+    None,
+}
+
+/// Names in an allow-list that no tool has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool {}", .0.iter().map(|name| format!("'{}'", crate::error::shown(name))).collect::<Vec<_>>().join(", "))]
+pub struct UnknownTools(pub Vec<String>);
+
+/// The tools that one agent is offered. A tool outside of it is refused before its arguments are read.
+#[derive(Clone, Debug)]
+pub struct Toolset<'a> {
+    registry: &'a Registry,
+    offered: BTreeMap<&'static str, &'static ToolDef>,
+}
+
+impl Registry {
+    /// The tools that every agent has.
+    pub fn core() -> Self {
+        Self { tools: CORE.iter().map(|tool| (tool.name, *tool)).collect() }
+    }
+
+    /// The tool with this name.
+    pub fn get(&self, name: &str) -> Option<&'static ToolDef> {
+        self.tools.get(name).copied()
+    }
+
+    /// Every tool, sorted by name.
+    pub fn tools(&self) -> impl Iterator<Item = &'static ToolDef> + '_ {
+        self.tools.values().copied()
+    }
+
+    /// Reads an allow-list of a configuration; `"*"` stands for all tools.
+    ///
+    /// # Errors
+    ///
+    /// If it has names that no tool has.
+    pub fn allow_list(&self, names: &[String], empty: EmptyMeans) -> Result<AllowList, UnknownTools> {
+        if names.iter().any(|name| name == "*") || (names.is_empty() && empty == EmptyMeans::All) {
+            return Ok(AllowList::All);
+        }
+        let unknown: Vec<_> = names.iter().filter(|name| self.get(name).is_none()).cloned().collect();
+        if !unknown.is_empty() {
+            return Err(UnknownTools(unknown));
+        }
+        Ok(AllowList::Only(names.iter().cloned().collect()))
+    }
+
+    /// What an agent of this role is offered under this allow-list.
+    pub fn toolset(&self, role: AgentRole, allow: &AllowList) -> Toolset<'_> {
+        let allowed = |name: &str| match allow {
+            AllowList::All => true,
+            AllowList::Only(names) => names.contains(name),
+        };
+        let offered = self
+            .tools
+            .iter()
+            .filter(|(name, tool)| tool.roles.contains(&role) && allowed(name))
+            .map(|(name, tool)| (*name, *tool))
+            .collect();
+        Toolset { registry: self, offered }
+    }
+
+    /// The tools as the model is told of them: sorted by name, the same bytes every time.
+    pub fn specs(&self, role: AgentRole, allow: &AllowList) -> Vec<ToolSpec> {
+        self.toolset(role, allow).specs()
+    }
+}
+
+impl Toolset<'_> {
+    /// The tools as the model is told of them: sorted by name, the same bytes every time.
+    pub fn specs(&self) -> Vec<ToolSpec> {
+        self.offered
+            .values()
+            .map(|tool| ToolSpec {
+                name: tool.name.to_owned(),
+                description: tool.description.to_owned(),
+                schema: (tool.schema)(),
+            })
+            .collect()
+    }
+
+    /// The names of the tools, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.offered.keys().copied()
+    }
+
+    /// First step: the file that must be looked at before the call can be prepared, if any.
+    ///
+    /// # Errors
+    ///
+    /// If the tool is not offered or its arguments are wrong.
+    pub fn needs(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
+        let tool = self.offered(&call.name)?;
+        (tool.needs)(&checked(tool, &call.arguments)?)
+    }
+
+    /// Second step: the action, ready for the door. `peeked` is what lies at the path of [`Self::needs`].
+    ///
+    /// # Errors
+    ///
+    /// If the tool is not offered, its arguments are wrong, or the file is not one that it can work on.
+    pub fn prepare(
+        &self,
+        call: &ToolCall,
+        peeked: Option<&Peeked>,
+        context: &ToolContext<'_>,
+    ) -> Result<Prepared, ToolError> {
+        let tool = self.offered(&call.name)?;
+        let draft = (tool.prepare)(&checked(tool, &call.arguments)?, peeked, context)?;
+        Ok(Prepared {
+            action: draft.action,
+            agent: context.agent.to_owned(),
+            session: context.session,
+            turn: context.turn,
+            turn_number: context.turn_number,
+            call: Some(call.id.clone()),
+            tool: tool.name.to_owned(),
+            sinks: draft.sinks,
+            label: context.label.clone(),
+            bindings: draft.bindings,
+            idempotent: tool.idempotent,
+            intent: draft.intent,
+        })
+    }
+
+    /// What the model is told of a call that could not be prepared. `label` is what the arguments rest on.
+    pub fn refusal(&self, error: &ToolError, label: &Label) -> Rendered {
+        let outcome = match error {
+            ToolError::NotOffered { .. } => ToolOutcome::Denied,
+            ToolError::Unknown { .. }
+            | ToolError::TooLarge { .. }
+            | ToolError::Invalid { .. }
+            | ToolError::Target { .. }
+            | ToolError::NoMatch { .. }
+            | ToolError::Ambiguous { .. }
+            | ToolError::NotPeeked { .. } => ToolOutcome::Failed,
+        };
+        let mut label = label.clone();
+        if let Some(path) = error.quotes() {
+            let source = Source { origin: "file_patch".into(), detail: path.to_owned(), entry: None };
+            label.join(&Label::from_source(Taint::External, source));
+        }
+        Rendered { text: error.message(), label, outcome }
+    }
+
+    fn offered(&self, name: &str) -> Result<&'static ToolDef, ToolError> {
+        if let Some(tool) = self.offered.get(name) {
+            return Ok(tool);
+        }
+        let offered = self.names().collect::<Vec<_>>().join(", ");
+        let name = name.to_owned();
+        if self.registry.get(&name).is_some() {
+            Err(ToolError::NotOffered { name, offered })
+        } else {
+            Err(ToolError::Unknown { name, offered })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,543 @@
+//! Tests of every tool through the set that an agent is offered.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use writ_types::action::{Action, ActionKind, ChangeKind, Exec, ExecProfile, MemoryTrust, Place, ReadMode};
+use writ_types::digest::Digest;
+use writ_types::id::SessionId;
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+
+use super::*;
+use crate::config::Config;
+use crate::error::MAX_MESSAGE_CHARS;
+
+fn call(name: &str, arguments: Value) -> ToolCall {
+    ToolCall { id: "call-1".into(), name: name.into(), arguments }
+}
+
+fn label() -> Label {
+    let source = Source { origin: "file_read".into(), detail: "README.md".into(), entry: None };
+    Label::from_source(Taint::External, source)
+}
+
+fn prepare_as(
+    role: AgentRole,
+    name: &str,
+    arguments: Value,
+    peeked: Option<&Peeked>,
+) -> Result<Prepared, ToolError> {
+    let registry = Registry::core();
+    let label = label();
+    let config = Config::default();
+    let context = ToolContext {
+        agent: "main",
+        session: Some(SessionId::from_parts(Timestamp::from_millis(1), 1)),
+        turn: None,
+        turn_number: 3,
+        label: &label,
+        config: &config,
+    };
+    registry.toolset(role, &AllowList::All).prepare(&call(name, arguments), peeked, &context)
+}
+
+fn prepare(name: &str, arguments: Value) -> Result<Prepared, ToolError> {
+    prepare_as(AgentRole::Executor, name, arguments, None)
+}
+
+fn refused(name: &str, arguments: Value) -> String {
+    let error = prepare(name, arguments).expect_err("refused");
+    let message = error.message();
+    assert!(message.chars().count() <= MAX_MESSAGE_CHARS + 40, "{message}");
+    message
+}
+
+fn exec(prepared: Prepared) -> Exec {
+    match prepared.action {
+        Action::Exec(exec) => exec,
+        other => panic!("not a program: {other:?}"),
+    }
+}
+
+fn names(role: AgentRole) -> Vec<&'static str> {
+    Registry::core().toolset(role, &AllowList::All).names().collect()
+}
+
+/// Rows: SIL-103 SIL-104 SIL-107 SIL-108 SIL-109 SIL-110 (the part about who has which tool)
+#[test]
+fn each_role_has_its_tools() {
+    assert_eq!(names(AgentRole::Proxy), ["file_read", "memory_search", "memory_store", "search"]);
+    assert_eq!(names(AgentRole::Planner), ["memory_search"]);
+    assert_eq!(names(AgentRole::Verification), [""; 0]);
+    let all: Vec<_> = Registry::core().tools().map(|tool| tool.name).collect();
+    assert_eq!(names(AgentRole::Executor), all);
+    for (name, arguments) in [
+        ("shell_exec", json!({"command": "true"})),
+        ("file_write", json!({"path": "a", "content": ""})),
+        ("tell_user", json!({"text": "hi"})),
+    ] {
+        let refused = prepare_as(AgentRole::Proxy, name, arguments, None).expect_err("refused");
+        assert!(matches!(refused, ToolError::NotOffered { .. }), "{refused:?}");
+    }
+}
+
+/// What the model is told must not change by itself: providers cache it.
+///
+/// Rows: SCL-025
+#[test]
+fn specs_are_sorted_and_byte_stable() {
+    let registry = Registry::core();
+    let specs = registry.specs(AgentRole::Executor, &AllowList::All);
+    let offered: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert!(offered.is_sorted());
+    assert_eq!(offered, registry.tools().map(|tool| tool.name).collect::<Vec<_>>());
+    let bytes = serde_json::to_string_pretty(&specs).expect("JSON");
+    assert_eq!(
+        serde_json::to_string_pretty(&Registry::core().specs(AgentRole::Executor, &AllowList::All)).ok(),
+        Some(bytes.clone())
+    );
+    insta::assert_snapshot!("specs", bytes);
+    // The first request of a turn is at most 16 KB: the tools leave room for the rest.
+    assert!(serde_json::to_string(&specs).expect("JSON").len() < 6 * 1024);
+}
+
+#[test]
+fn every_row_of_the_table_is_consistent() {
+    for tool in Registry::core().tools() {
+        let schema = (tool.schema)();
+        assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
+        for sink in tool.sinks {
+            assert!(!schema["properties"][sink].is_null(), "{}: {sink}", tool.name);
+        }
+        for (name, property) in schema["properties"].as_object().expect("an object") {
+            assert!(property["description"].is_string(), "{}: {name}", tool.name);
+        }
+        let example: Value = serde_json::from_str(tool.usage).expect("an example");
+        let old = Peeked::File { bytes: b"a - b".to_vec(), executable: false };
+        let prepared = prepare_as(AgentRole::Executor, tool.name, example, Some(&old)).expect("prepared");
+        assert!(tool.actions.contains(&prepared.action.kind()), "{}", tool.name);
+        let sinks: Vec<_> = prepared.sinks.iter().map(|sink| sink.argument.as_str()).collect();
+        assert_eq!(sinks, tool.sinks, "{}", tool.name);
+        assert_eq!(prepared.idempotent, tool.idempotent);
+        assert_eq!(prepared.call.as_deref(), Some("call-1"));
+        assert_eq!(prepared.label, label());
+        assert!(!prepared.intent.is_empty());
+    }
+}
+
+/// Rows: SCL-034 SIL-113 (a filtered tool never reaches preparation)
+#[test]
+fn a_tool_outside_the_allow_list_is_neither_offered_nor_prepared() {
+    let registry = Registry::core();
+    let only = registry.allow_list(&["file_read".into()], EmptyMeans::All).expect("known");
+    let tools = registry.toolset(AgentRole::Executor, &only);
+    assert_eq!(tools.names().collect::<Vec<_>>(), ["file_read"]);
+    assert_eq!(tools.specs().len(), 1);
+    // Not even its arguments are looked at.
+    let error = tools.needs(&call("file_write", json!({"nonsense": 1}))).expect_err("refused");
+    assert_eq!(error, ToolError::NotOffered { name: "file_write".into(), offered: "file_read".into() });
+    let rendered = tools.refusal(&error, &label());
+    assert_eq!(rendered.outcome, ToolOutcome::Denied);
+    assert!(rendered.text.contains("file_read"));
+    assert!(tools.needs(&call("file_read", json!({"path": "a"}))).is_ok());
+}
+
+#[test]
+fn an_empty_allow_list_means_what_the_caller_says() {
+    let registry = Registry::core();
+    assert_eq!(registry.allow_list(&[], EmptyMeans::All), Ok(AllowList::All));
+    assert_eq!(registry.allow_list(&["*".into()], EmptyMeans::None), Ok(AllowList::All));
+    let none = registry.allow_list(&[], EmptyMeans::None).expect("valid");
+    assert!(registry.specs(AgentRole::Executor, &none).is_empty());
+    let unknown = registry.allow_list(&["file_raed".into(), "search".into()], EmptyMeans::All);
+    assert_eq!(unknown, Err(UnknownTools(vec!["file_raed".into()])));
+}
+
+/// Rows: SCL-044 (the part about unknown names)
+#[test]
+fn an_unknown_tool_is_an_error_result() {
+    let registry = Registry::core();
+    let tools = registry.toolset(AgentRole::Proxy, &AllowList::All);
+    let hostile = format!("rm\u{1b}[2J\u{202e}{}", "x".repeat(10_000));
+    let error = tools.needs(&call(&hostile, json!({}))).expect_err("refused");
+    let rendered = tools.refusal(&error, &label());
+    assert_eq!(rendered.outcome, ToolOutcome::Failed);
+    assert!(
+        rendered.text.len() < 300 && !rendered.text.contains('\u{1b}') && !rendered.text.contains('\u{202e}')
+    );
+    assert!(rendered.text.contains("file_read, memory_search, memory_store, search"));
+}
+
+/// Rows: SIL-005 (the part about arguments)
+#[test]
+fn no_argument_reaches_a_field_of_the_harness() {
+    for (tool, arguments, field) in [
+        ("shell_exec", json!({"command": "id", "network": true}), "network"),
+        ("shell_exec", json!({"command": "id", "hosts": ["evil.example"]}), "hosts"),
+        ("shell_exec", json!({"command": "id", "env": {"LD_PRELOAD": "x"}}), "env"),
+        ("shell_exec", json!({"command": "id", "profile": "verification"}), "profile"),
+        ("python_exec", json!({"script": "1", "stdin": "x"}), "stdin"),
+        ("memory_store", json!({"text": "x", "taint": "owner"}), "taint"),
+        ("memory_store", json!({"text": "x", "trust": "verified"}), "trust"),
+        ("memory_store", json!({"text": "x", "session": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}), "session"),
+        ("file_write", json!({"path": "a", "content": "", "place": "project"}), "place"),
+        ("tell_user", json!({"text": "x", "to": "someone"}), "to"),
+        ("file_read", json!({"path": "a", "label": {}, "sinks": []}), "label"),
+    ] {
+        let message = refused(tool, arguments);
+        assert!(message.contains(&format!("unknown argument '{field}'")), "{message}");
+    }
+    assert!(
+        refused("shell_exec", json!({"command": "id", "cwd": "/etc"}))
+            .contains("leads out of the work folder")
+    );
+    assert!(
+        refused("shell_exec", json!({"command": "id", "cwd": "../.."}))
+            .contains("leads out of the work folder")
+    );
+    let stored = prepare("memory_store", json!({"text": "x"})).expect("prepared");
+    let Action::Remember(remember) = stored.action else { panic!("not a memory") };
+    assert_eq!((remember.taint, remember.trust), (Taint::External, MemoryTrust::Working));
+    assert_eq!(stored.label.taint, Taint::External);
+}
+
+#[test]
+fn all_problems_are_named_at_once_with_the_right_form() {
+    let message = refused("file_read", json!({"pth": "a", "lines": "ten", "first_line": 1.5}));
+    insta::assert_snapshot!(message, @r#"file_read: unknown argument 'pth' (there are 'path', 'first_line', 'lines'); 'lines' must be of type integer, not string; 'first_line' must be of type integer, not number; missing argument 'path'; right would be for example {"path": "src/lib.rs", "first_line": 1, "lines": 200}"#);
+    assert!(refused("memory_store", json!({"text": "x", "kind": "profile"})).contains("expected one of"));
+    assert!(refused("file_read", json!({"path": "a", "lines": -1})).contains("-1"));
+    assert!(refused("file_read", json!({"path": null})).contains("null"));
+    assert!(refused("shell_exec", json!({"argv": ["a", 1]})).contains("string"));
+}
+
+#[test]
+fn arguments_may_come_as_text_and_broken_text_is_no_panic() {
+    let read = prepare("file_read", json!("{\"path\": \"a.txt\"}")).expect("prepared");
+    assert_eq!(read.sinks, [writ_policy::prepared::Sink { argument: "path".into(), value: "a.txt".into() }]);
+    for broken in ["", "{", "[1]", "\"x\"", r#"{"path": "\ud800"}"#, r#"{"path": "\udc00\ud800"}"#, "\u{0}"] {
+        assert!(refused("file_read", json!(broken)).contains("arguments are not"), "{broken}");
+    }
+    for wrong in [json!(7), json!(true), json!(["a"])] {
+        assert!(refused("file_read", wrong).contains("not an object"));
+    }
+    assert!(refused("file_read", Value::Null).contains("missing argument 'path'"));
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let too_large = |name: &str, arguments: Value| {
+        let error = prepare(name, arguments).expect_err("refused");
+        assert!(matches!(error, ToolError::TooLarge { .. }), "{error:?}");
+    };
+    let megabyte = "x".repeat(1024 * 1024);
+    too_large("file_write", json!({"path": "a", "content": megabyte}));
+    too_large("file_write", json!(megabyte));
+    too_large("tell_user", json!({"text": "x".repeat(17_000)}));
+    too_large("shell_exec", json!({"argv": vec!["a"; 1_025]}));
+    too_large("shell_exec", json!({"argv": ["a", "x".repeat(128 * 1024)]}));
+    too_large("memory_store", json!({"text": "x".repeat(9_000)}));
+    too_large("memory_search", json!({"query": "x".repeat(2_000)}));
+    too_large("search", json!({"pattern": "x".repeat(5_000)}));
+    assert!(refused("file_read", json!({"path": "a/".repeat(3_000)})).contains("longer than"));
+    assert!(refused("file_read", json!({"path": "x".repeat(300)})).contains("longer than"));
+    let many: serde_json::Map<_, _> = (0..5_000).map(|n| (format!("k{n}"), json!(1))).collect();
+    assert!(refused("file_read", Value::Object(many)).contains("unknown argument"));
+}
+
+#[test]
+fn nul_and_control_characters_are_refused() {
+    for (tool, arguments) in [
+        ("shell_exec", json!({"argv": ["a", "b\0c"]})),
+        ("shell_exec", json!({"command": "a b\0c"})),
+        ("python_exec", json!({"script": "print(1)\0"})),
+        ("python_exec", json!({"script": "1", "args": ["\0"]})),
+        ("search", json!({"pattern": "a\0"})),
+        ("search", json!({"pattern": "a", "glob": "\0"})),
+        ("memory_store", json!({"text": "a\0"})),
+        ("memory_search", json!({"query": "a\0"})),
+        ("tell_user", json!({"text": "a\0"})),
+    ] {
+        assert!(refused(tool, arguments).contains("NUL"), "{tool}");
+    }
+    assert!(refused("file_read", json!({"path": "a\nb"})).contains("control characters"));
+    assert!(
+        refused("file_write", json!({"path": "a\u{1b}[2J", "content": ""})).contains("control characters")
+    );
+}
+
+/// Rows: SIL-195 SIL-107 (the part about preparation)
+#[test]
+fn commands_are_argument_lists() {
+    let literal =
+        exec(prepare("shell_exec", json!({"argv": ["echo", "$(touch x)", "; rm -rf /"]})).expect("prepared"));
+    assert_eq!(literal.argv, ["echo", "$(touch x)", "; rm -rf /"]);
+    let line = exec(prepare("shell_exec", json!({"command": "echo \"$(touch x)\" *"})).expect("prepared"));
+    assert_eq!(line.argv, ["echo", "$(touch x)", "*"]);
+    assert!(refused("shell_exec", json!({"command": "ls | sh"})).contains("no shell runs it"));
+    let shell = exec(prepare("shell_exec", json!({"argv": ["sh", "-c", "ls | wc -l"]})).expect("prepared"));
+    assert_eq!(shell.argv, ["sh", "-c", "ls | wc -l"]);
+
+    let prepared = prepare("shell_exec", json!({"command": "make -j2", "cwd": "sub/dir", "timeout_secs": 5}))
+        .expect("prepared");
+    assert_eq!(prepared.intent, "run make -j2");
+    let made = exec(prepared);
+    assert_eq!(
+        (made.cwd.as_str(), made.timeout_ms, made.profile),
+        ("/work/sub/dir", 5_000, ExecProfile::Task)
+    );
+    assert!(made.env.is_empty() && made.hosts.is_empty() && made.stdin.is_none());
+
+    for arguments in [
+        json!({}),
+        json!({"command": "a", "argv": ["b"]}),
+        json!({"command": "   "}),
+        json!({"argv": []}),
+        json!({"argv": [""]}),
+        json!({"command": "a", "timeout_secs": 0}),
+        json!({"command": "a", "timeout_secs": 601}),
+        json!({"command": "a", "timeout_secs": u64::MAX}),
+    ] {
+        let message = refused("shell_exec", arguments);
+        assert!(message.contains("right would be"), "{message}");
+    }
+}
+
+/// Rows: SIL-201 (the part about preparation)
+#[test]
+fn a_script_goes_to_an_isolated_python_and_is_bound() {
+    let script = "import sys\nprint(42)\n";
+    let prepared =
+        prepare("python_exec", json!({"script": script, "args": ["-c", "x y"]})).expect("prepared");
+    assert_eq!(prepared.bindings.get("script"), Some(&Digest::of(script.as_bytes())));
+    assert_eq!(prepared.intent, "run a Python script: import sys");
+    let made = exec(prepared);
+    assert_eq!(made.argv, ["python3", "-I", "-", "-c", "x y"]);
+    assert_eq!(made.stdin.as_deref(), Some(script));
+    assert!(refused("python_exec", json!({"script": " \n"})).contains("empty"));
+}
+
+/// Rows: SIL-108 (the part about names)
+#[test]
+fn files_are_read_by_window_and_folders_are_listed() {
+    let mode = |arguments| match prepare("file_read", arguments).expect("prepared").action {
+        Action::ReadFile(read) => (read.path, read.mode),
+        other => panic!("not a read: {other:?}"),
+    };
+    assert_eq!(mode(json!({"path": "./a//b"})), ("a/b".into(), ReadMode::Text { first_line: 1, lines: 400 }));
+    assert_eq!(
+        mode(json!({"path": "/work/a", "first_line": 7, "lines": 3})),
+        ("a".into(), ReadMode::Text { first_line: 7, lines: 3 })
+    );
+    assert_eq!(mode(json!({"path": "src/"})), ("src".into(), ReadMode::List));
+    assert_eq!(mode(json!({"path": "."})), (String::new(), ReadMode::List));
+    for path in ["../x", "/etc/passwd", "a/../../b", "~/.ssh/id"] {
+        assert!(refused("file_read", json!({ "path": path })).contains("leads out"), "{path}");
+    }
+    assert!(refused("file_read", json!({"path": "a", "first_line": 0})).contains("counts from 1"));
+    assert!(refused("file_read", json!({"path": "a", "lines": 2_001})).contains("1 to 2000"));
+}
+
+/// Rows: SIL-109 (the part about preparation)
+#[test]
+fn a_write_is_bound_to_what_was_there() {
+    let registry = Registry::core();
+    let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let arguments = json!({"path": "src/new.rs", "content": "fn main() {}\n"});
+    let needed = tools.needs(&call("file_write", arguments.clone())).expect("valid");
+    assert_eq!(needed, Some(WorkPath::parse("src/new.rs").expect("a path")));
+
+    let write = |peeked: &Peeked| match prepare_as(
+        AgentRole::Executor,
+        "file_write",
+        arguments.clone(),
+        Some(peeked),
+    ) {
+        Ok(Prepared { action: Action::WriteFile(write), .. }) => Ok(write),
+        Ok(other) => panic!("not a write: {other:?}"),
+        Err(error) => Err(error),
+    };
+    let created = write(&Peeked::Missing).expect("prepared");
+    assert_eq!((created.place, created.root.as_str()), (Place::Overlay, "/work"));
+    assert_eq!(created.content.as_deref(), Some("fn main() {}\n"));
+    let change = created.changes.first().expect("one");
+    assert_eq!(
+        (change.kind, change.before, change.executable, change.bytes),
+        (ChangeKind::Create, None, false, 13)
+    );
+    assert_eq!(change.after, Some(Digest::of(b"fn main() {}\n")));
+
+    let modified = write(&Peeked::File { bytes: b"old".to_vec(), executable: true }).expect("prepared");
+    let change = modified.changes.first().expect("one");
+    assert_eq!(
+        (change.kind, change.before, change.executable),
+        (ChangeKind::Modify, Some(Digest::of(b"old")), true)
+    );
+    let large = Peeked::Large { digest: Digest::of(b"big"), bytes: 9, executable: false };
+    assert_eq!(
+        write(&large).expect("prepared").changes.first().and_then(|c| c.before),
+        Some(Digest::of(b"big"))
+    );
+
+    assert!(matches!(write(&Peeked::Folder), Err(ToolError::Target { .. })));
+    assert!(matches!(write(&Peeked::Other), Err(ToolError::Target { .. })));
+    assert!(matches!(prepare("file_write", arguments.clone()), Err(ToolError::NotPeeked { .. })));
+    for path in ["", ".", "src/", "/work"] {
+        assert!(
+            refused("file_write", json!({"path": path, "content": ""})).contains("names a folder"),
+            "{path}"
+        );
+    }
+    assert!(refused("file_write", json!({"path": "../x", "content": ""})).contains("leads out"));
+}
+
+fn patch(file: &str, arguments: Value) -> Result<String, ToolError> {
+    let mut arguments = arguments;
+    arguments["path"] = json!("a.txt");
+    let peeked = Peeked::File { bytes: file.into(), executable: false };
+    let prepared = prepare_as(AgentRole::Executor, "file_patch", arguments, Some(&peeked))?;
+    match prepared.action {
+        Action::WriteFile(write) => Ok(write.content.expect("content")),
+        other => panic!("not a write: {other:?}"),
+    }
+}
+
+#[test]
+fn a_patch_replaces_exactly_once_unless_all() {
+    assert_eq!(patch("one two three", json!({"old": "two", "new": "2"})).as_deref(), Ok("one 2 three"));
+    assert_eq!(patch("a a a", json!({"old": "a", "new": "b", "all": true})).as_deref(), Ok("b b b"));
+    assert_eq!(patch("ä€", json!({"old": "€", "new": ""})).as_deref(), Ok("ä"));
+    let twice = patch("x\ny\nx\n", json!({"old": "x", "new": "z"})).expect_err("refused");
+    assert_eq!(twice, ToolError::Ambiguous { path: "a.txt".into(), count: 2, lines: vec![1, 3] });
+    assert!(twice.message().contains("2 times, at lines 1, 3"));
+    assert!(matches!(patch("a", json!({"old": "", "new": "b"})), Err(ToolError::Invalid { .. })));
+    assert!(matches!(patch("a", json!({"old": "a", "new": "a"})), Err(ToolError::Invalid { .. })));
+    let growing = patch(&"a".repeat(2_000), json!({"old": "a", "new": "b".repeat(1_000), "all": true}));
+    assert!(matches!(growing, Err(ToolError::TooLarge { .. })));
+}
+
+#[test]
+fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
+    let file = "fn add(a: i32, b: i32) -> i32 {\n    a - b\n}\n\nfn sub() {}\n";
+    let error =
+        patch(file, json!({"old": "fn add(a: i64, b: i64) -> i64 {", "new": ""})).expect_err("refused");
+    let registry = Registry::core();
+    let mut owner = Label::new(Taint::Owner);
+    let rendered = registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&error, &owner);
+    insta::assert_snapshot!(rendered.text, @r"
+    file_patch: the old text is not in 'a.txt'; the nearest lines are
+    1: fn add(a: i32, b: i32) -> i32 {
+    ");
+    assert_eq!(rendered.label.taint, Taint::External, "it quotes the file");
+    let indented = patch(file, json!({"old": "{\n  a - b\n}", "new": ""})).expect_err("refused");
+    assert!(indented.message().contains("other white space"), "{}", indented.message());
+    let windows = patch("a\r\nb\r\n", json!({"old": "a\nb", "new": ""})).expect_err("refused");
+    assert!(windows.message().contains("\\r\\n"));
+    let nothing = patch("", json!({"old": "zzz", "new": ""})).expect_err("refused");
+    owner = registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&nothing, &owner).label;
+    assert_eq!(owner.taint, Taint::Owner, "it quotes nothing");
+}
+
+#[test]
+fn a_patch_needs_a_text_file() {
+    let arguments = json!({"path": "a.txt", "old": "a", "new": "b"});
+    let binary = Peeked::File { bytes: vec![0xff, 0xfe, b'a'], executable: false };
+    let large = Peeked::Large { digest: Digest::of(b""), bytes: 9, executable: false };
+    for (peeked, reason) in [
+        (Peeked::Missing, "does not exist"),
+        (Peeked::Folder, "is a folder"),
+        (Peeked::Other, "link"),
+        (large, "too large"),
+        (binary, "not UTF-8"),
+    ] {
+        let error = prepare_as(AgentRole::Executor, "file_patch", arguments.clone(), Some(&peeked));
+        let message = error.expect_err("refused").message();
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn searches_are_checked_before_they_run() {
+    let prepared =
+        prepare("search", json!({"pattern": "fn \\w+", "glob": "*.rs", "path": "src"})).expect("prepared");
+    let Action::ReadFile(read) = prepared.action else { panic!("not a read") };
+    let mode = ReadMode::Search { pattern: "fn \\w+".into(), glob: "*.rs".into(), max_matches: 100 };
+    assert_eq!((read.path.as_str(), read.mode), ("src", mode));
+    assert!(prepare("search", json!({"pattern": "a"})).is_ok(), "glob and path are optional");
+    for arguments in [
+        json!({"pattern": ""}),
+        json!({"pattern": "("}),
+        json!({"pattern": "a\\nb"}),
+        json!({"pattern": "(\\w{1000}){1000}"}),
+        json!({"pattern": "a", "glob": "[a"}),
+        json!({"pattern": "a", "max_matches": 501}),
+        json!({"pattern": "a", "path": ".."}),
+    ] {
+        assert!(refused("search", arguments.clone()).contains("right would be"), "{arguments}");
+    }
+}
+
+/// Rows: SIL-103 SIL-104 SIL-110 (the part about preparation)
+#[test]
+fn memories_and_messages_become_actions() {
+    let kind = |name: &str, arguments| prepare(name, arguments).expect("prepared").action.kind();
+    assert_eq!(kind("memory_store", json!({"text": "x", "kind": "preference"})), ActionKind::Remember);
+    assert_eq!(kind("memory_search", json!({"query": "x"})), ActionKind::Recall);
+    let here = prepare("memory_store", json!({"text": "x", "this_session": true})).expect("prepared");
+    let Action::Remember(remember) = here.action else { panic!("not a memory") };
+    assert_eq!(remember.session, here.session);
+    let Action::Say(say) = prepare("tell_user", json!({"text": "hi"})).expect("prepared").action else {
+        panic!("not a message")
+    };
+    assert_eq!((say.to.as_str(), say.text.as_str()), ("owner", "hi"));
+    for (name, arguments) in [
+        ("memory_store", json!({"text": "  "})),
+        ("memory_search", json!({"query": ""})),
+        ("memory_search", json!({"query": "x", "limit": 51})),
+        ("tell_user", json!({"text": "\n"})),
+    ] {
+        assert!(refused(name, arguments).contains("right would be"), "{name}");
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,20}".prop_map(Value::from),
+    ];
+    let key = prop_oneof![
+        "[a-z_]{1,6}",
+        Just("path".to_owned()),
+        Just("command".to_owned()),
+        Just("argv".to_owned()),
+        Just("old".to_owned()),
+        Just("new".to_owned()),
+        Just("pattern".to_owned()),
+        Just("text".to_owned()),
+        Just("script".to_owned()),
+    ];
+    leaf.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((key.clone(), inner), 0..4)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    /// Whatever a model sends: an action or a bounded message, never a panic.
+    #[test]
+    fn no_arguments_make_a_panic(arguments in any_json(), file in ".{0,40}") {
+        let peeked = Peeked::File { bytes: file.into(), executable: false };
+        for tool in Registry::core().tools() {
+            match prepare_as(AgentRole::Executor, tool.name, arguments.clone(), Some(&peeked)) {
+                Ok(prepared) => prop_assert!(tool.actions.contains(&prepared.action.kind())),
+                Err(error) => prop_assert!(error.message().chars().count() <= MAX_MESSAGE_CHARS + 40),
+            }
+        }
+    }
+}

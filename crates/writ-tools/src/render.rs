@@ -1,0 +1,263 @@
+//! From an outcome to what the model reads: bounded text, a label, and whether it worked.
+
+use std::fmt::Write as _;
+
+use writ_policy::prepared::Prepared;
+use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
+use writ_types::chat::ToolOutcome;
+use writ_types::error::Report;
+use writ_types::taint::{Label, Source, Taint};
+
+use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
+use crate::text::{cut_end, cut_middle, one_line};
+
+/// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
+pub const MAX_RESULT_CHARS: usize = 24_000;
+
+/// The longest line of a file or match, in characters; minified files have lines of a megabyte.
+pub const MAX_LINE_CHARS: usize = 2_000;
+
+/// The longest path or name that is shown, in characters.
+const MAX_NAME_CHARS: usize = 512;
+
+/// The longest detail of a source, in characters.
+const MAX_DETAIL_CHARS: usize = 200;
+
+/// What the model reads of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The text; at most [`MAX_RESULT_CHARS`] characters.
+    pub text: String,
+    /// How far it may be trusted, and where it came from. Entries are filled in when they are recorded.
+    pub label: Label,
+    /// Whether it worked.
+    pub outcome: ToolOutcome,
+}
+
+/// Renders what came of a permitted action.
+pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
+    let (text, outcome) = match performed {
+        PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
+            (exec(*end, stdout, stderr, *dropped_bytes), exec_outcome(*end))
+        }
+        PerformedOutcome::Text { first_line, text, total_lines } => {
+            (numbered(*first_line, text, *total_lines), ToolOutcome::Done)
+        }
+        PerformedOutcome::Listing { entries, more } => (listing(entries, *more), ToolOutcome::Done),
+        PerformedOutcome::Matches { matches, more } => (found(matches, *more), ToolOutcome::Done),
+        PerformedOutcome::Written { files } => (written(files), ToolOutcome::Done),
+        PerformedOutcome::Memories { hits } => (memories(hits), ToolOutcome::Done),
+        PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
+        PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
+        PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
+    };
+    let text = cut_middle(&text, MAX_RESULT_CHARS).into_owned();
+    Rendered { text, label: label(prepared, performed), outcome }
+}
+
+/// How far the result may be trusted: what programs and files say is external, whatever asked for it.
+fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
+    let source = |detail: &str| {
+        let detail = one_line(detail, MAX_DETAIL_CHARS);
+        Label::from_source(Taint::External, Source { origin: prepared.tool.clone(), detail, entry: None })
+    };
+    let from_action = match &prepared.action {
+        Action::Exec(exec) => Some(source(exec.argv.first().map_or("", String::as_str))),
+        Action::ReadFile(read) => Some(source(read_detail(read))),
+        Action::WriteFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::Subscribe(_)
+        | Action::ModelCall(_)
+        | Action::ModifySelf(_) => None,
+        // No tool of this crate leads to these; whatever they return comes from outside.
+        Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::Operate(_) => Some(source(prepared.action.kind().as_str())),
+    };
+    let mut label = from_action.unwrap_or_else(|| prepared.label.clone());
+    if let PerformedOutcome::Memories { hits } = performed {
+        for hit in hits {
+            let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
+            label.join(&Label::from_source(hit.taint, source));
+        }
+    }
+    label
+}
+
+fn read_detail(read: &ReadFile) -> &str {
+    if read.path.is_empty() { "." } else { &read.path }
+}
+
+const fn exec_outcome(end: ExecEnd) -> ToolOutcome {
+    match end {
+        ExecEnd::Code(0) => ToolOutcome::Done,
+        ExecEnd::Code(_) | ExecEnd::Signal(_) | ExecEnd::TimedOut(_) | ExecEnd::Limit(_) => {
+            ToolOutcome::Failed
+        }
+        ExecEnd::Cancelled => ToolOutcome::Cancelled,
+    }
+}
+
+/// Only the output where a program did well and wrote nothing else; else how it ended and both streams.
+fn exec(end: ExecEnd, stdout: &str, stderr: &str, dropped_bytes: u64) -> String {
+    let (stdout, stderr) = (trim_end_line(stdout), trim_end_line(stderr));
+    let dropped = match dropped_bytes {
+        0 => String::new(),
+        bytes => format!("\n[{bytes} bytes of output were over the limit and are lost]"),
+    };
+    let ended = match end {
+        ExecEnd::Code(code) => format!("exit code {code}"),
+        ExecEnd::Signal(signal) => format!("killed by signal {signal}"),
+        ExecEnd::TimedOut(ms) => format!("killed: it took longer than {} seconds", ms.div_ceil(1_000)),
+        ExecEnd::Limit(limit) => format!("killed: over the limit of {limit}"),
+        ExecEnd::Cancelled => "stopped before it ended".to_owned(),
+    };
+    let well = end == ExecEnd::Code(0);
+    match (stdout.is_empty(), stderr.is_empty()) {
+        (true, true) => format!("({ended}, no output){dropped}"),
+        (false, true) if well => format!("{stdout}{dropped}"),
+        (false, true) => format!("({ended})\n{stdout}{dropped}"),
+        (true, false) => format!("({ended})\nstandard error:\n{stderr}{dropped}"),
+        (false, false) => {
+            // Each stream keeps its half, so that a long output cannot push the error message out.
+            let half = MAX_RESULT_CHARS / 2 - MAX_NAME_CHARS;
+            let (stdout, stderr) = (cut_middle(stdout, half), cut_middle(stderr, half));
+            format!("({ended})\nstandard output:\n{stdout}\nstandard error:\n{stderr}{dropped}")
+        }
+    }
+}
+
+fn trim_end_line(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+fn numbered(first_line: u64, text: &str, total_lines: u64) -> String {
+    let mut out = String::new();
+    let mut next = first_line;
+    for line in text.lines() {
+        push(&mut out, format_args!("{next:>6}  {}\n", cut_end(line, MAX_LINE_CHARS)));
+        next = next.saturating_add(1);
+    }
+    if total_lines == 0 {
+        return "(the file is empty)".to_owned();
+    }
+    if next == first_line {
+        return format!("(the file has {total_lines} lines; there is no line {first_line})");
+    }
+    if next <= total_lines {
+        push(
+            &mut out,
+            format_args!("[{} more lines; go on with \"first_line\": {next}]\n", total_lines - next + 1),
+        );
+    }
+    trim_end_line(&out).to_owned()
+}
+
+fn listing(entries: &[Listed], more: u64) -> String {
+    if entries.is_empty() {
+        return "(the folder is empty)".to_owned();
+    }
+    let mut out = String::new();
+    for entry in entries {
+        let name = one_line(&entry.name, MAX_NAME_CHARS);
+        match entry.kind {
+            ListedKind::File(bytes) => push(&mut out, format_args!("{name}  {bytes} bytes\n")),
+            ListedKind::Folder => push(&mut out, format_args!("{name}/\n")),
+            ListedKind::Link => push(&mut out, format_args!("{name}  (link)\n")),
+            ListedKind::Other => push(&mut out, format_args!("{name}  (special file)\n")),
+        }
+    }
+    if more > 0 {
+        push(&mut out, format_args!("[{more} more entries]\n"));
+    }
+    trim_end_line(&out).to_owned()
+}
+
+fn found(matches: &[Matched], more: bool) -> String {
+    if matches.is_empty() {
+        return "(no match)".to_owned();
+    }
+    let mut out = String::new();
+    for Matched { path, line, text } in matches {
+        let (path, text) = (one_line(path, MAX_NAME_CHARS), cut_end(text, MAX_LINE_CHARS));
+        push(&mut out, format_args!("{path}:{line}: {text}\n"));
+    }
+    if more {
+        out.push_str("[there may be more matches; narrow the search]\n");
+    }
+    trim_end_line(&out).to_owned()
+}
+
+fn written(files: &[(String, ChangeKind, u64)]) -> String {
+    let mut out = String::new();
+    for (path, kind, bytes) in files {
+        let path = one_line(path, MAX_NAME_CHARS);
+        match kind {
+            ChangeKind::Create => push(&mut out, format_args!("created {path} ({bytes} bytes)\n")),
+            ChangeKind::Modify => push(&mut out, format_args!("changed {path} (now {bytes} bytes)\n")),
+            ChangeKind::Delete => push(&mut out, format_args!("deleted {path}\n")),
+        }
+    }
+    trim_end_line(&out).to_owned()
+}
+
+fn memories(hits: &[MemoryHit]) -> String {
+    if hits.is_empty() {
+        return "(nothing is remembered about this)".to_owned();
+    }
+    let mut out = String::new();
+    for MemoryHit { id, text, kind, trust, taint } in hits {
+        let text = cut_end(text, MAX_LINE_CHARS);
+        let (kind, trust) = (kind_name(*kind), trust_name(*trust));
+        push(&mut out, format_args!("[{id}] ({kind}, {trust}, {taint}) {text}\n"));
+    }
+    trim_end_line(&out).to_owned()
+}
+
+const fn kind_name(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::Fact => "fact",
+        MemoryKind::Episode => "episode",
+        MemoryKind::Preference => "preference",
+        MemoryKind::Procedure => "procedure",
+        MemoryKind::Profile => "profile",
+    }
+}
+
+const fn trust_name(trust: MemoryTrust) -> &'static str {
+    match trust {
+        MemoryTrust::Working => "working",
+        MemoryTrust::Verified => "verified",
+        MemoryTrust::Constitutional => "constitutional",
+    }
+}
+
+fn failed(report: &Report) -> String {
+    if report.hint.is_empty() {
+        format!("failed: {}", report.outside)
+    } else {
+        format!("failed: {} ({})", report.outside, report.hint)
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _infallible = out.write_fmt(text);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Tests of what models read.
+
+use serde_json::json;
+use writ_types::chat::ToolCall;
+use writ_types::error::Exit;
+use writ_types::id::MemoryId;
+use writ_types::unit::Timestamp;
+
+use super::*;
+use crate::config::Config;
+use crate::def::{AgentRole, Peeked, ToolContext};
+use crate::registry::{AllowList, Registry};
+
+fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
+    let registry = Registry::core();
+    let call = ToolCall { id: "1".into(), name: name.into(), arguments };
+    let context = ToolContext {
+        agent: "main",
+        session: None,
+        turn: None,
+        turn_number: 1,
+        label: &Label::new(Taint::Owner),
+        config: &Config::default(),
+    };
+    registry
+        .toolset(AgentRole::Executor, &AllowList::All)
+        .prepare(&call, Some(&Peeked::Missing), &context)
+        .expect("prepared")
+}
+
+fn ran(end: ExecEnd, stdout: &str, stderr: &str) -> Rendered {
+    let outcome =
+        PerformedOutcome::Exec { end, stdout: stdout.into(), stderr: stderr.into(), dropped_bytes: 0 };
+    render(&prepared("shell_exec", json!({"command": "cargo test"})), &outcome)
+}
+
+fn read(outcome: &PerformedOutcome) -> Rendered {
+    render(&prepared("file_read", json!({"path": "src/a.rs"})), outcome)
+}
+
+fn hit(text: &str, taint: Taint) -> MemoryHit {
+    MemoryHit {
+        id: MemoryId::from_parts(Timestamp::from_millis(5), 7),
+        text: text.into(),
+        kind: MemoryKind::Fact,
+        trust: MemoryTrust::Working,
+        taint,
+    }
+}
+
+/// Rows: SIL-203 (the part about the text)
+#[test]
+fn the_output_of_a_good_program_is_its_result() {
+    let rendered = ran(ExecEnd::Code(0), "hello\n", "");
+    assert_eq!(rendered.text, "hello");
+    assert_eq!(rendered.outcome, ToolOutcome::Done);
+    assert_eq!(ran(ExecEnd::Code(0), "a\r\n", "").text, "a");
+    assert_eq!(ran(ExecEnd::Code(0), "a\n\n", "").text, "a\n");
+    assert_eq!(ran(ExecEnd::Code(0), "", "").text, "(exit code 0, no output)");
+}
+
+/// Rows: SIL-107 (the part about output and exit code)
+#[test]
+fn a_failing_program_shows_its_code_and_both_streams() {
+    let rendered = ran(ExecEnd::Code(101), "running 1 test\n", "error: test failed\n");
+    insta::assert_snapshot!(rendered.text, @r"
+    (exit code 101)
+    standard output:
+    running 1 test
+    standard error:
+    error: test failed
+    ");
+    assert_eq!(rendered.outcome, ToolOutcome::Failed);
+    assert_eq!(ran(ExecEnd::TimedOut(1_500), "x", "").text, "(killed: it took longer than 2 seconds)\nx");
+    assert_eq!(ran(ExecEnd::Signal(9), "", "").text, "(killed by signal 9, no output)");
+    assert_eq!(ran(ExecEnd::Limit("processes"), "", "").outcome, ToolOutcome::Failed);
+    assert_eq!(ran(ExecEnd::Cancelled, "", "").outcome, ToolOutcome::Cancelled);
+}
+
+#[test]
+fn long_output_loses_its_middle_and_says_so() {
+    let long = format!("BEGIN{}END", "ü".repeat(100_000));
+    let text = ran(ExecEnd::Code(0), &long, "").text;
+    assert!(text.chars().count() <= MAX_RESULT_CHARS);
+    assert!(text.starts_with("BEGIN") && text.ends_with("END") && text.contains("characters left out"));
+    let both = ran(ExecEnd::Code(1), &long, &long).text;
+    assert!(both.chars().count() <= MAX_RESULT_CHARS);
+    assert_eq!(both.matches("BEGIN").count(), 2);
+    assert_eq!(both.matches("END").count(), 2, "the end of both streams is kept");
+    let dropped = PerformedOutcome::Exec {
+        end: ExecEnd::Code(0),
+        stdout: "x".into(),
+        stderr: String::new(),
+        dropped_bytes: 9,
+    };
+    assert!(read(&dropped).text.contains("9 bytes of output"));
+}
+
+#[test]
+fn files_are_shown_with_line_numbers() {
+    let rendered = read(&PerformedOutcome::Text { first_line: 9, text: "a\n\tb\n".into(), total_lines: 12 });
+    insta::assert_snapshot!(rendered.text, @r#"
+         9  a
+        10  	b
+    [2 more lines; go on with "first_line": 11]
+    "#);
+    let text = |first_line, text: &str, total_lines| {
+        read(&PerformedOutcome::Text { first_line, text: text.into(), total_lines }).text
+    };
+    assert_eq!(text(1, "", 0), "(the file is empty)");
+    assert_eq!(text(50, "", 12), "(the file has 12 lines; there is no line 50)");
+    assert!(text(1, &"x".repeat(5_000), 1).ends_with("[... 3000 more characters]"));
+    assert!(text(u64::MAX, "a\nb\n", u64::MAX).contains("18446744073709551615"));
+}
+
+#[test]
+fn folders_and_matches_are_listed_and_hostile_names_escaped() {
+    let entries = vec![
+        Listed { name: "a.rs".into(), kind: ListedKind::File(12) },
+        Listed { name: "evil\nname\u{202e}".into(), kind: ListedKind::Link },
+        Listed { name: "src".into(), kind: ListedKind::Folder },
+    ];
+    let rendered = read(&PerformedOutcome::Listing { entries, more: 2 });
+    assert_eq!(rendered.text, "a.rs  12 bytes\nevil\\nname\\u{202e}  (link)\nsrc/\n[2 more entries]");
+    let matches = vec![Matched { path: "src/a.rs".into(), line: 3, text: "fn main() {".into() }];
+    assert_eq!(read(&PerformedOutcome::Matches { matches, more: false }).text, "src/a.rs:3: fn main() {");
+    assert_eq!(read(&PerformedOutcome::Matches { matches: vec![], more: false }).text, "(no match)");
+}
+
+/// Rows: SIL-104 (no hit is no error)
+#[test]
+fn memories_carry_their_own_labels() {
+    let recall = prepared("memory_search", json!({"query": "x"}));
+    let none = render(&recall, &PerformedOutcome::Memories { hits: vec![] });
+    assert_eq!((none.outcome, none.label.taint), (ToolOutcome::Done, Taint::Owner));
+    let own = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)] });
+    assert_eq!(own.label.taint, Taint::Owner);
+    let hits = vec![hit("a", Taint::Owner), hit("b", Taint::External)];
+    let mixed = render(&recall, &PerformedOutcome::Memories { hits });
+    assert_eq!(mixed.label.taint, Taint::External);
+    assert!(mixed.text.contains("(fact, working, external) b"), "{}", mixed.text);
+    assert_eq!(mixed.label.sources.len(), 1);
+}
+
+/// Rows: SIL-005 (results stay external, whoever asked)
+#[test]
+fn what_programs_and_files_say_is_external() {
+    let exec = ran(ExecEnd::Code(0), "taint: owner", "");
+    let source = exec.label.sources.first().expect("a source");
+    assert_eq!(exec.label.taint, Taint::External);
+    assert_eq!((source.origin.as_str(), source.detail.as_str()), ("shell_exec", "cargo"));
+    let file = read(&PerformedOutcome::Text { first_line: 1, text: "x".into(), total_lines: 1 });
+    assert_eq!(file.label.taint, Taint::External);
+    assert_eq!(file.label.sources.first().map(|source| source.detail.as_str()), Some("src/a.rs"));
+    let report = Report::new(Exit::Bug, "x", "no such file").hint("list the folder");
+    let failed = read(&PerformedOutcome::Failed { report });
+    assert_eq!((failed.outcome, failed.label.taint), (ToolOutcome::Failed, Taint::External));
+    assert_eq!(failed.text, "failed: no such file (list the folder)");
+}
+
+#[test]
+fn confirmations_are_the_harness_own_words() {
+    let write = prepared("file_write", json!({"path": "a", "content": "x"}));
+    let files = vec![
+        ("a".to_owned(), ChangeKind::Create, 1),
+        ("b".to_owned(), ChangeKind::Modify, 2),
+        ("c".to_owned(), ChangeKind::Delete, 0),
+    ];
+    let rendered = render(&write, &PerformedOutcome::Written { files });
+    assert_eq!(rendered.text, "created a (1 bytes)\nchanged b (now 2 bytes)\ndeleted c");
+    assert_eq!(rendered.label.taint, Taint::Owner);
+    let say = prepared("tell_user", json!({"text": "hi"}));
+    assert_eq!(render(&say, &PerformedOutcome::Said).text, "the message was sent");
+    let store = prepared("memory_store", json!({"text": "hi"}));
+    let id = MemoryId::from_parts(Timestamp::from_millis(5), 7);
+    assert_eq!(render(&store, &PerformedOutcome::Remembered { id }).text, format!("remembered as {id}"));
+}

@@ -1,0 +1,36 @@
+//! The tools that every agent has.
+
+use crate::def::ToolDef;
+
+mod exec;
+
+mod files;
+
+mod memory;
+
+mod patch;
+
+mod search;
+
+mod tell;
+
+/// Every tool, sorted by name.
+pub(crate) static CORE: [&ToolDef; 9] = [
+    &patch::FILE_PATCH,
+    &files::FILE_READ,
+    &files::FILE_WRITE,
+    &memory::MEMORY_SEARCH,
+    &memory::MEMORY_STORE,
+    &exec::PYTHON_EXEC,
+    &search::SEARCH,
+    &exec::SHELL_EXEC,
+    &tell::TELL_USER,
+];
+
+/// The longest statement of what a call is for, in characters.
+const MAX_INTENT_CHARS: usize = 120;
+
+/// What a call is for, as one visible line.
+fn intent(verb: &str, what: &str) -> String {
+    format!("{verb} {}", crate::text::one_line(what, MAX_INTENT_CHARS))
+}

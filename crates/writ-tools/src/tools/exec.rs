@@ -1,0 +1,180 @@
+//! Programs: `shell_exec` and `python_exec`. They run in the session's sandbox, without a network.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_types::action::{Action, ActionKind, Exec, ExecProfile};
+use writ_types::digest::Digest;
+
+use super::intent;
+use crate::arguments::{invalid, no_nul, typed};
+use crate::command;
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::error::ToolError;
+use crate::path::WorkPath;
+use crate::schema::schema_of;
+
+/// The most arguments of a program.
+const MAX_ARGV: usize = 1_024;
+
+/// The longest single argument, in bytes (`MAX_ARG_STRLEN` of Linux, less its end).
+const MAX_ARG_BYTES: usize = 128 * 1024 - 1;
+
+pub(super) static SHELL_EXEC: ToolDef = ToolDef {
+    name: "shell_exec",
+    description: "Runs a program in the sandbox and returns its output. No shell is involved: pipes, redirections, \
+                  globs and variables work only with \"argv\": [\"sh\", \"-c\", \"...\"]. There is no network.",
+    usage: r#"{"command": "cargo test --quiet"}"#,
+    sinks: &["command", "cwd"],
+    idempotent: false,
+    output: OutputKind::ProcessOutput,
+    actions: &[ActionKind::Exec],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<ShellArgs>,
+    needs: needs_nothing,
+    prepare: prepare_shell,
+};
+
+pub(super) static PYTHON_EXEC: ToolDef = ToolDef {
+    name: "python_exec",
+    description: "Runs a Python 3 script in the sandbox and returns its output. It is isolated from user \
+                  packages and environment variables (python3 -I). There is no network.",
+    usage: r#"{"script": "print(6 * 7)"}"#,
+    sinks: &["script", "cwd"],
+    idempotent: false,
+    output: OutputKind::ProcessOutput,
+    actions: &[ActionKind::Exec],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<PythonArgs>,
+    needs: needs_nothing,
+    prepare: prepare_python,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ShellArgs {
+    /// Program and arguments as one line, split at white space; quotes and backslashes as in a shell.
+    command: Option<String>,
+    /// Program and arguments as a list. Give this or command.
+    argv: Option<Vec<String>>,
+    /// Folder to run in, relative to the work folder.
+    cwd: Option<String>,
+    /// Time limit in seconds.
+    timeout_secs: Option<u64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PythonArgs {
+    /// The script.
+    script: String,
+    /// Arguments, as in sys.argv[1:].
+    args: Option<Vec<String>>,
+    /// Folder to run in, relative to the work folder.
+    cwd: Option<String>,
+    /// Time limit in seconds.
+    timeout_secs: Option<u64>,
+}
+
+fn prepare_shell(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    context: &ToolContext<'_>,
+) -> Result<Draft, ToolError> {
+    let args: ShellArgs = typed(&SHELL_EXEC, arguments)?;
+    let argv = match (args.argv, args.command) {
+        (Some(argv), None) => argv,
+        (None, Some(line)) => {
+            no_nul(&SHELL_EXEC, "command", &line)?;
+            command::split(&line).map_err(|problem| invalid(&SHELL_EXEC, &problem))?
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(invalid(&SHELL_EXEC, "give either 'command' or 'argv'"));
+        }
+    };
+    check_argv(&SHELL_EXEC, &argv)?;
+    let cwd = cwd(&SHELL_EXEC, args.cwd.as_deref())?;
+    // Cannot fail: an argument without NUL can be quoted.
+    let line = shlex::try_join(argv.iter().map(String::as_str)).unwrap_or_default();
+    let exec = Exec {
+        argv,
+        cwd: cwd.clone(),
+        env: BTreeMap::new(),
+        stdin: None,
+        timeout_ms: timeout(&SHELL_EXEC, args.timeout_secs, context)?,
+        profile: ExecProfile::Task,
+        hosts: Vec::new(),
+    };
+    let purpose = intent("run", &line);
+    Ok(Draft::new(Action::Exec(exec), purpose).sink("command", line).sink("cwd", cwd))
+}
+
+fn prepare_python(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    context: &ToolContext<'_>,
+) -> Result<Draft, ToolError> {
+    let args: PythonArgs = typed(&PYTHON_EXEC, arguments)?;
+    if args.script.trim().is_empty() {
+        return Err(invalid(&PYTHON_EXEC, "'script' is empty"));
+    }
+    no_nul(&PYTHON_EXEC, "script", &args.script)?;
+    let mut argv = vec!["python3".to_owned(), "-I".to_owned(), "-".to_owned()];
+    argv.extend(args.args.unwrap_or_default());
+    check_argv(&PYTHON_EXEC, &argv)?;
+    let cwd = cwd(&PYTHON_EXEC, args.cwd.as_deref())?;
+    let digest = Digest::of(args.script.as_bytes());
+    let purpose = intent("run a Python script:", args.script.trim_start().lines().next().unwrap_or_default());
+    let exec = Exec {
+        argv,
+        cwd: cwd.clone(),
+        env: BTreeMap::new(),
+        stdin: Some(args.script),
+        timeout_ms: timeout(&PYTHON_EXEC, args.timeout_secs, context)?,
+        profile: ExecProfile::Task,
+        hosts: Vec::new(),
+    };
+    let draft = Draft::new(Action::Exec(exec), purpose).binding("script", digest);
+    Ok(draft.sink("script", digest.to_string()).sink("cwd", cwd))
+}
+
+fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> {
+    if argv.first().is_none_or(String::is_empty) {
+        return Err(invalid(tool, "there is no program to run"));
+    }
+    if argv.len() > MAX_ARGV {
+        return Err(ToolError::TooLarge {
+            tool: tool.name,
+            what: "the number of arguments",
+            limit: MAX_ARGV,
+        });
+    }
+    for argument in argv {
+        no_nul(tool, "argv", argument)?;
+        if argument.len() > MAX_ARG_BYTES {
+            return Err(ToolError::TooLarge {
+                tool: tool.name,
+                what: "the size of one argument in bytes",
+                limit: MAX_ARG_BYTES,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn cwd(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
+    let path = WorkPath::parse(cwd.unwrap_or_default())
+        .map_err(|problem| invalid(tool, &format!("'cwd' {problem}")))?;
+    Ok(path.absolute())
+}
+
+fn timeout(tool: &'static ToolDef, secs: Option<u64>, context: &ToolContext<'_>) -> Result<u64, ToolError> {
+    let Some(secs) = secs else { return Ok(context.config.exec_timeout_ms) };
+    let max = context.config.exec_timeout_max_ms;
+    match secs.checked_mul(1_000) {
+        Some(ms) if (1..=max).contains(&ms) => Ok(ms),
+        Some(_) | None => Err(invalid(tool, &format!("'timeout_secs' must be from 1 to {}", max / 1_000))),
+    }
+}

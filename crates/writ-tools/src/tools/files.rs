@@ -1,0 +1,162 @@
+//! `file_read` and `file_write`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_types::action::{Action, ActionKind, ChangeKind, FileChange, Place, ReadFile, ReadMode, WriteFile};
+use writ_types::digest::Digest;
+
+use super::intent;
+use crate::arguments::{invalid, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::error::ToolError;
+use crate::path::{WORK_ROOT, WorkPath};
+use crate::schema::schema_of;
+
+/// The number of lines read when the model names none.
+const DEFAULT_LINES: u64 = 400;
+
+/// The most lines read at once.
+const MAX_LINES: u64 = 2_000;
+
+pub(super) static FILE_READ: ToolDef = ToolDef {
+    name: "file_read",
+    description: "Reads a text file of the work folder, with line numbers. A path that ends with '/' lists that folder.",
+    usage: r#"{"path": "src/lib.rs", "first_line": 1, "lines": 200}"#,
+    sinks: &["path"],
+    idempotent: true,
+    output: OutputKind::FileContent,
+    actions: &[ActionKind::ReadFile],
+    roles: &[AgentRole::Proxy, AgentRole::Executor],
+    schema: schema_of::<ReadArgs>,
+    needs: needs_nothing,
+    prepare: prepare_read,
+};
+
+pub(super) static FILE_WRITE: ToolDef = ToolDef {
+    name: "file_write",
+    description: "Writes a whole text file of the work folder, making it and its folders if needed. \
+                  To change a part of a file, use file_patch.",
+    usage: r#"{"path": "src/lib.rs", "content": "..."}"#,
+    sinks: &["path"],
+    idempotent: true,
+    output: OutputKind::Confirmation,
+    actions: &[ActionKind::WriteFile],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<WriteArgs>,
+    needs: needs_write,
+    prepare: prepare_write,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReadArgs {
+    /// File, relative to the work folder.
+    path: String,
+    /// First line, counted from 1.
+    first_line: Option<u64>,
+    /// Number of lines, 400 if not given.
+    lines: Option<u64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WriteArgs {
+    /// File, relative to the work folder.
+    path: String,
+    /// The whole new text.
+    content: String,
+    /// Whether the file is executable; as before if not given.
+    executable: Option<bool>,
+}
+
+fn prepare_read(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: ReadArgs = typed(&FILE_READ, arguments)?;
+    let path = work_path(&FILE_READ, &args.path)?;
+    let first_line = args.first_line.unwrap_or(1);
+    let lines = args.lines.unwrap_or(DEFAULT_LINES);
+    if first_line == 0 {
+        return Err(invalid(&FILE_READ, "'first_line' counts from 1"));
+    }
+    if !(1..=MAX_LINES).contains(&lines) {
+        return Err(invalid(&FILE_READ, &format!("'lines' must be from 1 to {MAX_LINES}")));
+    }
+    let list = path.is_root() || args.path.ends_with('/');
+    let mode = if list { ReadMode::List } else { ReadMode::Text { first_line, lines } };
+    let purpose = intent(if list { "list" } else { "read" }, &path.to_string());
+    let action = Action::ReadFile(ReadFile { path: path.as_str().to_owned(), mode });
+    Ok(Draft::new(action, purpose).sink("path", path.as_str()))
+}
+
+fn needs_write(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
+    file_path(&FILE_WRITE, &args.path).map(Some)
+}
+
+fn prepare_write(
+    arguments: &Value,
+    peeked: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<Draft, ToolError> {
+    let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
+    let path = file_path(&FILE_WRITE, &args.path)?;
+    let (before, was_executable) = match peeked {
+        None => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
+        Some(Peeked::Missing) => (None, false),
+        Some(Peeked::File { bytes, executable }) => (Some(Digest::of(bytes)), *executable),
+        Some(Peeked::Large { digest, executable, .. }) => (Some(*digest), *executable),
+        Some(Peeked::Folder) => return Err(target(&FILE_WRITE, &path, "is a folder")),
+        Some(Peeked::Other) => return Err(target(&FILE_WRITE, &path, NOT_REGULAR)),
+    };
+    let size = args.content.len();
+    let executable = args.executable.unwrap_or(was_executable);
+    let purpose = intent("write", &format!("{path} ({size} bytes)"));
+    Ok(write_draft(&path, before, args.content, executable, purpose))
+}
+
+/// What is said of links, devices and the like.
+pub(super) const NOT_REGULAR: &str = "is a link or a special file, or leads through one";
+
+/// A write of one file in the overlay.
+pub(super) fn write_draft(
+    path: &WorkPath,
+    before: Option<Digest>,
+    content: String,
+    executable: bool,
+    purpose: String,
+) -> Draft {
+    let change = FileChange {
+        path: path.as_str().to_owned(),
+        kind: if before.is_some() { ChangeKind::Modify } else { ChangeKind::Create },
+        before,
+        after: Some(Digest::of(content.as_bytes())),
+        executable,
+        bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
+    };
+    let write = WriteFile {
+        place: Place::Overlay,
+        root: WORK_ROOT.to_owned(),
+        changes: vec![change],
+        content: Some(content),
+    };
+    Draft::new(Action::WriteFile(write), purpose).sink("path", path.as_str())
+}
+
+/// A path of the work folder.
+pub(super) fn work_path(tool: &'static ToolDef, text: &str) -> Result<WorkPath, ToolError> {
+    WorkPath::parse(text).map_err(|problem| invalid(tool, &format!("'path' {problem}")))
+}
+
+/// A path that can name a file.
+pub(super) fn file_path(tool: &'static ToolDef, text: &str) -> Result<WorkPath, ToolError> {
+    let path = work_path(tool, text)?;
+    if path.is_root() || text.ends_with('/') {
+        return Err(invalid(tool, "'path' names a folder, not a file"));
+    }
+    Ok(path)
+}
+
+/// The file is not one that the tool can work on.
+pub(super) fn target(tool: &'static ToolDef, path: &WorkPath, reason: &'static str) -> ToolError {
+    ToolError::Target { tool: tool.name, path: path.as_str().to_owned(), reason }
+}

@@ -1,0 +1,155 @@
+//! `file_patch`: replaces a text in a file, exactly.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_types::action::ActionKind;
+use writ_types::digest::Digest;
+
+use super::files::{NOT_REGULAR, file_path, target, write_draft};
+use super::intent;
+use crate::arguments::{MAX_ARGUMENT_BYTES, invalid, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef};
+use crate::error::ToolError;
+use crate::path::WorkPath;
+use crate::schema::schema_of;
+
+/// The largest file after a patch, in bytes: as large as `file_write` can make one.
+const MAX_RESULT_BYTES: usize = MAX_ARGUMENT_BYTES;
+
+/// The most lines that are compared when a text is not found.
+const MAX_COMPARED_LINES: usize = 5_000;
+
+/// The longest line that is compared, in bytes.
+const MAX_COMPARED_BYTES: usize = 200;
+
+/// The most lines that are quoted when a text is not found.
+const MAX_NEAREST: usize = 3;
+
+/// How alike a line must be to be quoted: more than half of it.
+const MIN_LIKENESS: f32 = 0.6;
+
+/// The most places named when a text is found more than once.
+const MAX_PLACES: usize = 10;
+
+pub(super) static FILE_PATCH: ToolDef = ToolDef {
+    name: "file_patch",
+    description: "Replaces text in a file of the work folder. The old text must match exactly, white space included, \
+                  and be in the file once, unless all is true.",
+    usage: r#"{"path": "src/lib.rs", "old": "a - b", "new": "a + b"}"#,
+    sinks: &["path"],
+    idempotent: true,
+    output: OutputKind::Confirmation,
+    actions: &[ActionKind::WriteFile],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<PatchArgs>,
+    needs,
+    prepare,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PatchArgs {
+    /// File, relative to the work folder.
+    path: String,
+    /// The text to replace, without line numbers.
+    old: String,
+    /// The text to put in its place.
+    new: String,
+    /// Replace every occurrence.
+    #[serde(default)]
+    all: Option<bool>,
+}
+
+fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
+    file_path(&FILE_PATCH, &args.path).map(Some)
+}
+
+fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
+    let path = file_path(&FILE_PATCH, &args.path)?;
+    if args.old.is_empty() {
+        return Err(invalid(&FILE_PATCH, "'old' is empty; to write a whole file, use file_write"));
+    }
+    if args.old == args.new {
+        return Err(invalid(&FILE_PATCH, "'old' and 'new' are the same"));
+    }
+    let (bytes, executable) = match peeked {
+        None => return Err(ToolError::NotPeeked { tool: FILE_PATCH.name }),
+        Some(Peeked::File { bytes, executable }) => (bytes, *executable),
+        Some(Peeked::Missing) => return Err(target(&FILE_PATCH, &path, "does not exist")),
+        Some(Peeked::Large { .. }) => return Err(target(&FILE_PATCH, &path, "is too large to be patched")),
+        Some(Peeked::Folder) => return Err(target(&FILE_PATCH, &path, "is a folder")),
+        Some(Peeked::Other) => return Err(target(&FILE_PATCH, &path, NOT_REGULAR)),
+    };
+    let Ok(text) = str::from_utf8(bytes) else {
+        return Err(target(&FILE_PATCH, &path, "is not UTF-8 text"));
+    };
+    let content = replace(&path, text, &args)?;
+    let purpose = intent("change", &format!("{path} (now {} bytes)", content.len()));
+    Ok(write_draft(&path, Some(Digest::of(bytes)), content, executable, purpose))
+}
+
+fn replace(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, ToolError> {
+    let places: Vec<usize> = text.match_indices(&args.old).map(|(at, _)| at).collect();
+    let all = args.all.unwrap_or(false);
+    if places.is_empty() {
+        return Err(no_match(path, text, &args.old));
+    }
+    if places.len() > 1 && !all {
+        let lines = places.iter().take(MAX_PLACES).map(|at| line_number(text, *at)).collect();
+        return Err(ToolError::Ambiguous { path: path.as_str().to_owned(), count: places.len(), lines });
+    }
+    let size = (text.len() - places.len() * args.old.len())
+        .saturating_add(places.len().saturating_mul(args.new.len()));
+    if size > MAX_RESULT_BYTES {
+        return Err(ToolError::TooLarge {
+            tool: FILE_PATCH.name,
+            what: "the size of the file in bytes",
+            limit: MAX_RESULT_BYTES,
+        });
+    }
+    Ok(text.replace(&args.old, &args.new))
+}
+
+/// The number of the line that begins at or before a byte, counted from one.
+fn line_number(text: &str, at: usize) -> u64 {
+    let before = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
+    u64::try_from(before).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+fn no_match(path: &WorkPath, text: &str, old: &str) -> ToolError {
+    let hint = if text.contains("\r\n") && old.contains('\n') && !old.contains("\r\n") {
+        Some("its lines end with \\r\\n")
+    } else if collapsed(text).contains(&collapsed(old)) {
+        Some("it is there with other white space")
+    } else {
+        None
+    };
+    ToolError::NoMatch { path: path.as_str().to_owned(), hint, nearest: nearest(text, old) }
+}
+
+fn collapsed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The lines that are most like the first line of `old` that says something.
+fn nearest(text: &str, old: &str) -> Vec<(u64, String)> {
+    let Some(wanted) = old.lines().map(str::trim).find(|line| !line.is_empty()) else { return Vec::new() };
+    if wanted.len() > MAX_COMPARED_BYTES {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = text
+        .lines()
+        .take(MAX_COMPARED_LINES)
+        .map(|line| if line.len() > MAX_COMPARED_BYTES { "" } else { line.trim() })
+        .collect();
+    let close = similar::get_close_matches(wanted, &lines, MAX_NEAREST, MIN_LIKENESS);
+    let numbered = (1..).zip(text.lines().zip(&lines));
+    numbered
+        .filter(|(_, (_, trimmed))| !trimmed.is_empty() && close.contains(*trimmed))
+        .take(MAX_NEAREST)
+        .map(|(number, (line, _))| (number, line.to_owned()))
+        .collect()
+}

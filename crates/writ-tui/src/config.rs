@@ -1,0 +1,52 @@
+//! What can be set about the terminal.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of this crate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// When to use colour. Default `auto`.
+    pub color: Color,
+    /// How many lines the history keeps; 0: none. Default 1,000, at most 10,000.
+    pub history_lines: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { color: Color::Auto, history_lines: 1_000 }
+    }
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What the binary has found out about its surroundings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Whether the output is a terminal.
+    pub terminal: bool,
+    /// Whether `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
+    pub no_color: bool,
+}
+
+impl Color {
+    /// Whether to use colour.
+    pub const fn applies(self, surroundings: Surroundings) -> bool {
+        match self {
+            Self::Auto => surroundings.terminal && !surroundings.no_color,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The line editor of `writ chat`.
+//!
+//! Keys: Enter sends; a backslash at the end of a line continues the message on the next one (it is taken away);
+//! pasted text keeps its line breaks; Ctrl-C gives up the line (the client cancels a running turn); Ctrl-D on an
+//! empty line ends; arrows and Ctrl-R go through the history.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use nix::sys::termios::{self, SetArg, Termios};
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Editor, ExternalPrinter};
+
+use crate::config::Config;
+use crate::error::EditorError;
+use crate::history::{self, History};
+use crate::lines::{continues, read_plain};
+
+/// The longest message that is read, in bytes: well below the largest frame.
+pub const MAX_INPUT_BYTES: usize = 1024 * 1024;
+
+/// The longest text without a line break that a [`Printer`] holds back, in bytes.
+const MAX_HELD_BYTES: usize = 16 * 1024;
+
+/// What the terminal's modes are put back to when bracketed paste was on.
+const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
+
+/// What a person typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A message, possibly of several lines.
+    Line(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D, or the end of the input.
+    End,
+}
+
+/// Reads lines in a thread of its own.
+///
+/// The thread ends when the editor is dropped and the line under way is finished, at the latest with the process;
+/// the terminal's mode is put back at once.
+#[derive(Debug)]
+pub struct LineEditor {
+    prompts: mpsc::SyncSender<String>,
+    inputs: tokio::sync::mpsc::Receiver<Result<Input, EditorError>>,
+    pending: bool,
+    _mode: Option<SavedMode>,
+}
+
+impl LineEditor {
+    /// Starts the editor. `history` is the file that keeps what was typed, made with mode 0600.
+    ///
+    /// Where input or output is no terminal, lines are read as they are, without a prompt.
+    ///
+    /// # Errors
+    ///
+    /// If the terminal cannot be set up.
+    pub fn start(config: &Config, history: Option<PathBuf>) -> Result<(Self, Printer), EditorError> {
+        let (prompts, requests) = mpsc::sync_channel(1);
+        let (sender, inputs) = tokio::sync::mpsc::channel(1);
+        let (mode, printer) = if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            let mode = SavedMode::save();
+            let mut terminal = Terminal::new(config, history)?;
+            let printer = terminal.printer()?;
+            spawn(requests, sender, move |prompt| terminal.read(prompt))?;
+            (mode, printer)
+        } else {
+            spawn(requests, sender, |_| read_plain(&mut io::stdin().lock()))?;
+            (None, Printer::plain())
+        };
+        Ok((Self { prompts, inputs, pending: false, _mode: mode }, printer))
+    }
+
+    /// Reads a line. Safe to be cancelled: the next call goes on with the same line, under its first prompt.
+    ///
+    /// # Errors
+    ///
+    /// If the terminal cannot be read, or the line is too long or not text. Reading may go on afterwards.
+    pub async fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
+        if !self.pending {
+            // Cannot block: the thread takes a prompt before it answers, and there is one at a time.
+            self.prompts.try_send(prompt.to_owned()).map_err(|_| EditorError::Ended)?;
+            self.pending = true;
+        }
+        let input = self.inputs.recv().await;
+        self.pending = false;
+        input.unwrap_or(Err(EditorError::Ended))
+    }
+}
+
+fn spawn(
+    prompts: mpsc::Receiver<String>,
+    inputs: tokio::sync::mpsc::Sender<Result<Input, EditorError>>,
+    mut read: impl FnMut(&str) -> Result<Input, EditorError> + Send + 'static,
+) -> Result<(), EditorError> {
+    let run = move || {
+        while let Ok(prompt) = prompts.recv() {
+            if inputs.blocking_send(read(&prompt)).is_err() {
+                break;
+            }
+        }
+    };
+    thread::Builder::new().name("writ-editor".into()).spawn(run).map_err(EditorError::Terminal)?;
+    Ok(())
+}
+
+/// Writes above the line that is being typed.
+///
+/// While a line is being typed, text appears line by line: a text without a line break waits for one. Clones of
+/// the terminal's printer do not exist: one writer keeps the order.
+pub struct Printer {
+    terminal: Option<Box<dyn ExternalPrinter + Send>>,
+    held: Vec<u8>,
+}
+
+impl fmt::Debug for Printer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Printer").field("terminal", &self.terminal.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Printer {
+    fn plain() -> Self {
+        Self { terminal: None, held: Vec::new() }
+    }
+
+    /// Prints the first `len` bytes that are held.
+    fn print(&mut self, len: usize) -> io::Result<()> {
+        let text: Vec<u8> = self.held.drain(..len).collect();
+        match &mut self.terminal {
+            Some(printer) => {
+                printer.print(String::from_utf8_lossy(&text).into_owned()).map_err(io::Error::other)
+            }
+            None => io::stdout().lock().write_all(&text),
+        }
+    }
+}
+
+impl Write for Printer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        match self.held.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => self.print(last + 1)?,
+            None if self.terminal.is_none() || self.held.len() > MAX_HELD_BYTES => {
+                self.print(self.held.len())?
+            }
+            None => {}
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.terminal.is_none() {
+            self.print(self.held.len())?;
+            io::stdout().lock().flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The editor on a terminal.
+struct Terminal {
+    editor: Editor<Continuation, DefaultHistory>,
+    history: History,
+}
+
+impl Terminal {
+    fn new(config: &Config, history: Option<PathBuf>) -> Result<Self, EditorError> {
+        let lines = config.history_lines.min(history::MAX_LINES);
+        let settings = rustyline::Config::builder()
+            .max_history_size(lines)
+            .and_then(|builder| builder.history_ignore_dups(true))
+            .map_err(failed)?
+            .history_ignore_space(true)
+            .auto_add_history(false)
+            .bracketed_paste(true)
+            .build();
+        let mut editor = Editor::with_config(settings).map_err(failed)?;
+        editor.set_helper(Some(Continuation::default()));
+        let history = History::load(&mut editor, history.filter(|_| lines > 0));
+        Ok(Self { editor, history })
+    }
+
+    fn printer(&mut self) -> Result<Printer, EditorError> {
+        let printer = self.editor.create_external_printer().map_err(failed)?;
+        Ok(Printer { terminal: Some(Box::new(printer)), held: Vec::new() })
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+    fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
+        let typed = match self.editor.readline(prompt) {
+            Ok(typed) => typed,
+            Err(ReadlineError::Interrupted) => {
+                self.continuation();
+                return Ok(Input::Interrupted);
+            }
+            Err(ReadlineError::Eof) => return Ok(Input::End),
+            Err(error) => return Err(failed(error)),
+        };
+        let message = join(typed, &self.continuation());
+        self.history.add(&mut self.editor, &message);
+        if message.len() > MAX_INPUT_BYTES {
+            return Err(EditorError::TooLong { limit: MAX_INPUT_BYTES });
+        }
+        Ok(Input::Line(message))
+    }
+
+    /// Takes the beginnings that were continued.
+    fn continuation(&mut self) -> Vec<String> {
+        self.editor.helper().map(|helper| helper.continued.take()).unwrap_or_default()
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+fn failed(error: ReadlineError) -> EditorError {
+    EditorError::Terminal(match error {
+        ReadlineError::Io(error) => error,
+        other => io::Error::other(other),
+    })
+}
+
+/// Lets a line go on after a backslash, and remembers which backslashes did that: those in pasted text stay.
+#[derive(Debug, Default)]
+pub(crate) struct Continuation {
+    continued: RefCell<Vec<String>>,
+}
+
+/// The most beginnings that are remembered; a message that is typed line by line is shorter.
+const MAX_CONTINUED: usize = 256;
+
+impl Validator for Continuation {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let input = context.input();
+        if !continues(input) {
+            return Ok(ValidationResult::Valid(None));
+        }
+        let mut continued = self.continued.borrow_mut();
+        if continued.len() < MAX_CONTINUED {
+            continued.push(input.to_owned());
+        }
+        Ok(ValidationResult::Incomplete)
+    }
+}
+
+impl Completer for Continuation {
+    type Candidate = String;
+}
+
+impl Hinter for Continuation {
+    type Hint = String;
+}
+
+impl Highlighter for Continuation {}
+
+impl rustyline::Helper for Continuation {}
+
+/// Takes away the backslashes that continued a line: those that stand at the end of a remembered beginning.
+fn join(mut typed: String, continued: &[String]) -> String {
+    let mut ends: Vec<usize> = continued
+        .iter()
+        .filter(|start| typed.strip_prefix(start.as_str()).is_some_and(|rest| rest.starts_with('\n')))
+        .map(|start| start.len() - 1)
+        .collect();
+    ends.sort_unstable();
+    ends.dedup();
+    for end in ends.into_iter().rev() {
+        typed.remove(end);
+    }
+    typed
+}
+
+/// The terminal's mode before the editor changed it; put back when dropped.
+struct SavedMode(Termios);
+
+impl fmt::Debug for SavedMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SavedMode")
+    }
+}
+
+impl SavedMode {
+    fn save() -> Option<Self> {
+        termios::tcgetattr(io::stdin()).ok().map(Self)
+    }
+}
+
+impl Drop for SavedMode {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that is gone.
+        let _restored = termios::tcsetattr(io::stdin(), SetArg::TCSANOW, &self.0);
+        let mut out = io::stdout().lock();
+        let _written = out.write_all(BRACKETED_PASTE_OFF).and_then(|()| out.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests;

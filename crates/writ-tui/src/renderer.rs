@@ -1,0 +1,245 @@
+//! What the engine's frames look like.
+
+use std::io::{self, Write};
+
+use writ_types::error::Exit;
+use writ_types::frame::{Numbered, ServerFrame};
+use writ_types::id::TurnId;
+
+use crate::card;
+use crate::config::{Color, Surroundings};
+use crate::sanitize::{sanitize, sanitize_line};
+
+/// The most streamed text that is remembered to compare it with the complete message, in bytes.
+const MAX_STREAMED_BYTES: usize = 1024 * 1024;
+
+/// How frames are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// For people.
+    Text(Paint),
+    /// Each frame as one line of JSON, unchanged.
+    Json,
+}
+
+impl Mode {
+    /// The mode for people, with colour where it is wanted and possible.
+    pub const fn text(color: Color, surroundings: Surroundings) -> Self {
+        Self::Text(if color.applies(surroundings) { Paint::Color } else { Paint::Plain })
+    }
+}
+
+/// Whether text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paint {
+    /// With ANSI colours.
+    Color,
+    /// Without.
+    Plain,
+}
+
+/// Writes frames.
+#[derive(Debug)]
+pub struct Renderer<W> {
+    out: W,
+    mode: Mode,
+    /// The turn whose text is being streamed, and what has been written of it since its last complete message.
+    streamed: Option<(TurnId, String)>,
+    /// Whether the last line is open.
+    open_line: bool,
+}
+
+impl<W: Write> Renderer<W> {
+    /// A renderer that writes to `out`.
+    pub const fn new(out: W, mode: Mode) -> Self {
+        Self { out, mode, streamed: None, open_line: false }
+    }
+
+    /// Gives the writer back.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    /// Writes a frame and flushes.
+    ///
+    /// # Errors
+    ///
+    /// If the writer fails.
+    pub fn frame(&mut self, numbered: &Numbered) -> io::Result<()> {
+        match self.mode {
+            Mode::Json => {
+                serde_json::to_writer(&mut self.out, numbered)?;
+                self.out.write_all(b"\n")?;
+            }
+            Mode::Text(paint) => self.text(paint, &numbered.frame)?,
+        }
+        self.out.flush()
+    }
+
+    /// Writes a unified diff; in JSON mode as one line, `{"diff": …}`.
+    ///
+    /// # Errors
+    ///
+    /// If the writer fails.
+    pub fn diff(&mut self, diff: &str) -> io::Result<()> {
+        match self.mode {
+            Mode::Json => {
+                serde_json::to_writer(&mut self.out, &serde_json::json!({ "diff": diff }))?;
+                self.out.write_all(b"\n")?;
+            }
+            Mode::Text(paint) => {
+                self.close_line()?;
+                for line in sanitize(diff).lines() {
+                    let painted = match line.as_bytes() {
+                        [b'+', ..] => paint.green(line),
+                        [b'-', ..] => paint.red(line),
+                        [b'@', b'@', ..] => paint.cyan(line),
+                        _ => line.to_owned(),
+                    };
+                    writeln!(self.out, "{painted}")?;
+                }
+            }
+        }
+        self.out.flush()
+    }
+
+    fn text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
+        match frame {
+            ServerFrame::Hello { session, turn: 0, .. } => {
+                self.line(&paint.dim(&format!("session {session}")))
+            }
+            ServerFrame::Hello { session, turn, .. } => {
+                self.line(&paint.dim(&format!("session {session}, after turn {turn}")))
+            }
+            ServerFrame::Accepted { .. } => Ok(()),
+            ServerFrame::Delta { turn, text } => self.delta(*turn, text),
+            ServerFrame::Tool { tool, state, summary, .. } => {
+                let step = format!("* {} {}", sanitize_line(tool), sanitize_line(state));
+                let step =
+                    if summary.is_empty() { step } else { format!("{step}: {}", sanitize_line(summary)) };
+                self.line(&paint.step(state, &step))
+            }
+            ServerFrame::Message { turn, text, last, exit, .. } => {
+                self.message(*turn, text)?;
+                if *last { self.ended(paint, *exit) } else { Ok(()) }
+            }
+            ServerFrame::ApprovalRequest(request) => {
+                self.close_line()?;
+                card::write(&mut self.out, paint, request)
+            }
+            ServerFrame::ApprovalResolved { ask_id, state, text } => {
+                let resolved = format!("approval {ask_id} {}: {}", sanitize_line(state), sanitize_line(text));
+                self.line(&paint.dim(&resolved))
+            }
+            ServerFrame::Status { text } => self.line(&paint.dim(&sanitize_line(text))),
+            ServerFrame::Answer { result, .. } => {
+                let pretty = serde_json::to_string_pretty(result)?;
+                self.line(&sanitize(&pretty))
+            }
+            ServerFrame::Error { code, text, hint, .. } => {
+                let error = format!("error: {} ({})", sanitize_line(text), sanitize_line(code));
+                self.line(&paint.red(&error))?;
+                if hint.is_empty() { Ok(()) } else { self.line(&format!("  {}", sanitize_line(hint))) }
+            }
+        }
+    }
+
+    fn delta(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
+        let streamed = match &mut self.streamed {
+            Some((streaming, streamed)) if *streaming == turn => streamed,
+            other => &mut other.insert((turn, String::new())).1,
+        };
+        if streamed.len() + text.len() <= MAX_STREAMED_BYTES {
+            streamed.push_str(text);
+        }
+        self.out.write_all(sanitize(text).as_bytes())?;
+        if !text.is_empty() {
+            self.open_line = !text.ends_with('\n');
+        }
+        Ok(())
+    }
+
+    /// Writes a complete message, unless it has been streamed already, word for word.
+    fn message(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
+        let streamed = self.streamed.take().filter(|(streaming, _)| *streaming == turn);
+        let seen = streamed.is_some_and(|(_, streamed)| streamed.trim() == text.trim());
+        self.close_line()?;
+        if seen || text.trim().is_empty() { Ok(()) } else { self.line(&sanitize(text)) }
+    }
+
+    fn ended(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {
+        let how = match exit {
+            Exit::Done => return Ok(()),
+            Exit::Waiting => "waits for an approval: `writ approvals list`",
+            Exit::Denied => "ended: something it needed was denied",
+            Exit::Budget => "ended: the budget or the number of tool calls is used up",
+            Exit::Model => "ended: the model is unavailable or its output was not usable",
+            Exit::Verification => "ended: a check failed",
+            Exit::Interrupted => "cancelled",
+            Exit::Blocked => "blocked: it needs a person; see `writ doctor`",
+            Exit::Bug | Exit::Usage | Exit::Config | Exit::Ledger => "ended with an error",
+        };
+        self.line(&paint.yellow(&format!("[{how}]")))
+    }
+
+    /// Writes whole lines.
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        self.close_line()?;
+        writeln!(self.out, "{}", text.trim_end_matches('\n'))
+    }
+
+    fn close_line(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.open_line) { self.out.write_all(b"\n") } else { Ok(()) }
+    }
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Color => format!("\x1b[{code}m{text}\x1b[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+
+    pub(crate) fn plain(self, text: &str) -> String {
+        match self {
+            Self::Color | Self::Plain => text.to_owned(),
+        }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+
+    /// A tool step in the colour of its state.
+    fn step(self, state: &str, text: &str) -> String {
+        match state {
+            "failed" | "denied" => self.red(text),
+            "waiting" | "unknown" => self.yellow(text),
+            _ => self.dim(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! Totals, summed from the lines with which test binaries end.
+
+use std::fmt;
+
+/// How many tests passed, failed and were left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+}
+
+impl Count {
+    /// Adds what a line says, if it is the last of a test binary:
+    /// `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s`.
+    pub(super) fn line(&mut self, line: &str) {
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let numbers = result.split_once(". ").map_or(result, |(_, numbers)| numbers);
+        for part in numbers.split(';') {
+            let Some((number, what)) = part.trim().split_once(' ') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" | "filtered out" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds other totals.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let mut count = Count::default();
+        for line in [
+            "running 4 tests",
+            "test a ... ok",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s",
+            "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s",
+            "test result: ok. 5 passed; 0 failed",
+            "the text «test result: ok. 9 passed; 0 failed» in a line is no result",
+        ] {
+            count.line(line);
+        }
+        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2 });
+        assert_eq!(count.to_string(), "10 passed, 1 failed, 2 skipped");
+    }
+
+    #[test]
+    fn nothing_skipped_is_not_mentioned() {
+        assert_eq!(Count { passed: 7, failed: 0, skipped: 0 }.to_string(), "7 passed, 0 failed");
+    }
+}

@@ -1,0 +1,248 @@
+//! Documents say what is there, and name what shows it.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::Finding;
+use crate::source::{self, Source};
+use crate::workspace::Crate;
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const SECURITY_MODEL: &str = "docs/security-model.md";
+const LIMITATIONS: &str = "docs/known-limitations.md";
+const DECISIONS: &str = "docs/decisions.md";
+/// What a decision can be.
+const STATUSES: [&str; 4] = ["accepted", "proposed", "superseded", "rejected"];
+
+/// Checks the documents that are bound to sources.
+pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result<Vec<Finding>> {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| path.to_owned());
+    let tests = Tests { crates, sources };
+    let mut findings = check_architecture(&read(ARCHITECTURE)?, crates);
+    findings.extend(check_security_model(&read(SECURITY_MODEL)?, &tests));
+    findings.extend(check_limitations(&read(LIMITATIONS)?, &tests));
+    findings.extend(check_decisions(&read(DECISIONS)?));
+    for path in source::files(root)?.into_iter().filter(|path| path.ends_with(".md")) {
+        let folder = root.join(&path);
+        let folder = folder.parent().unwrap_or(root);
+        findings.extend(check_links(&path, &read(&path)?, |target| folder.join(target).exists()));
+    }
+    Ok(findings)
+}
+
+/// The tests that a document may name.
+struct Tests<'a> {
+    crates: &'a [Crate],
+    sources: &'a [Source],
+}
+
+impl Tests<'_> {
+    /// Whether `crate::…::name` is a test of that crate.
+    fn has(&self, path: &str) -> bool {
+        let Some((owner, _)) = path.split_once("::") else { return false };
+        let Some(owner) = self.crates.iter().find(|one| one.name == owner) else { return false };
+        let name = path.rsplit("::").next().unwrap_or_default();
+        self.sources.iter().filter(|source| source.path.starts_with(&owner.folder)).any(|source| {
+            source.functions.iter().any(|f| f.is_test && f.name.rsplit("::").next() == Some(name))
+        })
+    }
+
+    /// What is wrong with the tests that a text names in backquotes; at least one must be named.
+    fn judge(&self, text: &str) -> Vec<String> {
+        let named: Vec<&str> =
+            text.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
+        if named.is_empty() {
+            return vec!["names no test".to_owned()];
+        }
+        let missing = named.into_iter().filter(|name| !self.has(name));
+        missing.map(|name| format!("names `{name}`, which is no test")).collect()
+    }
+}
+
+/// Every crate has its place on the map.
+fn check_architecture(text: &str, crates: &[Crate]) -> Vec<Finding> {
+    let missing = crates.iter().filter(|one| !text.contains(&format!("`{}`", one.name)));
+    missing
+        .map(|one| Finding::new("architecture", &one.name, format!("is not named in {ARCHITECTURE}")))
+        .collect()
+}
+
+/// Every row of the table names a test in its last cell.
+fn check_security_model(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let (Some(first), Some(last)) = (cells.first(), cells.last()) else { continue };
+        let is_row = line.starts_with('|') && !first.starts_with("---") && *last != "shown by";
+        if is_row {
+            let wrong = tests.judge(last).into_iter();
+            findings.extend(wrong.map(|text| Finding::new("security-model", *first, text).at(number + 1)));
+        }
+    }
+    findings
+}
+
+/// Every limitation names a test that shows it, or the issue that will end it.
+fn check_limitations(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (title, body) in sections(text) {
+        let shown = body.lines().find_map(|line| line.strip_prefix("Shown by: "));
+        let issue = body.lines().find_map(|line| line.strip_prefix("Issue: "));
+        let wrong = match (shown, issue) {
+            (Some(shown), _) => tests.judge(shown),
+            (None, Some(issue)) if issue.starts_with(|c: char| c.is_ascii_digit()) => Vec::new(),
+            (None, _) => vec!["names neither a test nor an issue".to_owned()],
+        };
+        findings.extend(wrong.into_iter().map(|text| Finding::new("limitation", title, text)));
+    }
+    findings
+}
+
+/// Every decision has a status.
+fn check_decisions(text: &str) -> Vec<Finding> {
+    let has_status = |body: &str| {
+        let status = body.lines().find_map(|line| line.strip_prefix("Status: "));
+        status.is_some_and(|status| STATUSES.iter().any(|known| status.starts_with(known)))
+    };
+    let without = sections(text).into_iter().filter(|(_, body)| !has_status(body));
+    without.map(|(title, _)| Finding::new("decision", title, "has no status")).collect()
+}
+
+/// Every link to a file of the repository leads somewhere.
+fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for (at, marker) in line.match_indices("](") {
+            let rest = line.get(at + marker.len()..).unwrap_or_default();
+            let target = rest.split([')', '#']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !exists(target) {
+                findings.push(Finding::new("link", path, format!("`{target}` is not there")).at(number + 1));
+            }
+        }
+    }
+    findings
+}
+
+/// The sections under headings of the second level: title and body.
+fn sections(text: &str) -> Vec<(&str, &str)> {
+    let parts = text.split("\n## ").skip(1);
+    parts.map(|part| part.split_once('\n').unwrap_or((part, ""))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace;
+    use writ_types::error::Exit;
+
+    fn fixture() -> (Vec<Crate>, Vec<Source>) {
+        let one = Crate {
+            name: "writ-a".to_owned(),
+            layer: Some(0),
+            dependencies: Vec::new(),
+            folder: "crates/writ-a/".to_owned(),
+            manifest: String::new(),
+        };
+        let text = "mod tests { #[test] fn shown() {} fn helper() {} }";
+        (vec![one], vec![Source::parse("crates/writ-a/src/a.rs", text).unwrap()])
+    }
+
+    fn texts(findings: Vec<Finding>) -> Vec<String> {
+        findings.into_iter().map(|finding| format!("{}: {}", finding.item, finding.text)).collect()
+    }
+
+    #[test]
+    fn a_crate_without_its_place_is_found() {
+        let (crates, _) = fixture();
+        assert_eq!(
+            texts(check_architecture("`writ-b`", &crates)),
+            ["writ-a: is not named in ARCHITECTURE.md"]
+        );
+        assert_eq!(check_architecture("| 0 | `writ-a` |", &crates), []);
+    }
+
+    #[test]
+    fn a_security_row_names_a_test_that_exists() {
+        let (crates, sources) = fixture();
+        let tests = Tests { crates: &crates, sources: &sources };
+        let table = "| threat | shown by |\n|---|---|\n| one | `writ-a::a::tests::shown` |\n| two | `writ-a::helper` |\n\
+                     | three | later |\n";
+        let expected = ["two: names `writ-a::helper`, which is no test", "three: names no test"];
+        assert_eq!(texts(check_security_model(table, &tests)), expected);
+    }
+
+    #[test]
+    fn a_limitation_names_a_test_or_an_issue() {
+        let (crates, sources) = fixture();
+        let tests = Tests { crates: &crates, sources: &sources };
+        let text = "# T\n\n## One\nShown by: `writ-a::shown`\n\n## Two\nIssue: 12\n\n## Three\nIssue: none\n\n## Four\nA.\n";
+        let expected =
+            ["Three: names neither a test nor an issue", "Four: names neither a test nor an issue"];
+        assert_eq!(texts(check_limitations(text, &tests)), expected);
+    }
+
+    #[test]
+    fn a_decision_has_a_status() {
+        let text = "# T\n\n## One\nStatus: accepted\n\n## Two\nStatus: maybe\n\n## Three\nText.\n";
+        assert_eq!(texts(check_decisions(text)), ["Two: has no status", "Three: has no status"]);
+    }
+
+    #[test]
+    fn a_broken_link_is_found() {
+        let text = "[a](a.md) [b](https://example.org) [c](#here) [d](gone.md#part)";
+        assert_eq!(
+            texts(check_links("x.md", text, |target| target == "a.md")),
+            ["x.md: `gone.md` is not there"]
+        );
+    }
+
+    fn committed(path: &str) -> String {
+        std::fs::read_to_string(workspace::root().unwrap().join(path)).unwrap()
+    }
+
+    /// The security model names, for each of its rows, a test that exists.
+    ///
+    /// Rows: SIL-286
+    #[test]
+    fn the_security_model_is_shown_by_tests() {
+        let root = workspace::root().unwrap();
+        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let text = committed(SECURITY_MODEL);
+        assert_eq!(check_security_model(&text, &Tests { crates: &crates, sources: &sources }), []);
+        let rows = text.lines().filter(|line| line.starts_with('|')).count();
+        assert!(rows > 2, "the table has rows below its head");
+    }
+
+    /// Each key choice is a decision with a status.
+    ///
+    /// Rows: SIL-287
+    #[test]
+    fn decisions_have_a_status() {
+        let text = committed(DECISIONS);
+        assert_eq!(check_decisions(&text), []);
+        assert!(sections(&text).len() >= 10, "the key choices are there");
+    }
+
+    /// The list of limitations names a test or an issue for each.
+    ///
+    /// Rows: SCL-191
+    #[test]
+    fn limitations_name_a_test_or_an_issue() {
+        let root = workspace::root().unwrap();
+        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let text = committed(LIMITATIONS);
+        assert_eq!(check_limitations(&text, &Tests { crates: &crates, sources: &sources }), []);
+        assert!(!sections(&text).is_empty(), "no product is without limits");
+    }
+
+    #[test]
+    fn every_exit_code_is_documented() {
+        let text = committed("docs/exit-codes.md");
+        let documented: Vec<u8> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
+            .collect();
+        assert_eq!(documented, Exit::ALL.map(Exit::code));
+    }
+}
