@@ -300,7 +300,7 @@ pub(crate) enum MemoryCommand {
         /// What
         text: String,
         /// What kind of thing it is
-        #[arg(long, default_value = "fact", value_name = "KIND")]
+        #[arg(long, default_value = "fact", value_parser = ["fact", "episode", "preference", "procedure", "profile"])]
         kind: String,
     },
     /// Forget something
@@ -360,7 +360,11 @@ mod tests {
         let shown: Vec<String> = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
         assert_eq!(
             shown.get(..7).map(<[String]>::to_vec),
-            Some(["demo", "chat", "start", "status", "approvals", "audit", "doctor"].map(str::to_owned).to_vec())
+            Some(
+                ["demo", "chat", "start", "status", "approvals", "audit", "doctor"]
+                    .map(str::to_owned)
+                    .to_vec()
+            )
         );
     }
 
@@ -378,7 +382,8 @@ mod tests {
 
     #[test]
     fn flags_of_every_command_may_stand_anywhere() {
-        let cli = Cli::try_parse_from(["writ", "audit", "tail", "--json", "-n", "3", "--home", "/h"]).expect("parses");
+        let cli = Cli::try_parse_from(["writ", "audit", "tail", "--json", "-n", "3", "--home", "/h"])
+            .expect("parses");
         assert!(cli.global.json);
         assert_eq!(cli.global.home, Some(PathBuf::from("/h")));
         assert!(matches!(cli.command, Command::Audit(AuditCommand::Tail { lines: 3 })));

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use writ_models::config::ModelsConfig;
+use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{GateConfig, GateSet};
 use writ_sandbox::config::SandboxConfig;
@@ -20,7 +20,7 @@ use writ_types::error::{Exit, Report, ToReport};
 use crate::env::Env;
 use crate::home::Home;
 
-use layer::{Finding, Layer, Origin};
+use layer::{Finding, Layer};
 use merge::{Effective, Which};
 use schema::KeyPath;
 
@@ -161,11 +161,13 @@ pub(crate) struct Sources<'a> {
 /// Everything that is wrong, at once.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     let (effective, mut findings) = read(sources);
-    let config = assemble(effective, sources.home.root(), &mut findings);
+    // What is wrong with one key would only be told again as a part that is missing.
+    let config =
+        if findings.is_empty() { assemble(effective, sources.home.root(), &mut findings) } else { None };
     match config {
         Some(config) if findings.is_empty() => Ok(config),
         Some(_) | None => {
-            findings.sort_by_key(|finding| (finding.origin.to_string(), finding.text.clone()));
+            findings.sort_by(|a, b| a.origin.cmp(&b.origin).then_with(|| a.text.cmp(&b.text)));
             findings.dedup();
             Err(ConfigError { findings })
         }
@@ -345,11 +347,6 @@ impl Config {
         self.home.join(&self.general.customer_context_dir)
     }
 
-    /// How long an ask lives.
-    pub(crate) const fn approval_ttl(&self) -> Duration {
-        Duration::from_secs(self.general.approval_ttl_secs)
-    }
-
     /// What no single key shows.
     fn check(&self, findings: &mut Vec<Finding>) {
         if let Err(error) = GateSet::new(self.gates.clone()) {
@@ -358,8 +355,18 @@ impl Config {
         if let Err(error) = self.turn.validate() {
             findings.push(self.blamed(error.to_string(), "context"));
         }
+        match Routes::new(&self.models) {
+            // Without a model much still works; `chat` says how to get one.
+            Ok(_) | Err(ModelsConfigError::MissingDefault) => {}
+            Err(error) => {
+                let mut finding = self.blamed(error.to_string(), "models");
+                finding.hint = error.report().hint;
+                findings.push(finding);
+            }
+        }
         if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
-            let mut finding = self.blamed("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
+            let mut finding =
+                self.blamed("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
             finding.hint = "verification must not see what is known of customers: choose two folders".into();
             findings.push(finding);
         }

@@ -37,6 +37,16 @@ impl Context {
         Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })
     }
 
+    /// The same with another home, for the demo.
+    ///
+    /// # Errors
+    ///
+    /// If the path cannot be used.
+    pub(crate) fn at(home: &Path, other: &Self) -> Result<Self, Failure> {
+        let env = Env::default();
+        Ok(Self { home: Home::find(Some(home), &env)?, env, out: other.out, flags: other.flags.clone() })
+    }
+
     /// The configuration, with that of a project.
     ///
     /// # Errors

@@ -101,10 +101,9 @@ impl ToReport for HomeError {
             Self::Unreadable { path, .. } => {
                 ("home.unreadable", format!("check the owner and mode of {}", path.display()))
             }
-            Self::Unwritable { path, .. } => (
-                "home.unwritable",
-                format!("check the owner, mode and file system of {}", path.display()),
-            ),
+            Self::Unwritable { path, .. } => {
+                ("home.unwritable", format!("check the owner, mode and file system of {}", path.display()))
+            }
             Self::TooLong(_) => ("home.path_too_long", "set WRIT_HOME to a shorter path".into()),
         };
         Report::new(Exit::Config, code, self.to_string()).hint(hint)
@@ -134,7 +133,8 @@ impl Home {
     /// Checks that `writ init` has been through with it.
     pub(crate) fn check_set_up(&self) -> Result<(), HomeError> {
         self.check()?;
-        for (path, what) in [(self.config_file(), "config.toml"), (self.keys().join("backend.toml"), "keys")] {
+        for (path, what) in [(self.config_file(), "config.toml"), (self.keys().join("backend.toml"), "keys")]
+        {
             match fs::symlink_metadata(&path) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -203,14 +203,8 @@ impl Home {
 
     /// Every folder that `init` makes, the home first. `data` and what is in it follow the configuration.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
-        let mut folders = vec![
-            self.root.clone(),
-            self.policies(),
-            self.agent(),
-            self.keys(),
-            self.runtime(),
-            self.logs(),
-        ];
+        let mut folders =
+            vec![self.root.clone(), self.policies(), self.agent(), self.keys(), self.runtime(), self.logs()];
         let plain = ["generated", "workspace", "workspace/inbox", "backups"];
         folders.extend(plain.iter().map(|name| self.root.join(name)));
         folders

@@ -62,5 +62,10 @@ pub(crate) fn require(path: &Path) -> Result<(), Failure> {
     if path.is_file() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Config, "store.missing", "there is no database in this home", "run `writ init` first"))
+    Err(Failure::new(
+        Exit::Config,
+        "store.missing",
+        "there is no database in this home",
+        "run `writ init` first",
+    ))
 }

@@ -46,11 +46,8 @@ pub(crate) fn to_stderr(level: LevelFilter) {
 pub(crate) fn to_file(level: LevelFilter, folder: &Path, config: &LogConfig) -> io::Result<()> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
-    let json = fmt::layer()
-        .json()
-        .flatten_event(true)
-        .with_writer(Mutex::new(file))
-        .with_filter(ours(in_file));
+    let json =
+        fmt::layer().json().flatten_event(true).with_writer(Mutex::new(file)).with_filter(ours(in_file));
     let plain = fmt::layer().with_writer(io::stderr).without_time().with_filter(ours(level));
     let _set = tracing_subscriber::registry().with(json).with(plain).try_init();
     Ok(())

@@ -1,1 +1,69 @@
-fn main() {}
+//! The binary `writ`: flags, configuration files, wiring, exit codes.
+//!
+//! A command is a function from a [`context::Context`] and its arguments to nothing or a
+//! [`failure::Failure`]; most are clients of the home's engine, some read its files.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use writ_types::error::Exit;
+
+use args::{Cli, Command};
+use context::Context;
+use env::Env;
+
+mod args;
+
+mod cmd;
+
+mod context;
+
+mod failure;
+
+mod out;
+
+mod env;
+
+mod home;
+
+mod config;
+
+mod log;
+
+mod terminal;
+
+mod interrupt;
+
+mod keyring;
+
+mod ledger;
+
+mod client;
+
+mod approve;
+
+mod clock;
+
+mod wiring;
+
+fn main() -> ExitCode {
+    // The same file, started again, is the sandbox's helper: that comes before everything else.
+    if let Some(code) = writ_sandbox::init_main() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that nobody can read is still no failure.
+            let _printed = error.print();
+            return if error.use_stderr() { ExitCode::from(Exit::Usage.code()) } else { ExitCode::SUCCESS };
+        }
+    };
+    let (json, verbose) = (cli.global.json, cli.global.verbose > 0);
+    // The engine logs to its file as well, which is known later.
+    if !matches!(cli.command, Command::Start(_)) {
+        log::to_stderr(log::level(&cli.global));
+    }
+    let result = Context::new(&cli.global, Env::read()).and_then(|context| cmd::run(context, cli));
+    failure::conclude(result, json, verbose)
+}

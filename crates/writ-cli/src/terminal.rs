@@ -49,7 +49,12 @@ pub(crate) fn read_value(prompt: &str) -> Result<SecretString, Failure> {
     let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
     read.map_err(|error| Failure::bug("reading the value", error))?;
     let text = str::from_utf8(&bytes).map_err(|_| {
-        Failure::new(Exit::Usage, "cli.not_text", "the value is not UTF-8 text", "encode it, for example as base64")
+        Failure::new(
+            Exit::Usage,
+            "cli.not_text",
+            "the value is not UTF-8 text",
+            "encode it, for example as base64",
+        )
     })?;
     let text = text.strip_suffix('\n').unwrap_or(text);
     Ok(SecretString::from(text.strip_suffix('\r').unwrap_or(text)))

@@ -83,7 +83,9 @@ impl ToReport for Fault {
     fn report(&self) -> Report {
         let (code, hint) = match self {
             Self::Unresolved { .. } => ("egress.unresolved", "Check the host's name and the network."),
-            Self::Unreachable { .. } => ("egress.unreachable", "Check that the server runs and the network is up."),
+            Self::Unreachable { .. } => {
+                ("egress.unreachable", "Check that the server runs and the network is up.")
+            }
             Self::ConnectTimeout { .. } => ("egress.connect_timeout", "Check the network, then try again."),
             Self::TooMuchReceived { .. } => ("egress.too_much_received", "Nothing of the answer was used."),
             Self::TooMuchSent { .. } => ("egress.too_much_sent", "Send less at once."),

@@ -79,9 +79,19 @@ mod tests {
             assert_eq!(text.parse::<HostPort>().map(|host| host.to_string()), Ok(shown.to_owned()));
         }
         let long = format!("{}:1", "a".repeat(MAX_HOST_LEN + 1));
-        for text in
-            ["", "host", ":443", "host:", "host:0", "host:70000", "a b:1", "u@h:1", "evil\0.org:1", "::1:80", &long]
-        {
+        for text in [
+            "",
+            "host",
+            ":443",
+            "host:",
+            "host:0",
+            "host:70000",
+            "a b:1",
+            "u@h:1",
+            "evil\0.org:1",
+            "::1:80",
+            &long,
+        ] {
             assert!(text.parse::<HostPort>().is_err(), "{text:?} must be refused");
         }
     }

@@ -16,7 +16,7 @@ pub mod error;
 
 pub mod perform;
 
-pub use perform::{Egress, EgressConfig};
+pub use perform::{Egress, EgressConfig, Lent};
 
 #[cfg(test)]
 mod tests;

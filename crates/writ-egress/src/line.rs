@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,20 @@ pub(crate) struct Line {
     path: PathBuf,
     accepting: JoinHandle<()>,
     faults: Faults,
+    carried: Carried,
+}
+
+/// Bytes carried so far, over all connections of a line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried {
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+}
+
+impl Carried {
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
 }
 
 /// Where the first fault is kept. It is recorded before the client can see its connection end.
@@ -55,12 +70,17 @@ impl Line {
     pub(crate) fn open(path: PathBuf, host: HostPort, limits: Limits) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
-        let accepting = tokio::spawn(accept(listener, host, limits, faults.clone()));
-        Ok(Self { path, accepting, faults })
+        let carried = Carried::default();
+        let accepting = tokio::spawn(accept(listener, host, limits, faults.clone(), carried.clone()));
+        Ok(Self { path, accepting, faults, carried })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) const fn carried(&self) -> &Carried {
+        &self.carried
     }
 
     /// The first thing that went wrong, if anything did.
@@ -79,7 +99,7 @@ impl Drop for Line {
     }
 }
 
-async fn accept(listener: UnixListener, host: HostPort, limits: Limits, faults: Faults) {
+async fn accept(listener: UnixListener, host: HostPort, limits: Limits, faults: Faults, carried: Carried) {
     let mut connections = JoinSet::new();
     let host = Arc::new(host);
     for _ in 0..MAX_CONNECTIONS {
@@ -88,8 +108,8 @@ async fn accept(listener: UnixListener, host: HostPort, limits: Limits, faults: 
             tracing::warn!("a foreign process knocked at a line");
             continue;
         }
-        let (host, faults) = (Arc::clone(&host), faults.clone());
-        connections.spawn(async move { carry(local, &host, limits, &faults).await });
+        let (host, faults, carried) = (Arc::clone(&host), faults.clone(), carried.clone());
+        connections.spawn(async move { carry(local, &host, limits, &faults, &carried).await });
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -106,7 +126,7 @@ fn is_ours(local: &UnixStream) -> bool {
     }
 }
 
-async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faults) {
+async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faults, carried: &Carried) {
     let (from_host, to_host) = match tokio::time::timeout(limits.connect, connect(host)).await {
         Ok(Ok(halves)) => halves,
         Ok(Err(fault)) => return faults.record(fault),
@@ -116,8 +136,8 @@ async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faul
     let too_much_sent = || faults.record(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
     let too_much_received =
         || faults.record(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
-    let out = copy(from_client, to_host, limits.sent, too_much_sent);
-    let back = copy(from_host, to_client, limits.received, too_much_received);
+    let out = copy(from_client, to_host, &carried.sent, limits.sent, too_much_sent);
+    let back = copy(from_host, to_client, &carried.received, limits.received, too_much_received);
     // Too much either way ends both; an ordinary end lets the other way finish.
     if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
         tracing::debug!(%host, "a line was cut");
@@ -127,7 +147,8 @@ async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faul
 #[expect(clippy::disallowed_types, reason = "this is the one place that opens outbound connections")]
 async fn connect(host: &HostPort) -> Result<(impl AsyncRead + use<>, impl AsyncWrite + use<>), Fault> {
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };
-    let found = lookup_host((host.host(), host.port())).await.map_err(|error| unresolved(error.to_string()))?;
+    let found =
+        lookup_host((host.host(), host.port())).await.map_err(|error| unresolved(error.to_string()))?;
     let addresses: Vec<SocketAddr> = found.take(MAX_ADDRESSES).collect();
     let mut last = None;
     for address in addresses {
@@ -155,18 +176,18 @@ struct TooMuch;
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    carried: &AtomicU64,
     limit: u64,
     too_much: impl Fn(),
 ) -> Result<(), TooMuch> {
     let mut step = vec![0; STEP];
-    let mut carried: u64 = 0;
     loop {
         let count = match from.read(&mut step).await {
             Ok(0) | Err(_) => break,
             Ok(count) => count,
         };
-        carried = carried.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
-        if carried > limit {
+        let count_u64 = u64::try_from(count).unwrap_or(u64::MAX);
+        if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit {
             too_much();
             return Err(TooMuch);
         }

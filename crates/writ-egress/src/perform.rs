@@ -15,7 +15,7 @@ use writ_types::unit::Timestamp;
 
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Limits, Line};
+use crate::line::{Carried, Limits, Line};
 
 /// Limits of what leaves and comes in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,22 @@ impl Default for EgressConfig {
             max_sent_bytes: 32 * 1024 * 1024,
             max_received_bytes: 64 * 1024 * 1024,
         }
+    }
+}
+
+/// What a permit's work is lent.
+#[derive(Debug)]
+pub struct Lent {
+    /// A client that reaches the permitted host and nothing else.
+    pub client: reqwest::Client,
+    carried: Carried,
+}
+
+impl Lent {
+    /// Bytes that have come in so far, headers and TLS included. With this, work that cannot look into a
+    /// library's buffers still sees them grow.
+    pub fn received_bytes(&self) -> u64 {
+        self.carried.received()
     }
 }
 
@@ -94,7 +110,7 @@ impl Egress {
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(reqwest::Client) -> W,
+        F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
         let opened = permit.open(now)?;
@@ -105,14 +121,14 @@ impl Egress {
     /// Lends a client for a host that a permit has been consumed for.
     pub(crate) async fn lend<T, E, F, W>(&self, host: HostPort, work: F) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(reqwest::Client) -> W,
+        F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.path().join(number.to_string());
         let line = Line::open(path, host, self.limits).map_err(EgressError::Socket)?;
-        let client = self.client(&line)?;
-        match work(client).await {
+        let lent = Lent { client: self.client(&line)?, carried: line.carried().clone() };
+        match work(lent).await {
             Ok(value) => Ok(Ok(value)),
             Err(error) => match line.fault() {
                 Some(fault) => Err(fault.into()),

@@ -71,19 +71,20 @@ async fn a_lent_client_reaches_the_permitted_host_and_no_other() {
     let permitted = server(None).await;
     let other = server(None).await;
     let (egress, _runtime) = egress(&EgressConfig::default());
-    let answer =
-        egress.lend(host(permitted.address), |client| text(client, format!("http://{}/", permitted.address)));
+    let answer = egress
+        .lend(host(permitted.address), |lent| text(lent.client, format!("http://{}/", permitted.address)));
     assert_eq!(answer.await.expect("a line").expect("an answer"), "hello");
     assert_eq!(permitted.hits.load(Ordering::SeqCst), 1);
 
     // A literal address, a name and a port of another server: their bytes end at the permitted host.
     for url in [format!("http://{}/", other.address), format!("http://localhost:{}/", other.address.port())] {
-        let sent = egress.lend(host(permitted.address), |client| text(client, url)).await.expect("a line");
+        let sent = egress.lend(host(permitted.address), |lent| text(lent.client, url)).await.expect("a line");
         drop(sent);
         assert_eq!(other.hits.load(Ordering::SeqCst), 0, "another host was reached");
     }
     // Over TLS the permitted host cannot even pose as the other.
-    let posed = egress.lend(host(permitted.address), |client| text(client, "https://example.org/".to_owned()));
+    let posed =
+        egress.lend(host(permitted.address), |lent| text(lent.client, "https://example.org/".to_owned()));
     posed.await.expect("a line").expect_err("no TLS there");
 }
 
@@ -94,7 +95,10 @@ async fn redirects_are_not_followed() {
     let (egress, _runtime) = egress(&EgressConfig::default());
     let url = format!("http://{}/moved", permitted.address);
     let status = egress
-        .lend(host(permitted.address), |client| async move { client.get(url).send().await.map(|r| r.status()) })
+        .lend(
+            host(permitted.address),
+            |lent| async move { lent.client.get(url).send().await.map(|r| r.status()) },
+        )
         .await
         .expect("a line")
         .expect("an answer");
@@ -105,17 +109,18 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn what_comes_in_and_goes_out_is_bounded() {
     let server = server(None).await;
-    let config = EgressConfig { max_received_bytes: 100_000, max_sent_bytes: 10_000, ..EgressConfig::default() };
+    let config =
+        EgressConfig { max_received_bytes: 100_000, max_sent_bytes: 10_000, ..EgressConfig::default() };
     let (egress, _runtime) = egress(&config);
     let url = format!("http://{}/endless", server.address);
-    let error = egress.lend(host(server.address), |client| text(client, url)).await.expect_err("endless");
+    let error = egress.lend(host(server.address), |lent| text(lent.client, url)).await.expect_err("endless");
     assert!(matches!(error, EgressError::Line(Fault::TooMuchReceived { limit: 100_000, .. })), "{error}");
 
     let url = format!("http://{}/", server.address);
     let send = |bytes: usize| {
         let url = url.clone();
-        egress.lend(host(server.address), move |client| async move {
-            client.post(url).body(vec![b'x'; bytes]).send().await?.text().await
+        egress.lend(host(server.address), move |lent| async move {
+            lent.client.post(url).body(vec![b'x'; bytes]).send().await?.text().await
         })
     };
     assert_eq!(send(9_000).await.expect("a line").expect("fits"), "hello");
@@ -141,7 +146,7 @@ async fn a_connect_that_takes_too_long_is_a_typed_error() {
         }
     }
     let error = egress
-        .lend(host(address), |client| text(client, format!("http://{address}/")))
+        .lend(host(address), |lent| text(lent.client, format!("http://{address}/")))
         .await
         .expect_err("a black hole");
     assert!(matches!(error, EgressError::Line(Fault::ConnectTimeout { .. })), "{error}");
@@ -155,12 +160,12 @@ async fn a_closed_port_and_an_unknown_name_are_typed_errors() {
     let address = listener.local_addr().expect("has an address");
     drop(listener);
     let error = egress
-        .lend(host(address), |client| text(client, format!("http://{address}/")))
+        .lend(host(address), |lent| text(lent.client, format!("http://{address}/")))
         .await
         .expect_err("closed");
     assert!(matches!(error, EgressError::Line(Fault::Unreachable { .. })), "{error}");
     let error = egress
-        .lend(host("nowhere.invalid:80"), |client| text(client, "http://nowhere.invalid/".to_owned()))
+        .lend(host("nowhere.invalid:80"), |lent| text(lent.client, "http://nowhere.invalid/".to_owned()))
         .await
         .expect_err("no such name");
     assert!(
@@ -174,7 +179,7 @@ async fn a_line_dies_with_its_work() {
     let server = server(None).await;
     let (egress, runtime) = egress(&EgressConfig::default());
     let kept = egress
-        .lend(host(server.address), |client| async move { Ok::<_, Infallible>(client) })
+        .lend(host(server.address), |lent| async move { Ok::<_, Infallible>(lent.client) })
         .await
         .expect("a line")
         .expect("a client");

@@ -100,7 +100,12 @@ impl Models {
     /// # Errors
     ///
     /// If the request cannot be digested, or offers tools to a model that has none.
-    pub fn plan(&self, role: ModelRole, request: Arc<ModelRequest>, now: Timestamp) -> Result<PlannedCall, PlanError> {
+    pub fn plan(
+        &self,
+        role: ModelRole,
+        request: Arc<ModelRequest>,
+        now: Timestamp,
+    ) -> Result<PlannedCall, PlanError> {
         PlannedCall::new(self.routes.route(role), request, self.catalogue, now)
     }
 
@@ -143,7 +148,7 @@ impl Models {
         }
         let key = self.key(planned).await?;
         let attempt = Attempt { planned, key, limits: self.limits, deltas, cancel };
-        match self.egress.perform(permit, now, |client| attempt.run(client)).await {
+        match self.egress.perform(permit, now, |lent| attempt.run(lent)).await {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
         }

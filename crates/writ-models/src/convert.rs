@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 
 use genai::chat::{
-    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ContentPart, MessageContent, ReasoningEffort, Tool,
-    ToolCall, ToolChoice, ToolResponse,
+    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ContentPart, MessageContent,
+    ReasoningEffort, Tool, ToolCall, ToolChoice, ToolResponse,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use writ_types::chat::{ModelRequest, Part, Role};
 use writ_types::unit::Tokens;
 
@@ -60,7 +60,8 @@ fn cached(message: Message) -> Message {
 }
 
 fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<ToolChoice>) -> ChatOptions {
-    let mut options = ChatOptions::default().with_max_tokens(u32::try_from(max_output.get()).unwrap_or(u32::MAX));
+    let mut options =
+        ChatOptions::default().with_max_tokens(u32::try_from(max_output.get()).unwrap_or(u32::MAX));
     options.tool_choice = choice;
     // The library reads endings such as `-high` of a model's name as a setting. A name is a name: it is put
     // back as it was.
@@ -81,7 +82,9 @@ fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<T
 fn tools(request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
     if !request.tools.is_empty() {
         let tools = request.tools.iter().map(|tool| {
-            Tool::new(safe(&tool.name)).with_description(tool.description.as_str()).with_schema(tool.schema.clone())
+            Tool::new(safe(&tool.name))
+                .with_description(tool.description.as_str())
+                .with_schema(tool.schema.clone())
         });
         return (tools.collect(), None);
     }
@@ -93,7 +96,9 @@ fn tools(request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
         })
         .collect();
     let choice = (!called.is_empty()).then_some(ToolChoice::None);
-    let named = called.into_iter().map(|name| Tool::new(name).with_schema(json!({"type": "object", "properties": {}})));
+    let named = called
+        .into_iter()
+        .map(|name| Tool::new(name).with_schema(json!({"type": "object", "properties": {}})));
     (named.collect(), choice)
 }
 
@@ -158,10 +163,11 @@ fn spoken(kind: ProviderKind, role: Role, text: String, calls: Vec<ToolCall>) ->
 }
 
 fn converted(call: &writ_types::chat::ToolCall) -> ToolCall {
-    let arguments = match &call.arguments {
-        Value::Object(_) => call.arguments.clone(),
-        Value::String(text) => json!({ "invalid_arguments": text }),
-        other => json!({ "invalid_arguments": other.to_string() }),
+    let arguments = if call.arguments.is_object() {
+        call.arguments.clone()
+    } else {
+        let text = call.arguments.as_str().map_or_else(|| call.arguments.to_string(), str::to_owned);
+        json!({ "invalid_arguments": text })
     };
     ToolCall {
         call_id: safe(&call.id),

@@ -214,9 +214,13 @@ impl Failure {
             Self::NoCredential { key: KeyRef::Secret(name), .. } => {
                 return format!("Set it with: writ secrets set {name}");
             }
-            Self::NoCredential { key: KeyRef::Vault { .. }, .. } => "Check that Vault is reachable and unsealed.",
+            Self::NoCredential { key: KeyRef::Vault { .. }, .. } => {
+                "Check that Vault is reachable and unsealed."
+            }
             Self::OtherPermit => "This is a bug.",
-            Self::Egress(_) | Self::Unsent(_) | Self::Dropped => "Check base_url, and that the server runs and can be reached.",
+            Self::Egress(_) | Self::Unsent(_) | Self::Dropped => {
+                "Check base_url, and that the server runs and can be reached."
+            }
             Self::Timeout { .. } => "Try again, or raise models.request_timeout_ms.",
             Self::RateLimited { .. } => "Wait, or use another model.",
             Self::Unavailable { .. } => "Try again later, or use another model.",
@@ -238,10 +242,17 @@ impl Failure {
 impl ToReport for ModelError {
     fn report(&self) -> Report {
         let exit = match &self.failure {
+            // What the way out says of itself is a report already; a permit that came too late is a denial.
+            Failure::Egress(error) => {
+                let inner = error.report();
+                let outside = format!("{}/{}: {}", self.provider, self.model, inner.outside);
+                return Report::new(inner.exit, &inner.code, outside)
+                    .inside(self.to_string())
+                    .hint(self.failure.hint());
+            }
             Failure::Cancelled => Exit::Interrupted,
             Failure::OtherPermit => Exit::Bug,
             Failure::NoCredential { .. }
-            | Failure::Egress(_)
             | Failure::Unsent(_)
             | Failure::Dropped
             | Failure::Timeout { .. }
@@ -256,15 +267,6 @@ impl ToReport for ModelError {
             | Failure::ArgumentsTooLong { .. }
             | Failure::Invalid { .. } => Exit::Model,
         };
-        let report = match &self.failure {
-            // What the way out says of itself is a report already; a permit that came too late is a denial.
-            Failure::Egress(error) => {
-                let inner = error.report();
-                let outside = format!("{}/{}: {}", self.provider, self.model, inner.outside);
-                Report::new(inner.exit, &inner.code, outside).inside(self.to_string())
-            }
-            _ => Report::new(exit, self.failure.code(), self.to_string()),
-        };
-        report.hint(self.failure.hint())
+        Report::new(exit, self.failure.code(), self.to_string()).hint(self.failure.hint())
     }
 }

@@ -4,6 +4,8 @@ mod anthropic;
 
 mod openai;
 
+use std::time::Duration;
+
 use serde_json::Value;
 use writ_types::chat::{ModelReply, StopReason, ToolCall, Usage, estimate_tokens};
 use writ_types::unit::{ByteCount, Tokens};
@@ -125,7 +127,8 @@ impl Draft {
 
     /// Begins a call; returns its place.
     fn call(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
-        let (Some(id), Some(name)) = (id.filter(|id| !id.is_empty()), name.filter(|name| !name.is_empty())) else {
+        let (Some(id), Some(name)) = (id.filter(|id| !id.is_empty()), name.filter(|name| !name.is_empty()))
+        else {
             return Err(Failure::Invalid { what: "a tool call without id or name" });
         };
         if id.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
@@ -225,21 +228,29 @@ fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
     usage.get(key).and_then(Value::as_u64).map(Tokens::new)
 }
 
-/// The failure that a provider's error object stands for. Its message is looked at and not kept.
-pub(crate) fn provider_error(error: &Value, status: u16) -> Failure {
+/// The failure that a provider's error object stands for. Its message is looked at and not kept. `wait` is
+/// what the provider asks to wait.
+pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
     let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
     let message: String = field("message").chars().take(4096).collect::<String>().to_ascii_lowercase();
     let too_long = ["prompt is too long", "context length", "context window", "maximum context"];
     let (kind, code) = (field("type"), field("code"));
-    if code == "context_length_exceeded" || kind == "request_too_large" || (status < 500 && too_long.iter().any(|t| message.contains(t))) {
+    if code == "context_length_exceeded"
+        || kind == "request_too_large"
+        || (status < 500 && too_long.iter().any(|t| message.contains(t)))
+    {
         return Failure::ContextLength;
     }
     match (kind, status) {
-        ("rate_limit_error" | "rate_limit_exceeded", _) | (_, 429) => Failure::RateLimited { retry_after: None },
-        ("overloaded_error", _) => Failure::Unavailable { status: 529, retry_after: None },
-        ("api_error" | "server_error", _) => Failure::Unavailable { status: status.max(500), retry_after: None },
+        ("rate_limit_error" | "rate_limit_exceeded", _) | (_, 429) => {
+            Failure::RateLimited { retry_after: wait }
+        }
+        ("overloaded_error", _) => Failure::Unavailable { status: 529, retry_after: wait },
+        ("api_error" | "server_error", _) => {
+            Failure::Unavailable { status: status.max(500), retry_after: wait }
+        }
         ("authentication_error" | "permission_error", _) | (_, 401 | 403) => Failure::Unauthorized { status },
-        (_, 500..) => Failure::Unavailable { status, retry_after: None },
+        (_, 500..) => Failure::Unavailable { status, retry_after: wait },
         (_, _) => Failure::Rejected { status, code: identifier(if code.is_empty() { kind } else { code }) },
     }
 }
@@ -247,5 +258,9 @@ pub(crate) fn provider_error(error: &Value, status: u16) -> Failure {
 /// A provider's word, where it is a plain one.
 fn identifier(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) { word.to_owned() } else { "no code".to_owned() }
+    if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        "no code".to_owned()
+    }
 }

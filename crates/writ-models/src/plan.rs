@@ -43,7 +43,8 @@ impl ToReport for PlanError {
     fn report(&self) -> Report {
         match self {
             Self::NoDigest(error) => {
-                Report::new(Exit::Bug, "model.no_digest", "the request cannot be digested").inside(error.to_string())
+                Report::new(Exit::Bug, "model.no_digest", "the request cannot be digested")
+                    .inside(error.to_string())
             }
             Self::NoTools(_) => Report::new(Exit::Config, "model.no_tools", self.to_string())
                 .hint("Choose a model that can call tools."),
@@ -80,8 +81,11 @@ impl PlannedCall {
             tracing::warn!(provider = %provider.name, model, "unknown model: cautious limits, price unknown");
         }
         // Of a model that is not known, the caller knows better.
-        let max_output_tokens =
-            if info.known { request.max_output_tokens.min(info.max_output) } else { request.max_output_tokens };
+        let max_output_tokens = if info.known {
+            request.max_output_tokens.min(info.max_output)
+        } else {
+            request.max_output_tokens
+        };
         let size = Size::of(&request);
         let price = catalogue.price(&provider.name, model, now);
         let digested = Digested { provider: &provider.name, model, request: &request };

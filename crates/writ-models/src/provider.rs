@@ -179,13 +179,15 @@ impl Routes {
 
     /// The routes that differ from the default, by role, and the default first.
     pub fn all(&self) -> impl Iterator<Item = (Option<ModelRole>, &Route)> {
-        std::iter::once((None, &self.default)).chain(self.roles.iter().map(|(role, route)| (Some(*role), route)))
+        std::iter::once((None, &self.default))
+            .chain(self.roles.iter().map(|(role, route)| (Some(*role), route)))
     }
 }
 
 fn known_names(config: &ModelsConfig) -> Vec<String> {
     let mut names: Vec<String> = WELL_KNOWN.iter().map(|known| known.name.to_owned()).collect();
-    names.extend(config.providers.keys().filter(|name| !WELL_KNOWN.iter().any(|w| w.name == **name)).cloned());
+    names
+        .extend(config.providers.keys().filter(|name| !WELL_KNOWN.iter().any(|w| w.name == **name)).cloned());
     names
 }
 
@@ -195,7 +197,10 @@ fn route(
     value: &str,
     providers: &BTreeMap<String, Arc<Provider>>,
 ) -> Result<Route, ModelsConfigError> {
-    let bad = || ModelsConfigError::BadModel { setting: setting.to_owned(), value: value.chars().take(128).collect() };
+    let bad = || ModelsConfigError::BadModel {
+        setting: setting.to_owned(),
+        value: value.chars().take(128).collect(),
+    };
     let (name, model) = value.split_once(['/', ':']).ok_or_else(bad)?;
     let printable = |c: char| !c.is_whitespace() && !c.is_control();
     if name.is_empty() || model.is_empty() || model.len() > 256 || !value.chars().all(printable) {

@@ -67,7 +67,10 @@ mod tests {
         let failed = error(Failure::Unavailable { status: 500, retry_after: None });
         let waits: Vec<Option<u64>> =
             (1..=9).map(|tries| backoff.wait(&failed, tries).map(|wait| wait.as_secs())).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60].map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+        assert_eq!(
+            waits,
+            [1, 2, 4, 8, 16, 32, 60, 60].map(Some).into_iter().chain([None]).collect::<Vec<_>>()
+        );
         for failure in [
             Failure::Rejected { status: 400, code: "x".into() },
             Failure::Unauthorized { status: 401 },
@@ -96,7 +99,8 @@ mod tests {
             assert_eq!(retry_after(nonsense, now), None, "{nonsense:?}");
         }
         let backoff = Backoff::new(&ModelsTable::default());
-        let limited = |seconds| error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)) });
+        let limited =
+            |seconds| error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)) });
         assert_eq!(backoff.wait(&limited(7), 1), Some(Duration::from_secs(7)));
         assert_eq!(backoff.wait(&limited(1), 4), Some(Duration::from_secs(8)), "the longer wait counts");
     }

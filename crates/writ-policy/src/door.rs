@@ -100,7 +100,9 @@ impl Denial {
     pub fn outside(&self) -> String {
         let kind = self.kind.as_str();
         let why = match self.reason {
-            DenyReason::Shape | DenyReason::Gate | DenyReason::Budget | DenyReason::Taint => self.text.clone(),
+            DenyReason::Shape | DenyReason::Gate | DenyReason::Budget | DenyReason::Taint => {
+                self.text.clone()
+            }
             DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
             DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
             DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
@@ -210,18 +212,18 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
         return refuse(DenyReason::Expired, format!("task key {}", task.key), text);
     }
     let kind = prepared.action.kind();
-    for (name, key, grants) in [
-        ("base key", base.key, &base.grants),
-        ("task key", task.key, &task.grants),
-    ] {
+    for (name, key, grants) in [("base key", base.key, &base.grants), ("task key", task.key, &task.grants)] {
         if !grants.kinds.contains_key(&kind) {
             let text = format!("the {name} does not grant '{}'", kind.as_str());
             return refuse(DenyReason::Capability, format!("{name} {key}"), text);
         }
         for (dimension, value) in scope::attributes(&prepared.action) {
             if !grants.covers(kind, dimension, &value) {
-                let text =
-                    format!("{} '{value}' is outside what the {name} grants for '{}'", dimension.as_str(), kind.as_str());
+                let text = format!(
+                    "{} '{value}' is outside what the {name} grants for '{}'",
+                    dimension.as_str(),
+                    kind.as_str()
+                );
                 return refuse(DenyReason::Scope, format!("{name} {key}: {}", dimension.as_str()), text);
             }
         }
@@ -267,7 +269,11 @@ fn judge(
     let prepared = &checked.prepared;
     check_keys(prepared, facts, now)?;
     if checked.policy != facts.rules.digest() {
-        return Err((DenyReason::Rule, "rules".to_owned(), "the rules changed while it was judged".to_owned()));
+        return Err((
+            DenyReason::Rule,
+            "rules".to_owned(),
+            "the rules changed while it was judged".to_owned(),
+        ));
     }
     if let Some((gate, _, why)) = verdicts.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block) {
         return Err((DenyReason::Gate, gate.clone(), why.clone()));
@@ -381,8 +387,13 @@ impl Grant {
             },
         };
         let durability = durability(&prepared.action);
-        let redemption =
-            Redemption { attempt, intent, approval: self.approval, reservation: self.reservation, durability };
+        let redemption = Redemption {
+            attempt,
+            intent,
+            approval: self.approval,
+            reservation: self.reservation,
+            durability,
+        };
         let entry = journal.redeem(redemption).await?;
         Ok(Permit::new(prepared, attempt, entry, self.expires_at))
     }
@@ -391,7 +402,9 @@ impl Grant {
 /// Effects are on disk before they happen; reads and model calls need only survive the process.
 const fn durability(action: &Action) -> Durability {
     match action {
-        Action::ReadFile(_) | Action::Recall(_) | Action::ModelCall(_) | Action::Say(_) => Durability::Relaxed,
+        Action::ReadFile(_) | Action::Recall(_) | Action::ModelCall(_) | Action::Say(_) => {
+            Durability::Relaxed
+        }
         Action::Exec(_)
         | Action::WriteFile(_)
         | Action::Fetch(_)

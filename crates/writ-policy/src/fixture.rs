@@ -235,10 +235,7 @@ macro_rules! shared_rules {
 
 shared_rules!(shipped, RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules are valid"));
 shared_rules!(permit_all, rules(PERMIT_ALL));
-shared_rules!(
-    forbid_all,
-    rules(&format!("{PERMIT_ALL} @id(\"no\") forbid (principal, action, resource);"))
-);
+shared_rules!(forbid_all, rules(&format!("{PERMIT_ALL} @id(\"no\") forbid (principal, action, resource);")));
 shared_rules!(
     ask_all,
     rules(&format!("{PERMIT_ALL} @id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource);"))

@@ -177,8 +177,7 @@ impl GateConfig {
             GateAction::Replace => {
                 let replaced =
                     self.contains.iter().fold(text.clone(), |text, needle| self.replace(&text, needle));
-                let verdict =
-                    if replaced == text { GateVerdict::Pass } else { GateVerdict::Transform };
+                let verdict = if replaced == text { GateVerdict::Pass } else { GateVerdict::Transform };
                 (verdict, Some(replaced))
             }
         }
@@ -234,7 +233,10 @@ mod tests {
             assert_eq!(gates.judge(GatePoint::Input, "please Drop \n TABLE users"), first);
         }
         assert_eq!(gates.judge(GatePoint::Input, "please list users").blocked(), None);
-        assert_eq!(gates.judge(GatePoint::Output, "DROP TABLE users").text.as_deref(), Some("DROP TABLE users"));
+        assert_eq!(
+            gates.judge(GatePoint::Output, "DROP TABLE users").text.as_deref(),
+            Some("DROP TABLE users")
+        );
     }
 
     /// Rows: SIL-023 SIL-032

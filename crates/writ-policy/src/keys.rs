@@ -3,7 +3,7 @@
 //! A *base key* is signed by the installation's root key and says what an agent may do at all. A *task
 //! key* is a third-party block of the router over exactly one base key, for one session, and is
 //! short-lived. Authority is what both grant. Blocks hold facts of fixed shapes only; a token with rules,
-//! checks, scopes or other facts is refused, so nothing in a token is ever computed.
+//! checks or other facts is refused, so nothing in a token is ever computed.
 
 pub mod grants;
 
@@ -27,8 +27,11 @@ pub const TASK_KEY_TTL: Duration = Duration::from_secs(30 * 60);
 pub const MAX_FACTS: usize = 1_000;
 /// Limits on the evaluation of a token (design 3.2). Tokens with rules are refused before, so that what is
 /// evaluated are look-ups in at most [`MAX_FACTS`] facts.
-const LIMITS: AuthorizerLimits =
-    AuthorizerLimits { max_facts: MAX_FACTS as u64, max_iterations: 100, max_time: Duration::from_millis(50) };
+const LIMITS: AuthorizerLimits = AuthorizerLimits {
+    max_facts: MAX_FACTS as u64,
+    max_iterations: 100,
+    max_time: Duration::from_millis(50),
+};
 
 /// What a base key says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,12 +160,6 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
     PublicKey::from_bytes(key.as_bytes(), Algorithm::Ed25519).map_err(|_| KeyError::Signature)
 }
 
-/// Whether a block trusts others or carries a comment; no key of ours does.
-fn is_annotated(biscuit: &Biscuit) -> bool {
-    let trusts = |n| biscuit.print_block_source(n).map_or(true, |source| source.starts_with("trusting "));
-    biscuit.context().iter().any(Option::is_some) || (0..biscuit.block_count()).any(trusts)
-}
-
 fn written(token: &Biscuit) -> Result<Token, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
     if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(Token(bytes)) }
@@ -257,17 +254,20 @@ impl Verifier {
         }
         let biscuit =
             Biscuit::from(token.as_bytes(), biscuit_public(&self.root)?).map_err(|_| KeyError::Signature)?;
+        // The same token in other bytes is not the same: what is not signed must be as it is written here.
+        if biscuit.to_vec().ok().as_deref() != Some(token.as_bytes()) {
+            return Err(KeyError::Signature);
+        }
         let router = biscuit_public(&self.router)?;
         if biscuit.external_public_keys() != [None, Some(router)] {
             return Err(KeyError::Blocks);
         }
-        let mut authorizer = AuthorizerBuilder::new()
-            .set_limits(LIMITS)
-            .build(&biscuit)
-            .map_err(|_| KeyError::Signature)?;
+        let mut authorizer =
+            AuthorizerBuilder::new().set_limits(LIMITS).build(&biscuit).map_err(|_| KeyError::Signature)?;
         let (facts, rules, checks, policies) = authorizer.dump();
-        if !(rules.is_empty() && checks.is_empty() && policies.is_empty()) || is_annotated(&biscuit) {
-            return Err(KeyError::Content("a rule, check, scope or comment".to_owned()));
+        let commented = biscuit.context().iter().any(Option::is_some);
+        if commented || !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
+            return Err(KeyError::Content("a rule, check or comment".to_owned()));
         }
         if facts.len() > MAX_FACTS {
             return Err(KeyError::Content(format!("{} facts", facts.len())));

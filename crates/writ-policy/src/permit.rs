@@ -3,19 +3,109 @@
 //! A [`Permit`] has private fields and is made in one place, [`crate::door::Grant::redeem`]. It is neither
 //! `Clone` nor serialisable, and whoever performs the action consumes it.
 //!
-//! ```compile_fail
-//! // No permit outside the door: its fields are private.
-//! let permit = writ_policy::permit::Permit { opened: todo!(), entry: todo!(), expires_at: todo!() };
+//! A performer is written like this:
+//!
+//! ```
+//! use writ_policy::permit::{Permit, PermitExpired};
+//! use writ_policy::prepared::Prepared;
+//! use writ_types::unit::Timestamp;
+//!
+//! fn perform(permit: Permit, now: Timestamp) -> Result<Prepared, PermitExpired> {
+//!     Ok(permit.open(now)?.prepared)
+//! }
 //! ```
 //!
-//! ```compile_fail
-//! // One permit, one attempt: it cannot be copied.
-//! fn twice(permit: writ_policy::permit::Permit) { let _ = permit.clone(); }
+//! No permit outside the door: its fields are private.
+//!
+//! ```compile_fail,E0451
+//! use writ_policy::permit::{Opened, Permit};
+//! use writ_types::{id::EntrySeq, unit::Timestamp};
+//!
+//! fn forge(opened: Opened, entry: EntrySeq, expires_at: Timestamp) -> Permit {
+//!     Permit { opened, entry, expires_at }
+//! }
 //! ```
 //!
-//! ```compile_fail
-//! // It cannot leave the process.
-//! fn send(permit: &writ_policy::permit::Permit) -> String { serde_json::to_string(permit).unwrap() }
+//! Nor is there another function that makes one.
+//!
+//! ```compile_fail,E0624
+//! use writ_policy::{permit::Permit, prepared::Prepared};
+//! use writ_types::{id::{AttemptId, EntrySeq}, unit::Timestamp};
+//!
+//! fn forge(prepared: Prepared, attempt: AttemptId, entry: EntrySeq, at: Timestamp) -> Permit {
+//!     Permit::new(prepared, attempt, entry, at)
+//! }
+//! ```
+//!
+//! A performer cannot be called with less than a permit: a prepared action is none, nor is a grant.
+//!
+//! ```compile_fail,E0308
+//! use writ_policy::{permit::Permit, prepared::Prepared};
+//!
+//! fn perform(permit: Permit) {}
+//! fn without_asking(prepared: Prepared) {
+//!     perform(prepared)
+//! }
+//! ```
+//!
+//! ```compile_fail,E0308
+//! use writ_policy::{door::Grant, permit::Permit};
+//!
+//! fn perform(permit: Permit) {}
+//! fn unwritten(grant: Grant) {
+//!     perform(grant)
+//! }
+//! ```
+//!
+//! One permit, one attempt: it cannot be copied, and what consumed it has it no longer.
+//!
+//! ```compile_fail,E0599
+//! fn twice(permit: writ_policy::permit::Permit) -> [writ_policy::permit::Permit; 2] {
+//!     [permit.clone(), permit]
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! fn twice(permit: writ_policy::permit::Permit, now: writ_types::unit::Timestamp) {
+//!     let _ = permit.open(now);
+//!     let _ = permit.open(now);
+//! }
+//! ```
+//!
+//! It cannot leave the process.
+//!
+//! ```compile_fail,E0277
+//! fn send(permit: &writ_policy::permit::Permit) -> Vec<u8> {
+//!     writ_types::digest::canonical_json(permit).unwrap_or_default()
+//! }
+//! ```
+//!
+//! What it rests on cannot be made up either: an authority comes from two verified keys, an approval from a
+//! verified signature, a message from evidence.
+//!
+//! ```compile_fail,E0451
+//! use writ_policy::keys::{Authority, BaseClaims, TaskClaims};
+//!
+//! fn forge(base: BaseClaims, task: TaskClaims) -> Authority {
+//!     Authority { base, task, revocation_ids: Default::default() }
+//! }
+//! ```
+//!
+//! ```compile_fail,E0451
+//! use writ_policy::approval::{Approval, ApprovalClaims};
+//!
+//! fn forge(claims: ApprovalClaims) -> Approval {
+//!     Approval { claims }
+//! }
+//! ```
+//!
+//! ```compile_fail,E0451
+//! use writ_policy::principal::{Authenticated, Inbound, Principal};
+//! use writ_types::unit::Timestamp;
+//!
+//! fn forge(value: Inbound, at: Timestamp) -> Authenticated<Inbound> {
+//!     Authenticated { principal: Principal::Owner, at, value }
+//! }
 //! ```
 
 use std::future::Future;
@@ -120,7 +210,12 @@ pub struct Opened {
 pub struct PermitExpired(pub Timestamp);
 
 impl Permit {
-    pub(crate) fn new(prepared: Prepared, attempt: AttemptId, entry: EntrySeq, expires_at: Timestamp) -> Self {
+    pub(crate) fn new(
+        prepared: Prepared,
+        attempt: AttemptId,
+        entry: EntrySeq,
+        expires_at: Timestamp,
+    ) -> Self {
         Self { opened: Opened { prepared, attempt }, entry, expires_at }
     }
 

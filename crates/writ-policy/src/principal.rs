@@ -156,7 +156,11 @@ pub enum AuthError {
 /// # Errors
 ///
 /// If the evidence proves nobody whom the directory knows.
-pub fn identify(evidence: Evidence, directory: &Directory, now: Timestamp) -> Result<Authenticated<()>, AuthError> {
+pub fn identify(
+    evidence: Evidence,
+    directory: &Directory,
+    now: Timestamp,
+) -> Result<Authenticated<()>, AuthError> {
     match evidence {
         Evidence::PeerUid(uid) if uid == directory.home_uid => {
             Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
@@ -200,7 +204,10 @@ pub fn authenticate(
 /// # Errors
 ///
 /// If the record has no canonical form.
-pub fn sign_record(record: &InboundRecord, key: &SigningKey) -> Result<String, writ_types::digest::NotCanonical> {
+pub fn sign_record(
+    record: &InboundRecord,
+    key: &SigningKey,
+) -> Result<String, writ_types::digest::NotCanonical> {
     Ok(hex::encode(key.sign(&canonical_json(record)?).to_bytes()))
 }
 

@@ -89,7 +89,8 @@ impl ToReport for ApprovalError {
 
 impl ToReport for Unshowable {
     fn report(&self) -> Report {
-        Report::new(Exit::Denied, "approval.unshowable", self.to_string()).hint("Divide it into smaller steps.")
+        Report::new(Exit::Denied, "approval.unshowable", self.to_string())
+            .hint("Divide it into smaller steps.")
     }
 }
 
@@ -99,11 +100,13 @@ impl ToReport for RedeemError {
             Self::ApprovalSpent(_) => {
                 Report::new(Exit::Denied, "approval.spent", self.to_string()).hint("Ask again.")
             }
-            Self::Unwritable(why) => {
-                Report::new(Exit::Blocked, "ledger.unwritable", "the ledger could not be written; nothing was done")
-                    .inside(why.as_str())
-                    .hint("`writ doctor` says what is wrong with the store.")
-            }
+            Self::Unwritable(why) => Report::new(
+                Exit::Blocked,
+                "ledger.unwritable",
+                "the ledger could not be written; nothing was done",
+            )
+            .inside(why.as_str())
+            .hint("`writ doctor` says what is wrong with the store."),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use cedar_policy::{
-    Authorizer, Context, Decision, Effect, Entities, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet,
-    Request, RestrictedExpression, Schema, ValidationMode, Validator,
+    Authorizer, Context, Decision, Effect, Entities, EntityId, EntityTypeName, EntityUid, PolicyId,
+    PolicySet, Request, RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
 use writ_types::digest::Digest;
@@ -188,7 +188,7 @@ impl RuleSet {
         }
         let (mut rules, mut reasons) = (BTreeSet::new(), BTreeSet::new());
         for id in determining {
-            let Some(reason) = self.all.annotation(id, "ask") else { return refused(&id.to_string()) };
+            let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
             reasons.insert(reason.to_owned());
         }
@@ -214,8 +214,14 @@ impl RuleSet {
             ("preapproved".to_owned(), RestrictedExpression::new_bool(preapproved)),
         ])
         .ok()?;
-        Request::new(uid("Agent", &prepared.agent)?, action, uid("Target", target)?, context, Some(&self.schema))
-            .ok()
+        Request::new(
+            uid("Agent", &prepared.agent)?,
+            action,
+            uid("Target", target)?,
+            context,
+            Some(&self.schema),
+        )
+        .ok()
     }
 }
 

@@ -229,7 +229,8 @@ mod tests {
     fn every_kind_touches_what_the_table_says() {
         for sample in crate::fixture::samples() {
             let touched = attributes(&sample.action);
-            let touched: Vec<(Dimension, &str)> = touched.iter().map(|(d, value)| (*d, value.as_str())).collect();
+            let touched: Vec<(Dimension, &str)> =
+                touched.iter().map(|(d, value)| (*d, value.as_str())).collect();
             assert_eq!(touched, sample.touches, "{:?}", sample.action.kind());
         }
     }

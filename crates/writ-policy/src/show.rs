@@ -14,7 +14,9 @@ pub const MAX_SHOWN_BYTES: usize = 256 * 1024;
 
 /// What is too long to be shown completely, and so cannot be approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it needs {bytes} bytes to be shown completely; the limit is {MAX_SHOWN_BYTES}, so it cannot be approved")]
+#[error(
+    "it needs {bytes} bytes to be shown completely; the limit is {MAX_SHOWN_BYTES}, so it cannot be approved"
+)]
 pub struct Unshowable {
     /// The size that it would have.
     pub bytes: usize,
@@ -130,8 +132,8 @@ fn with_letters_named(text: &str, name_them: bool) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    let plain = !text.is_empty()
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
+    let plain =
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
     if plain {
         text.to_owned()
     } else if text.chars().any(|c| deceives(c) || matches!(c, '\n' | '\t')) {
@@ -272,9 +274,11 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
 /// How much harm a wrong approval of this action can do (design 3.2, the risk ladder).
 pub const fn risk(action: &Action) -> Risk {
     match action {
-        Action::ReadFile(_) | Action::Recall(_) | Action::Remember(_) | Action::Say(_) | Action::ModelCall(_) => {
-            Risk::Low
-        }
+        Action::ReadFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Say(_)
+        | Action::ModelCall(_) => Risk::Low,
         Action::Exec(exec) => {
             if exec.hosts.is_empty() {
                 Risk::Low

@@ -115,6 +115,8 @@ fn sessions(core: &Core) -> Result<Value, EngineError> {
             "session": row.id,
             "project": row.project,
             "turns": row.turn_number,
+            "write": session.terms.write,
+            "dry_run": session.terms.dry_run,
             "created_at": row.created_at.to_string(),
             "updated_at": row.updated_at.to_string(),
             "tokens": spent.session_tokens,

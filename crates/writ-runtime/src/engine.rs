@@ -142,10 +142,10 @@ impl Engine {
             };
             // First the live end, then the backlog: nothing falls between, what is in both has one number.
             let live = session.hub.watch();
-            let backlog = self.core.store.frames_after(session.id, join.after_seq, BACKLOG)?;
             let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
-            let seq = backlog.last().map_or(join.after_seq, |frame| frame.seq);
-            let after_seq = join.after_seq;
+            let after_seq = join.after_seq.min(row.frame_seq);
+            let backlog = self.core.store.frames_after(session.id, after_seq, BACKLOG)?;
+            let seq = backlog.last().map_or(after_seq, |frame| frame.seq);
             Ok::<_, EngineError>(Joined { session: session.id, turn: row.turn_number, seq, after_seq, backlog, live })
         };
         joined.await.map_err(|e| e.report())

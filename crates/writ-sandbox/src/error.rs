@@ -109,13 +109,16 @@ impl ToReport for FileFault {
         let text = self.to_string();
         match self {
             Self::NotFound { .. } => Report::new(Exit::Usage, "file.not_found", text),
-            Self::Outside { .. } => Report::new(Exit::Denied, "file.outside", text)
-                .hint("paths are relative to the work folder"),
+            Self::Outside { .. } => {
+                Report::new(Exit::Denied, "file.outside", text).hint("paths are relative to the work folder")
+            }
             Self::Link { .. } => Report::new(Exit::Denied, "file.link", text),
             Self::Kind { .. } => Report::new(Exit::Usage, "file.kind", text),
             Self::TooLarge { .. } => Report::new(Exit::Budget, "file.too_large", text),
             Self::Pattern { .. } => Report::new(Exit::Usage, "file.pattern", text),
-            Self::Conflict { .. } => Report::new(Exit::Verification, "file.conflict", text).hint("read it again"),
+            Self::Conflict { .. } => {
+                Report::new(Exit::Verification, "file.conflict", text).hint("read it again")
+            }
             Self::Content { .. } => Report::new(Exit::Verification, "file.content", text),
             Self::Unsupported { .. } => Report::new(Exit::Usage, "file.unsupported", text),
             Self::Io { .. } => Report::new(Exit::Blocked, "file.io", text),

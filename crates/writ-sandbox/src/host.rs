@@ -165,7 +165,8 @@ fn runs_programs(key: &str) -> bool {
 /// If git cannot be started, if it runs too long or writes too much, or if the repository's configuration names
 /// programs: then it is not one of ours.
 pub async fn host_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
-    let listed = run_git(repository, &["config", "--local", "--name-only", "--list", "-z"].map(str::to_owned)).await?;
+    let listed =
+        run_git(repository, &["config", "--local", "--name-only", "--list", "-z"].map(str::to_owned)).await?;
     let keys = String::from_utf8_lossy(&listed.stdout).into_owned();
     if let Some(key) = keys.split('\0').find(|key| runs_programs(key)) {
         return Err(HostError::Foreign { key: key.chars().take(100).collect() });
@@ -195,8 +196,9 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
         .map_err(start)?;
     let (stdout, stderr) = (bounded(child.stdout.take()), bounded(child.stderr.take()));
     let all = async { tokio::join!(stdout, stderr, child.wait()) };
-    let (stdout, stderr, status) =
-        tokio::time::timeout(GIT_TIME_MAX, all).await.map_err(|_| HostError::Stopped { why: "it ran too long" })?;
+    let (stdout, stderr, status) = tokio::time::timeout(GIT_TIME_MAX, all)
+        .await
+        .map_err(|_| HostError::Stopped { why: "it ran too long" })?;
     let status = status.map_err(start)?;
     let (Some(stdout), Some(stderr)) = (stdout, stderr) else {
         return Err(HostError::Stopped { why: "it wrote too much" });

@@ -20,6 +20,8 @@ mod spec;
 
 mod zygote;
 
+mod slot;
+
 mod init;
 
 mod mounts;
@@ -61,9 +63,9 @@ pub(crate) use sys::detach;
 
 use cgroup::Cgroups;
 use run::{Finished, Launch};
+use slot::Slots;
 use spec::{Access, Event, Job, Limits, Spec, Walls, Work};
 use toolchain::Toolchains;
-use zygote::Zygote;
 
 /// Does the job of a helper process, if this process was started as one.
 ///
@@ -97,7 +99,7 @@ type WriteLock = Arc<tokio::sync::Mutex<()>>;
 struct Inner {
     config: SandboxConfig,
     home: Option<PathBuf>,
-    zygote: Zygote,
+    slots: Arc<Slots>,
     cgroups: Arc<Cgroups>,
     toolchains: Toolchains,
     status: OnceCell<SandboxStatus>,
@@ -117,9 +119,11 @@ impl Sandbox {
             user.map(|user| user.dir).filter(|dir| dir.is_dir() && *dir != std::path::Path::new("/"))
         });
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
+        let cgroups = Cgroups::detect();
+        let slots = Slots::start(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
         let inner = Inner {
-            zygote: Zygote::start(&exe)?,
-            cgroups: Cgroups::detect(),
+            slots: Arc::new(slots),
+            cgroups,
             toolchains: toolchain::discover(home.as_deref(), &config.read_only),
             status: OnceCell::new(),
             locks: Mutex::default(),
@@ -150,7 +154,9 @@ impl Inner {
             toolchains: self.toolchains.binds.iter().map(|path| path.display().to_string()).collect(),
         };
         if status.cgroup == Cgroup::Watchdog {
-            status.reduced.push("no control group is delegated: memory and processes are measured, not metered".into());
+            status
+                .reduced
+                .push("no control group is delegated: memory and processes are measured, not metered".into());
         }
         let why = if self.config.forbid_user_namespaces {
             "the configuration forbids user namespaces".to_owned()
@@ -177,7 +183,9 @@ impl Inner {
                 status.reduced.push(format!("no namespaces: {why}"));
                 status.reduced.extend(REDUCED.map(str::to_owned));
                 if status.landlock_abi < 6 {
-                    status.reduced.push("programs can send signals to other processes of the same user".into());
+                    status
+                        .reduced
+                        .push("programs can send signals to other processes of the same user".into());
                 }
                 if status.landlock_abi < 3 {
                     status.reduced.push("programs can truncate files that they cannot write".into());
@@ -263,7 +271,7 @@ impl Inner {
     }
 
     async fn run(&self, launch: Launch) -> Result<Finished, SandboxError> {
-        run::run(&self.zygote, &self.cgroups, launch).await
+        run::run(&self.slots, launch).await
     }
 }
 

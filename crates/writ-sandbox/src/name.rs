@@ -55,19 +55,35 @@ pub(crate) fn is_git(name: &str) -> bool {
 pub(crate) fn obeyed_by(path: &str) -> Option<&'static str> {
     let path = path.to_ascii_lowercase();
     let last = path.rsplit('/').next().unwrap_or_default();
-    let below = |folder: &str| path.starts_with(&format!("{folder}/")) || path.contains(&format!("/{folder}/"));
-    if below(".vscode") || below(".idea") || below(".devcontainer") || below(".fleet") || last.ends_with(".code-workspace") {
+    let below =
+        |folder: &str| path.starts_with(&format!("{folder}/")) || path.contains(&format!("/{folder}/"));
+    if below(".vscode")
+        || below(".idea")
+        || below(".devcontainer")
+        || below(".fleet")
+        || last.ends_with(".code-workspace")
+    {
         return Some("editors run tasks and settings from it");
     }
-    if below(".husky") || below(".githooks") || matches!(last, ".gitattributes" | ".gitmodules" | "lefthook.yml" | ".pre-commit-config.yaml") {
+    if below(".husky")
+        || below(".githooks")
+        || matches!(last, ".gitattributes" | ".gitmodules" | "lefthook.yml" | ".pre-commit-config.yaml")
+    {
         return Some("git and its hook managers obey it");
     }
-    if below(".github/workflows") || below(".github/actions") || below(".circleci") || last == ".gitlab-ci.yml" || last == "jenkinsfile" {
+    if below(".github/workflows")
+        || below(".github/actions")
+        || below(".circleci")
+        || last == ".gitlab-ci.yml"
+        || last == "jenkinsfile"
+    {
         return Some("continuous integration runs it");
     }
     match last {
         ".envrc" => Some("direnv runs it when the folder is entered"),
-        "pyvenv.cfg" | "sitecustomize.py" | "usercustomize.py" | "conftest.py" => Some("python and pytest load it"),
+        "pyvenv.cfg" | "sitecustomize.py" | "usercustomize.py" | "conftest.py" => {
+            Some("python and pytest load it")
+        }
         "build.rs" | "makefile" | "justfile" | "setup.py" | ".cargo/config.toml" => Some("builds run it"),
         ".npmrc" | ".yarnrc" | ".yarnrc.yml" | ".pnp.cjs" => Some("package managers obey it"),
         "claude.md" | "agents.md" | ".cursorrules" | ".mcp.json" => Some("other agents obey it"),

@@ -106,6 +106,11 @@ pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Secret
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(failed(name, "synced"))
 }
 
+/// Removes a file. The caller holds the [`Lock`].
+pub(crate) fn remove(dir: &Path, name: &str) -> Result<(), SecretsError> {
+    fs::remove_file(dir.join(name)).map_err(failed(name, "removed"))
+}
+
 /// Held while the folder is being changed, over all processes.
 #[derive(Debug)]
 pub(crate) struct Lock {

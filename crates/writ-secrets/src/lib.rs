@@ -2,7 +2,8 @@
 //!
 //! Everything else in Writ names a secret ([`reference::Reference`], [`reference::CredentialRef`]); only
 //! this crate knows where its value lies. Values are [`secrecy::SecretString`]: they are not shown by
-//! `Debug` or `Display`, are in no error, and are wiped when they are dropped.
+//! `Debug` or `Display`, are in no error, and are wiped when they are dropped (not wiped: what the JSON parser
+//! and the keyring's library copy for themselves).
 //!
 //! A *keys folder* (`keys/` of a home) holds `backend.toml`, which says where the values are: in the
 //! keyring of the operating system, in files encrypted with a passphrase, or, where that was chosen

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::backend::{Backend, Record};
+use crate::backend::{Backend, RECORD_FILE, Record};
 use crate::config::Config;
 use crate::document::{self, Document};
 use crate::error::SecretsError;
@@ -113,7 +113,10 @@ impl Vault {
         // A keyring that cannot be read is found out before anything is recorded.
         vault.read()?;
         vault.record.write(dir)?;
-        vault.write(&Document::default())?;
+        if let Err(error) = vault.write(&Document::default()) {
+            files::remove(dir, RECORD_FILE)?;
+            return Err(error);
+        }
         drop(lock);
         Ok(vault)
     }

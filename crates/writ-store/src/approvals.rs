@@ -264,7 +264,11 @@ pub(crate) fn enroll_key(conn: &Connection, key: &ApproverKey) -> Result<(), Sto
             key.revoked_at.map(Timestamp::as_millis),
         ],
     )?;
-    if added == 0 { Err(Conflict::Exists { what: "approver key", id: key.id.to_string() }.into()) } else { Ok(()) }
+    if added == 0 {
+        Err(Conflict::Exists { what: "approver key", id: key.id.to_string() }.into())
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result<(), StoreError> {

@@ -44,7 +44,8 @@ impl Batch {
 /// the same batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Appends an entry to the ledger. Intents are indexed; outcomes and model answers close them.
+    /// Appends an entry to the ledger. Intents are indexed until an `Outcome` or a `ModelCalled` of the same
+    /// attempt closes them; a second one is a conflict, one without an intent (`dry-run`) is not.
     Append(Box<Entry>),
     /// Opens a session. Conflict if it exists.
     OpenSession(NewSession),

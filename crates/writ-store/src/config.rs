@@ -129,6 +129,7 @@ impl Killer {
 mod tests {
     use super::*;
 
+    #[cfg(debug_assertions)]
     #[test]
     fn a_kill_point_is_due_once_at_its_pass() {
         let mut config = StoreConfig::new("x");

@@ -212,9 +212,11 @@ impl StoreError {
                 Exit::Config,
                 "store.network_filesystem",
                 format!("the database lies on a network file system ({kind})"),
-                "move the home to a local disk, or use store.url with PostgreSQL",
+                "move the home to a local disk",
             ),
-            Self::NewerSchema { .. } => (Exit::Config, "store.newer_schema", text, "use a newer version of writ"),
+            Self::NewerSchema { .. } => {
+                (Exit::Config, "store.newer_schema", text, "use a newer version of writ")
+            }
             Self::ChangedMigration { .. } => (
                 Exit::Config,
                 "store.changed_migration",
@@ -230,7 +232,9 @@ impl StoreError {
                 "the database is damaged".to_owned(),
                 "run `writ audit verify`, then `writ backup restore`",
             ),
-            Self::Locked => (Exit::Blocked, "store.locked", text, "stop the other process that uses this home"),
+            Self::Locked => {
+                (Exit::Blocked, "store.locked", text, "stop the other process that uses this home")
+            }
             Self::ReadOnly => {
                 (Exit::Config, "store.read_only", text, "make the home's data folder writable by its owner")
             }

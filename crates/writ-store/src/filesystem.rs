@@ -36,7 +36,11 @@ pub(crate) fn check_local(dir: &Path) -> Result<(), StoreError> {
     let found =
         nix::sys::statfs::statfs(dir).map_err(|errno| StoreError::io(dir, &std::io::Error::from(errno)))?;
     // Magic numbers have 32 bits; the type that holds them differs between platforms.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the low 32 bits are the number")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the low 32 bits are the number"
+    )]
     let magic = found.filesystem_type().0 as u32;
     match network_filesystem(magic) {
         Some(kind) => Err(StoreError::NetworkFilesystem { path: dir.display().to_string(), kind }),
@@ -79,7 +83,9 @@ mod tests {
 
     #[test]
     fn network_file_systems_are_known_by_their_numbers() {
-        for (magic, name) in [(0x6969, "nfs"), (0xff53_4d42, "cifs"), (0x0102_1997, "9p"), (0x6573_5546, "fuse")] {
+        for (magic, name) in
+            [(0x6969, "nfs"), (0xff53_4d42, "cifs"), (0x0102_1997, "9p"), (0x6573_5546, "fuse")]
+        {
             assert_eq!(network_filesystem(magic), Some(name));
         }
         // ext4, btrfs, xfs, tmpfs, overlayfs, zfs.

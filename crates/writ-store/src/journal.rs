@@ -14,8 +14,7 @@ impl Journal for Store {
         if !matches!(&redemption.intent.fact, Fact::Intent { attempt: named, .. } if *named == attempt) {
             return Err(RedeemError::Unwritable("the entry is not this attempt's intent".to_owned()));
         }
-        let batch =
-            Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
+        let batch = Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
         match self.commit(batch).await {
             Ok(receipt) => receipt
                 .entries

@@ -52,7 +52,9 @@ impl HomeLock {
             .map_err(unusable)?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
-            Err((file, nix::errno::Errno::EWOULDBLOCK)) => return Err(LockError::Held { pid: read_pid(&file) }),
+            Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
+                return Err(LockError::Held { pid: read_pid(&file) });
+            }
             Err((_, errno)) => return Err(unusable(errno.into())),
         };
         file.set_len(0).map_err(unusable)?;
@@ -72,10 +74,12 @@ impl ToReport for LockError {
     fn report(&self) -> Report {
         match self {
             Self::Held { .. } => Report::new(Exit::Blocked, "store.engine_running", self.to_string())
-                .hint("use the engine that runs, or stop it with `writ stop`"),
-            Self::Unusable { .. } => Report::new(Exit::Config, "store.lock_file", "the home's lock file cannot be used")
-                .inside(self.to_string())
-                .hint("check the owner and mode of the home's runtime folder"),
+                .hint("use the engine that runs, or end it first"),
+            Self::Unusable { .. } => {
+                Report::new(Exit::Config, "store.lock_file", "the home's lock file cannot be used")
+                    .inside(self.to_string())
+                    .hint("check the owner and mode of the home's runtime folder")
+            }
         }
     }
 }

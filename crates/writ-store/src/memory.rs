@@ -64,7 +64,11 @@ pub(crate) fn remember(
             item.text,
         ],
     )?;
-    if added == 0 { Err(Conflict::Exists { what: "memory", id: memory.id.to_string() }.into()) } else { Ok(()) }
+    if added == 0 {
+        Err(Conflict::Exists { what: "memory", id: memory.id.to_string() }.into())
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn forget(conn: &Connection, memory: MemoryId) -> Result<(), StoreError> {
@@ -118,7 +122,8 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<MemoryHit>, StoreError> {
         let Some(expression) = match_expression(text) else { return Ok(Vec::new()) };
-        let sql = "SELECT m.*, bm25(memory_fts) AS rank FROM memory_fts JOIN memory m ON m.n = memory_fts.rowid
+        let sql =
+            "SELECT m.*, bm25(memory_fts) AS rank FROM memory_fts JOIN memory m ON m.n = memory_fts.rowid
                    WHERE memory_fts MATCH ?1 AND (m.session IS NULL OR m.session = ?2)
                    ORDER BY rank, m.n LIMIT ?3";
         let params = params![expression, session.map(|id| id.to_string()), codec::limit(limit)];

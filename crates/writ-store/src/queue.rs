@@ -292,8 +292,7 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn pending_for_session(&self, session: SessionId) -> Result<Vec<QueuedMessage>, StoreError> {
-        let sql =
-            format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
+        let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
         self.read(|conn| query(conn, &sql, [session.to_string()], decode))
     }
 
@@ -328,8 +327,7 @@ impl Store {
     /// If the database cannot be read.
     pub fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql = "SELECT min(not_before) FROM message WHERE state = 'ready'";
-        let due: Option<Option<i64>> =
-            self.read(|conn| query_one(conn, sql, [], |row| Ok(row.get(0)?)))?;
+        let due: Option<Option<i64>> = self.read(|conn| query_one(conn, sql, [], |row| Ok(row.get(0)?)))?;
         Ok(due.flatten().map(Timestamp::from_millis))
     }
 

@@ -35,7 +35,9 @@ pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result
         let checksum = Digest::of(migration.sql.as_bytes()).to_string();
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let applied: Option<String> = tx
-            .query_row("SELECT checksum FROM migration WHERE number = ?1", [migration.number], |row| row.get(0))
+            .query_row("SELECT checksum FROM migration WHERE number = ?1", [migration.number], |row| {
+                row.get(0)
+            })
             .optional()?;
         match applied {
             Some(found) if found == checksum => {}
@@ -67,6 +69,8 @@ fn check_not_newer(conn: &Connection, migrations: &[Migration]) -> Result<(), St
 
 #[cfg(test)]
 mod tests {
+    use writ_types::error::{Exit, ToReport as _};
+
     use super::*;
 
     const CHANGED: &[Migration] =
@@ -80,6 +84,9 @@ mod tests {
         migrate(&mut conn, MIGRATIONS).expect("second run changes nothing");
         let error = migrate(&mut conn, CHANGED).expect_err("changed file");
         assert_eq!(error, StoreError::ChangedMigration { number: 1, name: "initial".into() });
+        let report = error.report();
+        assert_eq!(report.exit, Exit::Config);
+        assert!(report.outside.contains("migration 1 (initial)"), "{report}");
     }
 
     #[test]

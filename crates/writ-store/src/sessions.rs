@@ -88,7 +88,11 @@ pub(crate) fn set_metadata(
 }
 
 /// Stores a frame and returns its number.
-pub(crate) fn add_frame(conn: &Connection, session: SessionId, frame: &ServerFrame) -> Result<u64, StoreError> {
+pub(crate) fn add_frame(
+    conn: &Connection,
+    session: SessionId,
+    frame: &ServerFrame,
+) -> Result<u64, StoreError> {
     let id = session.to_string();
     let seq = query_one(
         conn,
@@ -171,7 +175,9 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn session(&self, session: SessionId) -> Result<Option<Session>, StoreError> {
-        self.read(|conn| query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode))
+        self.read(|conn| {
+            query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode)
+        })
     }
 
     /// The sessions in which something happened last, newest first.

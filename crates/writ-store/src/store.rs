@@ -27,6 +27,9 @@ use crate::{filesystem, settings};
 /// default of 1,000 stalls a busy writer too often.
 const WAL_CHECKPOINT_PAGES: u32 = 4_000;
 
+/// How much of the write-ahead log stays on disk after it was copied: a burst gives its space back.
+const WAL_KEPT_BYTES: u32 = 64 * 1024 * 1024;
+
 /// The store of one home. Clones share it; the writer ends when the last one is dropped.
 #[derive(Clone)]
 pub struct Store {
@@ -121,6 +124,7 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     // What is erased or forgotten is overwritten.
     conn.pragma_update(None, "secure_delete", "ON")?;
     conn.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
+    conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)?;
     if let Some(pages) = config.max_pages {
         conn.pragma_update(None, "max_page_count", pages)?;
     }

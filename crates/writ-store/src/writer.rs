@@ -37,7 +37,10 @@ impl WriterHandle {
         let thread = std::thread::Builder::new()
             .name("writ-store".to_owned())
             .spawn(move || writer.run(queue))
-            .map_err(|error| StoreError::Path { path: "writer thread".to_owned(), message: error.to_string() })?;
+            .map_err(|error| StoreError::Path {
+                path: "writer thread".to_owned(),
+                message: error.to_string(),
+            })?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 

@@ -1,3 +1,12 @@
 //! What tests and the demo run against: real parts that follow a script.
 
 pub mod model_server;
+
+pub mod repo;
+
+#[cfg(feature = "door")]
+pub mod door;
+
+pub mod solver;
+
+pub mod demo;

@@ -42,7 +42,9 @@ fn has_comment(line: &str, words: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    /// Rows: SIL-195 (the rule for command lines)
+    /// The fixed rule for command lines.
+    ///
+    /// Rows: SIL-195
     #[test]
     fn words_are_split_and_nothing_is_expanded() {
         for (line, expected) in [

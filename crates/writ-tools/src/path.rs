@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use writ_policy::scope::resolve;
+
 /// Where the work folder is, as programs in the sandbox see it.
-pub const WORK_ROOT: &str = "/work";
+pub const WORK_ROOT: &str = writ_policy::scope::WORK;
 
 /// The longest path, in bytes (`PATH_MAX` of Linux, less its end).
 pub const MAX_PATH_BYTES: usize = 4095;
@@ -12,6 +14,7 @@ pub const MAX_PATH_BYTES: usize = 4095;
 pub const MAX_NAME_BYTES: usize = 255;
 
 /// A path relative to the work folder: `/` between names, no `.` or `..`; empty for the folder itself.
+/// One that leads out is absolute: whether it may be touched is for the door to say.
 ///
 /// Only a name: whether links on the way lead out is for whoever opens it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,9 +23,9 @@ pub struct WorkPath(String);
 /// Why a text is no path of the work folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPath {
-    /// It leads out, or may.
-    #[error("leads out of the work folder; paths are relative to it, without '..'")]
-    Outside,
+    /// It begins with `~`, which nothing here expands.
+    #[error("begins with '~'; paths are relative to the work folder")]
+    Tilde,
     /// It is too long.
     #[error("is longer than {MAX_PATH_BYTES} bytes, or one of its names than {MAX_NAME_BYTES}")]
     TooLong,
@@ -36,7 +39,7 @@ impl WorkPath {
     ///
     /// # Errors
     ///
-    /// If it leads out of the work folder, is too long, or has control characters.
+    /// If it begins with `~`, is too long, or has control characters.
     pub fn parse(text: &str) -> Result<Self, InvalidPath> {
         if text.len() > MAX_PATH_BYTES {
             return Err(InvalidPath::TooLong);
@@ -44,26 +47,25 @@ impl WorkPath {
         if text.chars().any(char::is_control) {
             return Err(InvalidPath::Control);
         }
-        let relative = match text.strip_prefix(WORK_ROOT) {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
-            _ if text.starts_with('/') || text.starts_with('~') => return Err(InvalidPath::Outside),
-            _ => text,
-        };
-        let mut names = Vec::new();
-        for name in relative.split('/') {
-            match name {
-                "" | "." => {}
-                ".." => return Err(InvalidPath::Outside),
-                _ if name.len() > MAX_NAME_BYTES => return Err(InvalidPath::TooLong),
-                _ => names.push(name),
-            }
+        if text.starts_with('~') {
+            return Err(InvalidPath::Tilde);
         }
-        Ok(Self(names.join("/")))
+        if text.split('/').any(|name| name.len() > MAX_NAME_BYTES) {
+            return Err(InvalidPath::TooLong);
+        }
+        let resolved = resolve(WORK_ROOT, text);
+        let inside = resolved.strip_prefix(WORK_ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        Ok(Self(inside.map_or(resolved.as_str(), |rest| rest.trim_start_matches('/')).to_owned()))
     }
 
-    /// The path relative to the work folder.
+    /// The path relative to the work folder, or absolute where it leads out.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it leads out of the work folder.
+    pub fn is_outside(&self) -> bool {
+        self.0.starts_with('/')
     }
 
     /// Whether this is the work folder itself.
@@ -73,7 +75,7 @@ impl WorkPath {
 
     /// The path as programs in the sandbox see it.
     pub fn absolute(&self) -> String {
-        if self.is_root() { WORK_ROOT.to_owned() } else { format!("{WORK_ROOT}/{}", self.0) }
+        resolve(WORK_ROOT, &self.0)
     }
 }
 
@@ -109,12 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_out_or_cannot_be_are_refused() {
-        for text in
-            ["..", "../x", "a/../../x", "a/..", "/etc/passwd", "/workx", "/", "~/.ssh", "/work/../etc"]
-        {
-            assert_eq!(parse(text), Err(InvalidPath::Outside), "{text}");
+    fn paths_that_lead_out_are_absolute_and_those_that_cannot_be_are_refused() {
+        for (text, absolute) in [
+            ("..", "/"),
+            ("../x", "/x"),
+            ("a/../../x", "/x"),
+            ("/etc/passwd", "/etc/passwd"),
+            ("/workx", "/workx"),
+            ("/work/../etc", "/etc"),
+        ] {
+            let path = WorkPath::parse(text).expect("is a path");
+            assert!(path.is_outside(), "{text}");
+            assert_eq!(path.absolute(), absolute, "{text}");
         }
+        assert_eq!(parse("a/.."), Ok(String::new()));
+        assert_eq!(parse("~/.ssh"), Err(InvalidPath::Tilde));
         for text in ["a\0b", "a\nb", "\u{1b}[2J", "a\u{7f}", "a\u{85}"] {
             assert_eq!(parse(text), Err(InvalidPath::Control), "{text:?}");
         }

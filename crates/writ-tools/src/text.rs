@@ -23,7 +23,7 @@ pub(crate) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{start}\n[... {} characters left out ...]\n{end}", count - keep))
 }
 
-/// One line of at most `limit` characters: what is too long loses its end, and says how much.
+/// At most `limit` characters of a text, and a note of how much is left out at its end.
 pub(crate) fn cut_end(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit {
         return Cow::Borrowed(text);

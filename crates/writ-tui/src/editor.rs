@@ -196,7 +196,6 @@ impl Terminal {
         Ok(Printer { terminal: Some(Box::new(printer)), held: Vec::new() })
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
     fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
         let typed = match self.editor.readline(prompt) {
             Ok(typed) => typed,

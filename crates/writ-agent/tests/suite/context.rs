@@ -141,6 +141,17 @@ fn the_oldest_history_and_the_least_relevant_memory_leave_first() {
 }
 
 #[test]
+fn memory_within_its_share_outlives_history() {
+    let history = vec![said(Role::User, &tokens(96)); 8];
+    let hits: Vec<MemoryItem> = (0..3).map(|n| memory(n, &tokens(80), Taint::Owner)).collect();
+    let current = [said(Role::User, &tokens(450)), said(Role::User, &tokens(450))];
+    let assembled = assemble(&budget(2_000), &with_history(history), &hits, &current, OUTPUT).expect("fits");
+    let count = |zone| assembled.items.iter().filter(|item| item.zone == zone).count();
+    assert_eq!((count(Zone::Memory), count(Zone::Current)), (3, 2));
+    assert!((1..8).contains(&count(Zone::Chronicle)), "{}", count(Zone::Chronicle));
+}
+
+#[test]
 fn calls_and_results_leave_together_and_halves_are_left_out() {
     let mut history = Vec::new();
     for n in 0..30 {
@@ -252,6 +263,22 @@ fn what_cannot_fit_however_short_is_an_error() {
     let error = assemble(&budget(2_000), &seed(), &[], &current, OUTPUT).expect_err("too much");
     assert!(matches!(error, ContextError::DoesNotFit { .. }), "{error:?}");
     assert_eq!(error.report().exit, Exit::Budget);
+}
+
+#[test]
+fn the_last_result_is_cut_rather_than_lost() {
+    let mut current = vec![said(Role::User, &tokens(700))];
+    current.extend(exchange("c", 5_000));
+    let assembled = assemble(&budget(2_000), &seed(), &[], &current, OUTPUT).expect("fits");
+    assert_eq!((assembled.request.messages.len(), assembled.evicted), (3, 0));
+    assert!(text_of(&assembled.request.messages[2]).contains("characters left out"));
+
+    // Two such texts need a smaller cut than the first one tried, but both stay.
+    let mut current = vec![said(Role::User, &tokens(5_000)), said(Role::User, &tokens(5_000))];
+    current.push(said(Role::User, &tokens(5_000)));
+    current.extend(exchange("c", 5_000));
+    let assembled = assemble(&budget(2_000), &seed(), &[], &current, OUTPUT).expect("fits");
+    assert_eq!((assembled.request.messages.len(), assembled.evicted), (5, 0));
 }
 
 #[test]

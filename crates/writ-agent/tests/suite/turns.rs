@@ -99,6 +99,18 @@ fn unknown_tools_and_wrong_arguments_never_reach_the_door() {
     assert!(bytes < 4_000, "the megabyte is not repeated: {bytes}");
 }
 
+/// Rows: SCL-046
+#[test]
+fn calls_beside_a_normal_end_are_performed_and_usage_adds_up() {
+    let mut driver = calling();
+    driver.reply(StopReason::EndTurn, "", vec![call(1, json!({}))]);
+    driver.act(ToolOutcome::Done, Taint::Owner, "ok");
+    driver.reply(StopReason::EndTurn, "done", Vec::new());
+    let finish = driver.finish();
+    assert_eq!((driver.requests().len(), driver.acts().len(), finish.exit), (2, 1, Exit::Done));
+    assert_eq!(finish.usage.total(), Tokens::new(220));
+}
+
 #[test]
 fn a_call_without_arguments_gets_an_empty_object() {
     let mut driver = calling();
@@ -246,9 +258,9 @@ fn an_answer_to_an_ask_while_the_reply_goes_out_counts_and_is_kept() {
 fn messages_beyond_the_limit_and_after_the_answer_stay_in_the_queue() {
     let mut driver = limited(Limits { max_absorbed_messages: 2, ..Limits::default() });
     driver.call("shell_exec", json!({}));
+    driver.feed(Event::Arrived { message: message(1, "the first again", Taint::Owner) });
     let taken = [driver.arrive("one"), driver.arrive("two")];
     driver.arrive("three");
-    driver.feed(Event::Arrived { message: message(1, "the first again", Taint::Owner) });
     assert!(!driver.effects.iter().any(|effect| matches!(effect, Effect::CancelTool { .. })));
     driver.act(ToolOutcome::Done, Taint::Owner, "");
     driver.reach_model();

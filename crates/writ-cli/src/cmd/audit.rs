@@ -132,7 +132,8 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
     context.out.either(&json!({ "heads": written, "file": name }), |_| {
         vec![
             format!("{written} heads written to {name}"),
-            "keep it where this machine cannot change it; verify with `writ audit verify --heads FILE`".into(),
+            "keep it where this machine cannot change it; verify with `writ audit verify --heads FILE`"
+                .into(),
         ]
     })
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 use crate::args::ConfigCommand;
 use crate::config::layer::Origin;
 use crate::config::schema::{Place, dotted, place};
-use crate::config::{Sources, load, policies};
+use crate::config::{load, policies};
 use crate::context::Context;
 use crate::failure::Failure;
 use writ_types::error::{Exit, ToReport as _};
@@ -38,13 +38,17 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
     };
     if let Err(error) = policies::load(&context.home, project) {
         let report = error.report();
-        findings.push(json!({ "where": "rules", "text": report.outside, "hint": report.hint, "shown": report.outside }));
+        findings.push(
+            json!({ "where": "rules", "text": report.outside, "hint": report.hint, "shown": report.outside }),
+        );
     }
     let result = json!({ "valid": findings.is_empty(), "findings": findings });
     context.out.either(&result, |_| {
         let told = findings.iter().flat_map(|finding| {
-            let text = |name: &str| finding.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
-            let hint = Some(text("hint")).filter(|hint| !hint.is_empty()).map(|hint| format!("  hint: {hint}"));
+            let text =
+                |name: &str| finding.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+            let hint =
+                Some(text("hint")).filter(|hint| !hint.is_empty()).map(|hint| format!("  hint: {hint}"));
             [Some(text("shown")), hint].into_iter().flatten()
         });
         let lines: Vec<String> = told.collect();

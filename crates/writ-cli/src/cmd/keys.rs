@@ -26,7 +26,8 @@ fn hexadecimal(context: &Context, role: Role) -> Result<Vec<String>, Failure> {
 fn one(context: &Context, role: Role) -> Result<(), Failure> {
     let keys = hexadecimal(context, role)?;
     let newest = keys.first().cloned().unwrap_or_default();
-    let result = json!({ "role": role.as_str(), "public_key": newest, "earlier": keys.get(1..).unwrap_or_default() });
+    let result =
+        json!({ "role": role.as_str(), "public_key": newest, "earlier": keys.get(1..).unwrap_or_default() });
     context.out.either(&result, |_| vec![newest])
 }
 

@@ -24,7 +24,9 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
         }
         SecretsCommand::List => {
             let names = open_secrets(context, &config)?.list()?;
-            context.out.either(&json!({ "secrets": names }), |_| names.iter().map(ToString::to_string).collect())
+            context
+                .out
+                .either(&json!({ "secrets": names }), |_| names.iter().map(ToString::to_string).collect())
         }
         SecretsCommand::Remove { name } => {
             let name: Reference = name.parse::<Reference>()?;

@@ -16,13 +16,13 @@ use super::schema::{KeyPath, Kind, Place, dotted, place};
 pub(crate) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The most settings of one layer: bounds what a hostile project file makes us keep.
 const MAX_SETTINGS: usize = 10_000;
-/// Variables with our prefix that are no settings.
-pub(crate) const RESERVED: [&str; 2] = ["WRIT_HOME", "WRIT_KILL_POINT"];
+/// Variables with our prefix that are no settings. The last two are for tests, in debug builds alone.
+const RESERVED: [&str; 3] = ["WRIT_HOME", "WRIT_KILL_POINT", "WRIT_MAX_PAGES"];
 /// What names of variables begin with.
 const PREFIX: &str = "WRIT_";
 
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a value comes from. Files are ordered by name and line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     /// Nobody set it.
     Default,
@@ -170,7 +170,11 @@ impl Reader<'_> {
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => {
                     let key = dotted(path);
-                    self.find(line, format!("'{key}' is a section"), format!("write [{key}] on a line of its own"));
+                    self.find(
+                        line,
+                        format!("'{key}' is a section"),
+                        format!("write [{key}] on a line of its own"),
+                    );
                 }
             },
             Place::List => self.list(value, path, line),
@@ -270,7 +274,7 @@ pub(crate) fn from_env(variables: &[(&str, Option<&str>)]) -> Layer {
             }
             (Place::Key(key), Some(text)) => key
                 .kind
-                .from_text(text)
+                .parse_text(text)
                 .map_err(|expected| (format!("'{}' must be {expected}", dotted(&path)), String::new())),
             (Place::Section | Place::List, Some(_)) => {
                 let hint = format!("name a key of it: {name}__KEY");
@@ -334,7 +338,10 @@ mod tests {
     fn what_is_not_toml_is_named_with_its_line() {
         let found = findings("a = 1\nb = = 2\n");
         assert_eq!(found.len(), 1);
-        assert!(found.iter().all(|text| text.starts_with("config.toml line 2: this is not TOML")), "{found:?}");
+        assert!(
+            found.iter().all(|text| text.starts_with("config.toml line 2: this is not TOML")),
+            "{found:?}"
+        );
         assert!(findings(&"[".repeat(100_000)).len() == 1, "deep nesting is an error, not a crash");
     }
 
@@ -358,7 +365,8 @@ mod tests {
             ("WRIT_PROVIDERS__LOCAL__API_KEY", Some("env:KEY")),
         ]);
         assert_eq!(layer.findings, []);
-        let values: Vec<String> = layer.settings.iter().map(|s| format!("{}={}", dotted(&s.path), s.value)).collect();
+        let values: Vec<String> =
+            layer.settings.iter().map(|s| format!("{}={}", dotted(&s.path), s.value)).collect();
         assert_eq!(
             values,
             ["owner_id=\"ann\"", "budget.max_tokens_per_day=7000", "providers.local.api_key=\"env:KEY\""]

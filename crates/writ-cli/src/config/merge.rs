@@ -147,9 +147,12 @@ impl Effective {
 
     /// Where the value at a path, or below it, or right above it, was set.
     pub(crate) fn blame(&self, path: &[String]) -> Origin {
-        let set = |in_force: &InForce| (in_force.origin != Origin::Default).then(|| in_force.origin.clone());
         let below = |path: &[String]| {
-            self.settings.iter().find_map(|(key, in_force)| key.starts_with(path).then(|| set(in_force))?)
+            let set = self
+                .settings
+                .iter()
+                .filter(|(key, in_force)| key.starts_with(path) && in_force.origin != Origin::Default);
+            set.map(|(_, in_force)| in_force.origin.clone()).min()
         };
         (1..=path.len()).rev().find_map(|length| below(path.get(..length)?)).unwrap_or(Origin::Default)
     }
@@ -161,11 +164,9 @@ impl Effective {
             text.contains(&dotted(path)) || table || in_force.value.as_str().is_some_and(|v| quotes(text, v))
         };
         let set = |in_force: &InForce| in_force.origin != Origin::Default;
-        let found = self.settings.iter().find(|(path, in_force)| set(in_force) && named(path, in_force));
-        match found {
-            Some((_, in_force)) => in_force.origin.clone(),
-            None => self.blame(&[section.to_owned()]),
-        }
+        let found = self.settings.iter().filter(|(path, in_force)| set(in_force) && named(path, in_force));
+        let first = found.map(|(_, in_force)| in_force.origin.clone()).min();
+        first.unwrap_or_else(|| self.blame(&[section.to_owned()]))
     }
 }
 

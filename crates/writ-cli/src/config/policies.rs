@@ -101,7 +101,8 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     // Without waiting for a pipe's other end.
     let file = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
     let mut text = String::new();
-    file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1)).read_to_string(&mut text)?;
+    file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1))
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 

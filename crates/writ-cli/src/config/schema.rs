@@ -259,17 +259,20 @@ impl Kind {
                 format!("one of {}", quoted.join(", "))
             }
             Self::Url => "an http or https address without user name and password".into(),
-            Self::Credential => "a reference: \"secret:NAME\", \"env:NAME\" or \"vault://MOUNT/PATH#FIELD\", \
+            Self::Credential => {
+                "a reference: \"secret:NAME\", \"env:NAME\" or \"vault://MOUNT/PATH#FIELD\", \
                                  never the value itself (`writ secrets set NAME` stores one)"
-                .into(),
+                    .into()
+            }
         }
     }
 
     /// Reads the text of an environment variable as a value of this kind.
-    pub(crate) fn from_text(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn parse_text(self, text: &str) -> Result<Value, String> {
         let typed = || {
-            let document = format!("value = {text}");
-            document.parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"))
+            let mut table = format!("value = {text}").parse::<toml::Table>().ok()?;
+            // A second line would be a second key.
+            if table.len() == 1 { table.remove("value") } else { None }
         };
         let value = match self {
             Self::Flag | Self::Whole(..) | Self::Share | Self::Folders | Self::Texts => {
@@ -323,7 +326,7 @@ mod tests {
             (Kind::Credential, "env:KEY"),
         ];
         for (kind, text) in good {
-            assert!(kind.from_text(text).is_ok(), "{kind:?} {text}");
+            assert!(kind.parse_text(text).is_ok(), "{kind:?} {text}");
         }
         let bad: [(Kind, &str); 14] = [
             (Kind::Flag, "yes"),
@@ -342,7 +345,7 @@ mod tests {
             (Kind::Credential, "sk-live-1"),
         ];
         for (kind, text) in bad {
-            let refused = kind.from_text(text);
+            let refused = kind.parse_text(text);
             assert!(refused.as_ref().is_err_and(|expected| !expected.contains("sk-live")), "{kind:?} {text}");
         }
     }

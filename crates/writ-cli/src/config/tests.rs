@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use writ_types::unit::Tokens;
 
+use super::layer::Origin;
 use super::schema::{KEYS, dotted, segments};
 use super::*;
 
@@ -48,8 +49,11 @@ fn findings(home: &str) -> Vec<String> {
 
 /// The lines of the example as `init` and people would uncomment them.
 fn uncommented() -> String {
-    let setting = |line: &str| line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
-        .map(str::to_owned);
+    let setting = |line: &str| {
+        line.strip_prefix('#')
+            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
+            .map(str::to_owned)
+    };
     EXAMPLE.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
@@ -67,7 +71,7 @@ fn the_example_is_the_defaults() {
     assert_eq!(none.turn.context.threshold(), Tokens::new(144_000));
     assert_eq!(none.budget.max_tokens_per_session, Tokens::new(500_000));
     assert_eq!(none.budget.max_tokens_per_day, Tokens::new(5_000_000));
-    assert_eq!(none.approval_ttl(), Duration::from_secs(24 * 60 * 60));
+    assert_eq!(none.general.approval_ttl_secs, 24 * 60 * 60);
     assert_eq!(none.models.models.default, None);
     assert_eq!(none.backend, None);
 }
@@ -99,19 +103,24 @@ fn the_list_of_keys_is_that_of_the_crates() {
     assert_eq!(unknown, Vec::<String>::new());
     assert!(defaults().len() > 40, "no crate's settings are lost");
     let gate = table_of(&GateSet::shipped());
-    let listed = KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
+    let listed =
+        KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
     assert_eq!(listed.collect::<BTreeSet<_>>(), gate.keys().map(String::as_str).collect());
 }
 
 #[test]
 fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
-    let home = "agent = \"one\"\n[limits]\nmax_turn_secs = 100\nmax_output_tokens = 100\nmax_result_chars = 100\n";
+    let home =
+        "agent = \"one\"\n[limits]\nmax_turn_secs = 100\nmax_output_tokens = 100\nmax_result_chars = 100\n";
     let project = "[limits]\nmax_output_tokens = 50\nmax_result_chars = 50\n";
     let env = [("WRIT_LIMITS__MAX_RESULT_CHARS", "70"), ("WRIT_LOG__LEVEL", "warn")];
     let flags = [("log.level", Value::String("debug".into()))];
     let config = Fixture::new(home, project).load_with(&env, &flags).expect("valid");
     let limits = &config.turn.limits;
-    assert_eq!((limits.max_turn_secs, limits.max_output_tokens.get(), limits.max_result_chars), (100, 50, 70));
+    assert_eq!(
+        (limits.max_turn_secs, limits.max_output_tokens.get(), limits.max_result_chars),
+        (100, 50, 70)
+    );
     assert_eq!(config.log.level, "debug");
     let origins: Vec<String> = config
         .effective
@@ -139,9 +148,7 @@ fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
     assert_eq!(config.budget.max_tokens_per_day, Tokens::new(7));
     assert_eq!(
         fixture.load(&[("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "lots")]).expect_err("refused"),
-        [
-            "WRIT_BUDGET__MAX_TOKENS_PER_DAY: 'budget.max_tokens_per_day' must be a whole number of at least 1"
-        ]
+        ["WRIT_BUDGET__MAX_TOKENS_PER_DAY: 'budget.max_tokens_per_day' must be a whole number of at least 1"]
     );
 }
 
@@ -178,13 +185,13 @@ action = \"replace\"
     assert_eq!(
         keys,
         [
-            "gates.000.name",
             "budget.max_tokens_per_day",
-            "gates.001.action",
             "models.default",
             "providers.anthropic.base_url",
             "sandbox.read_only",
             "limits.max_turn_secs",
+            "gates.000.name",
+            "gates.001.action",
         ]
     );
 }
@@ -192,9 +199,12 @@ action = \"replace\"
 #[test]
 fn a_project_adds_gates_after_the_homes() {
     let gate = |name: &str| {
-        format!("[[gates]]\nname = \"{name}\"\non = \"input\"\nprovider = \"predicate\"\ncontains = [\"{name}\"]\n")
+        format!(
+            "[[gates]]\nname = \"{name}\"\non = \"input\"\nprovider = \"predicate\"\ncontains = [\"{name}\"]\n"
+        )
     };
-    let fixture = Fixture::new(&gate("mine"), &(gate("theirs") + "[context]\ndefault_profile = \"coding\"\n"));
+    let fixture =
+        Fixture::new(&gate("mine"), &(gate("theirs") + "[context]\ndefault_profile = \"coding\"\n"));
     let config = fixture.load(&[]).expect("valid");
     let names: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
     assert_eq!(names, ["drop-table", "mine", "theirs"]);
@@ -206,7 +216,8 @@ fn a_project_adds_gates_after_the_homes() {
 /// Rows: SIL-260
 #[test]
 fn gates_replace_the_shipped_one_by_name_and_need_a_provider() {
-    let gate = "[[gates]]\nname = \"drop-table\"\non = \"output\"\nprovider = \"predicate\"\ncontains = [\"x\"]\n";
+    let gate =
+        "[[gates]]\nname = \"drop-table\"\non = \"output\"\nprovider = \"predicate\"\ncontains = [\"x\"]\n";
     let config = loaded(gate);
     assert_eq!(config.gates.len(), 1);
     assert_eq!(config.gates.first().map(|gate| gate.contains.clone()), Some(vec!["x".to_owned()]));
@@ -214,8 +225,12 @@ fn gates_replace_the_shipped_one_by_name_and_need_a_provider() {
     let found = findings("[[gates]]\nname = \"a\"\non = \"input\"\ncontains = [\"x\"]\n");
     assert_eq!(found.len(), 1);
     assert!(found.iter().all(|text| text.contains("line 2") && text.contains("provider")), "{found:?}");
-    let found = findings("\n[[gates]]\nname = \"a\"\non = \"input\"\nprovider = \"oracle\"\ncontains = [\"x\"]\n");
-    assert!(found.iter().any(|t| t == "config.toml line 5: 'gates.000.provider' must be one of \"predicate\""), "{found:?}");
+    let found =
+        findings("\n[[gates]]\nname = \"a\"\non = \"input\"\nprovider = \"oracle\"\ncontains = [\"x\"]\n");
+    assert!(
+        found.iter().any(|t| t == "config.toml line 5: 'gates.000.provider' must be one of \"predicate\""),
+        "{found:?}"
+    );
     let found = findings(&gate.replace("[\"x\"]", "[\" \"]"));
     assert!(found.iter().all(|text| text.starts_with("config.toml line 2")), "{found:?}");
 }
@@ -229,7 +244,10 @@ fn what_no_single_key_shows_is_found_and_blamed_on_its_line() {
     assert_eq!(loaded(&profile("0.3")).turn.validate(), Ok(()));
     let found = findings(&profile("0.31"));
     assert_eq!(found.len(), 1);
-    assert!(found.iter().all(|text| text.starts_with("config.toml line 2: ") && text.contains("0.80")), "{found:?}");
+    assert!(
+        found.iter().all(|text| text.starts_with("config.toml line 2: ") && text.contains("0.80")),
+        "{found:?}"
+    );
     assert!(findings(&profile("-0.1")).iter().all(|text| text.contains("from 0.0 to 1.0")));
     let found = findings("agent = \"a\"\n[context]\ndefault_profile = \"none\"\n");
     assert_eq!(found.len(), 1);
@@ -262,7 +280,6 @@ fn one_key_bounds_the_tool_calls_everywhere() {
     assert_eq!(config.turn.limits.max_tool_calls_per_turn, 7);
 }
 
-/// Rows: WIN-050 WIN-051
 #[test]
 fn providers_have_their_own_addresses_and_keys() {
     let config = loaded(
@@ -271,11 +288,15 @@ fn providers_have_their_own_addresses_and_keys() {
          [providers.b]\nkind = \"openai\"\nbase_url = \"https://b.example/v1/\"\napi_key = \"env:B\"\n\
          [budget]\nday_starts_at_minute = 300\n",
     );
-    let urls: Vec<_> = config.models.providers.values().filter_map(|table| table.base_url.as_deref()).collect();
+    let urls: Vec<_> =
+        config.models.providers.values().filter_map(|table| table.base_url.as_deref()).collect();
     assert_eq!(urls, ["https://a.example/v1/", "https://b.example/v1/"]);
     assert_eq!(config.budget.day_starts_at_minute, 300);
     let secret = findings("[providers.a]\napi_key = \"sk-live-123456\"\n");
-    assert!(secret.iter().all(|text| !text.contains("sk-live") && text.contains("secret:NAME")), "{secret:?}");
+    assert!(
+        secret.iter().all(|text| !text.contains("sk-live") && text.contains("secret:NAME")),
+        "{secret:?}"
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures::Stream as _;
 use genai::adapter::AdapterKind;
@@ -14,7 +14,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use writ_egress::Lent;
 use writ_types::chat::ModelReply;
+use writ_types::unit::ByteCount;
 
 use super::{Delta, Limits, failed};
 use crate::config::ProviderKind;
@@ -23,6 +25,11 @@ use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::fold::{Fold, Piece, provider_error};
 use crate::plan::PlannedCall;
 use crate::retry::retry_after;
+
+/// The most bytes that may come without a whole frame among them: twice the largest arguments, which may come
+/// in one frame and escaped. Also the largest error body. The library joins the parts of a frame anew with
+/// each read, so a larger bound would cost time, not only memory.
+const MAX_FRAME_BYTES: u64 = 2 * 1024 * 1024 + 64 * 1024;
 
 /// One attempt at a call.
 pub(crate) struct Attempt<'a> {
@@ -75,26 +82,26 @@ enum Step {
 
 impl Attempt<'_> {
     /// Sends the request and folds the answer.
-    pub(crate) async fn run(self, client: reqwest::Client) -> Result<ModelReply, ModelError> {
+    pub(crate) async fn run(self, lent: Lent) -> Result<ModelReply, ModelError> {
         let call = self.planned.model_call();
         let kind = self.planned.provider().kind;
         let fold = Fold::new(kind, call.max_output_tokens);
         let tap = Arc::new(Tap(Mutex::new(Tapped { fold, frames: 0, end: None })));
         let mut begun = false;
-        let answer = self.drive(client, &tap, &mut begun).await;
+        let answer = self.drive(&lent, &tap, &mut begun).await;
         let mut tapped = tap.lock();
         let draft = tapped.fold.draft();
         let answer = answer.and_then(|()| draft.finish(call.input_tokens));
         answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
     }
 
-    async fn drive(&self, client: reqwest::Client, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
-        let mut stream = self.open(client, tap).await?;
+    async fn drive(&self, lent: &Lent, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
+        let mut stream = self.open(lent.client.clone(), tap).await?;
         let start = Instant::now();
         let answer_end = start + self.limits.answer;
         loop {
             let request_end = Instant::now() + self.limits.request;
-            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap));
+            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap, lent));
             let step = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
@@ -174,7 +181,8 @@ fn auth(kind: ProviderKind, base_url: &str, key: Option<&SecretString>) -> AuthD
 
 /// Polls until frames came or the stream is over. The tap is asked after every poll, so that a failure is
 /// seen even while the library has nothing to say.
-async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
+async fn next(stream: &mut ChatStream, tap: &Tap, lent: &Lent) -> Step {
+    let start = lent.received_bytes();
     std::future::poll_fn(|cx| {
         let before = tap.lock().frames;
         let polled = silent_poll(stream, cx);
@@ -187,6 +195,10 @@ async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
             Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify(&error)))),
             Poll::Ready(Some(Ok(_))) => Poll::Ready(Step::More),
             Poll::Pending if tapped.frames > before => Poll::Ready(Step::More),
+            Poll::Pending if lent.received_bytes().saturating_sub(start) > MAX_FRAME_BYTES => {
+                let limit = EndlessLimit::Size(ByteCount::new(MAX_FRAME_BYTES));
+                Poll::Ready(Step::Over(Some(Failure::Endless { limit })))
+            }
             Poll::Pending => Poll::Pending,
         }
     })
@@ -245,12 +257,8 @@ fn transport(error: &reqwest::Error) -> Failure {
 }
 
 /// An HTTP error. Anything but 2xx is one; redirects are not followed.
-fn refused(status: u16, body: &str, wait: Option<std::time::Duration>) -> Failure {
+fn refused(status: u16, body: &str, wait: Option<Duration>) -> Failure {
     let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let error = body.get("error").unwrap_or(&serde_json::Value::Null);
-    match provider_error(error, status) {
-        Failure::RateLimited { .. } => Failure::RateLimited { retry_after: wait },
-        Failure::Unavailable { status, .. } => Failure::Unavailable { status, retry_after: wait },
-        other => other,
-    }
+    provider_error(error, status, wait)
 }

@@ -46,7 +46,9 @@ impl Blocks {
                 usage(draft, frame.get("usage").unwrap_or(&Value::Null));
             }
             "message_stop" => return Ok(true),
-            "error" => return Err(provider_error(frame.get("error").unwrap_or(&Value::Null), STREAM_ERROR)),
+            "error" => {
+                return Err(provider_error(frame.get("error").unwrap_or(&Value::Null), STREAM_ERROR, None));
+            }
             "" => return Err(Failure::Invalid { what: "a stream frame without a type" }),
             // `ping`, and types to come: the provider's documentation asks to pass over them.
             _ => draft.count(1)?,
@@ -56,7 +58,8 @@ impl Blocks {
 
     fn start(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
         let index = index(frame)?;
-        let block = frame.get("content_block").ok_or(Failure::Invalid { what: "a content block without content" })?;
+        let block =
+            frame.get("content_block").ok_or(Failure::Invalid { what: "a content block without content" })?;
         let field = |key: &str| block.get(key).and_then(Value::as_str);
         let opened = match field("type").unwrap_or_default() {
             "text" => {
@@ -72,7 +75,8 @@ impl Blocks {
     }
 
     fn delta(&self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
-        let block = self.0.get(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
+        let block =
+            self.0.get(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
         let delta = frame.get("delta").unwrap_or(&Value::Null);
         let field = |key: &str| delta.get(key).and_then(Value::as_str);
         match (*block, field("type").unwrap_or_default()) {
@@ -80,7 +84,8 @@ impl Blocks {
                 draft.text(field("text").ok_or(Failure::Invalid { what: "a text delta without text" })?)
             }
             (Block::Call(place), "input_json_delta") => {
-                let more = field("partial_json").ok_or(Failure::Invalid { what: "a delta without arguments" })?;
+                let more =
+                    field("partial_json").ok_or(Failure::Invalid { what: "a delta without arguments" })?;
                 draft.arguments(place, more)
             }
             (Block::Text | Block::Call(_), "") => Err(Failure::Invalid { what: "a delta without a type" }),
@@ -91,7 +96,10 @@ impl Blocks {
 }
 
 fn index(frame: &Value) -> Result<u64, Failure> {
-    frame.get("index").and_then(Value::as_u64).ok_or(Failure::Invalid { what: "a content block without an index" })
+    frame
+        .get("index")
+        .and_then(Value::as_u64)
+        .ok_or(Failure::Invalid { what: "a content block without an index" })
 }
 
 fn stop_reason(reason: &str) -> StopReason {

@@ -26,7 +26,7 @@ impl Slots {
         }
         let frame = parsed(data)?;
         if let Some(error) = frame.get("error").filter(|error| !error.is_null()) {
-            return Err(provider_error(error, STREAM_ERROR));
+            return Err(provider_error(error, STREAM_ERROR, None));
         }
         draft.count(1)?;
         draft.model(frame.get("model").unwrap_or(&Value::Null));

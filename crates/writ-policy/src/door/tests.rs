@@ -1,1 +1,729 @@
+use ed25519_dalek::SigningKey;
+use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, MemoryTrust, Place, Say, WriteFile};
+use writ_types::id::{AskId, EntrySeq, KeyId};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{MicroUsd, Tokens};
 
+use super::*;
+use crate::approval::{ApprovalClaims, ApprovalToken, verify};
+use crate::fixture::{
+    MemoryJournal, NOW, PERMIT_ALL, Stop, World, all_grants, approved, approver, approvers, ask_all, claims,
+    exec, expected, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember, rules,
+    samples, session, shipped, signed, tainted,
+};
+use crate::keys::grants::Grants;
+use crate::keys::{TASK_KEY_TTL, TaskClaims};
+use crate::prepared::Sink;
+use crate::scope::Dimension;
+
+mod model;
+
+fn world() -> World {
+    World::new(permit_all())
+}
+
+fn gate(verdict: GateVerdict) -> (String, GateVerdict, String) {
+    ("guard".into(), verdict, "looks bad".into())
+}
+
+/// Grants for the samples without one kind.
+fn without(kind: ActionKind) -> Grants {
+    let mut grants = all_grants();
+    grants.kinds.remove(&kind);
+    grants
+}
+
+/// Grants for the samples with one scope of one kind exchanged.
+fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
+    let mut grants = all_grants();
+    let scopes = grants.kinds.get_mut(&kind).expect("granted");
+    assert!(scopes.remove(&(dimension, value.to_owned())));
+    scopes.insert((dimension, format!("{value}-other")));
+    grants
+}
+
+/// Rows: SLO-012 SLO-019 SLO-024 SLO-025
+#[test]
+fn every_kind_needs_both_keys_for_what_it_is_and_where() {
+    for sample in samples() {
+        let (kind, wish) = (sample.action.kind(), prepared(sample.action));
+        assert!(world().decide(wish.clone()).is_ok(), "{kind:?}");
+
+        let denied = |change: &dyn Fn(&mut World)| {
+            let mut world = world();
+            change(&mut world);
+            let denial = world.denial(wish.clone());
+            assert_eq!((denial.kind, denial.prepared), (kind, wish.hash(world.rules.digest()).ok()));
+            (denial.reason, denial.rule)
+        };
+        let base_key = format!("base key {}", world().base.key);
+        let task_key = format!("task key {}", world().task.key);
+        assert_eq!(
+            denied(&|world| world.base.grants = without(kind)),
+            (DenyReason::Capability, base_key.clone())
+        );
+        assert_eq!(
+            denied(&|world| world.task.grants = without(kind)),
+            (DenyReason::Capability, task_key.clone())
+        );
+        for (dimension, value) in &sample.touches {
+            let place = dimension.as_str();
+            assert_eq!(
+                denied(&|world| world.base.grants = moved(kind, *dimension, value)),
+                (DenyReason::Scope, format!("{base_key}: {place}")),
+            );
+            assert_eq!(
+                denied(&|world| world.task.grants = moved(kind, *dimension, value)),
+                (DenyReason::Scope, format!("{task_key}: {place}")),
+            );
+        }
+    }
+}
+
+/// Rows: SLO-016 SLO-018 SLO-023
+#[test]
+fn every_kind_needs_keys_that_are_good_now_and_here() {
+    for sample in samples() {
+        let (kind, wish) = (sample.action.kind(), prepared(sample.action));
+        let reason = |change: &dyn Fn(&mut World)| {
+            let mut world = world();
+            change(&mut world);
+            match world.decide(wish.clone()) {
+                Ok(_) => None,
+                Err(Stop::Deny(denial)) => Some(denial.reason),
+                Err(Stop::Ask(ask)) => panic!("{kind:?}: {ask:?}"),
+            }
+        };
+        let minutes_30 = NOW.plus(TASK_KEY_TTL);
+        assert_eq!(reason(&|world| world.now = later(-1)), Some(DenyReason::Expired));
+        assert_eq!(reason(&|world| world.now = later(30 * 60_000 - 1)), None);
+        assert_eq!(reason(&|world| world.now = minutes_30), Some(DenyReason::Expired));
+        assert_eq!(reason(&|world| world.base.expires_at = NOW), Some(DenyReason::Expired));
+        assert_eq!(reason(&|world| world.base.expires_at = later(1)), None);
+        assert_eq!(
+            reason(&|world| world.revoked.extend([world.task.key.to_string()])),
+            Some(DenyReason::Revoked)
+        );
+        assert_eq!(
+            reason(&|world| world.revoked.extend([world.base.key.to_string()])),
+            Some(DenyReason::Revoked)
+        );
+        let other = KeyId::from_parts(NOW, 77).to_string();
+        assert_eq!(reason(&|world| world.revoked.extend([other.clone()])), None);
+        assert_eq!(reason(&|world| world.task.session = session(2)), Some(DenyReason::Binding));
+        assert_eq!(reason(&|world| world.base.agent = "somebody".into()), Some(DenyReason::Binding));
+    }
+}
+
+#[test]
+fn biscuits_own_revocation_ids_count_too() {
+    let world = world();
+    let authority = world.authority();
+    for id in authority.revocation_ids() {
+        let revoked = World { revoked: [id.clone()].into(), ..World::new(permit_all()) };
+        let facts = Facts { authority: &authority, ..revoked.facts(&authority) };
+        let refused = precheck(prepared(Action::Exec(exec())), &facts, NOW).map_err(|denial| denial.reason);
+        assert_eq!(refused.err(), Some(DenyReason::Revoked));
+    }
+}
+
+#[test]
+fn a_wish_without_a_session_belongs_to_no_key() {
+    let wish = Prepared { session: None, ..prepared(Action::Exec(exec())) };
+    assert_eq!(world().denial(wish).reason, DenyReason::Binding);
+}
+
+#[test]
+fn every_kind_is_stopped_by_each_later_stage() {
+    for sample in samples() {
+        let kind = sample.action.kind();
+        let owner = || prepared(sample.action.clone());
+        let external = || tainted(sample.action.clone(), Taint::External);
+
+        let mut blocked = World::new(ask_all());
+        blocked.verdicts.gates = vec![gate(GateVerdict::Pass), gate(GateVerdict::Block)];
+        let denial = blocked.denial(owner());
+        assert_eq!((denial.reason, denial.rule.as_str()), (DenyReason::Gate, "guard"), "{kind:?}");
+        assert_eq!(denial.text, "looks bad");
+        let mut passed = world();
+        passed.verdicts.gates = vec![gate(GateVerdict::Pass), gate(GateVerdict::Transform)];
+        assert!(passed.decide(owner()).is_ok(), "{kind:?}");
+
+        let denial = World::new(forbid_all()).denial(owner());
+        assert_eq!((denial.reason, denial.rule.as_str()), (DenyReason::Rule, "no"), "{kind:?}");
+
+        let ask = World::new(ask_all()).ask(owner());
+        assert_eq!((ask.reason.as_str(), ask.risk), ("Sure?", sample.risk), "{kind:?}");
+        assert_eq!(ask.rules, BTreeSet::from(["ask".to_owned()]));
+        assert_eq!(Some(ask.hash), owner().hash(ask_all().digest()).ok());
+        assert_eq!(ask.prepared, owner());
+
+        match world().decide(external()) {
+            Ok(_) => assert!(!sample.leaves, "{kind:?}"),
+            Err(Stop::Ask(ask)) => {
+                assert!(sample.leaves, "{kind:?}");
+                assert_eq!(ask.rules, BTreeSet::from(["taint".to_owned()]));
+            }
+            Err(Stop::Deny(denial)) => panic!("{denial:?}"),
+        }
+
+        let mut spent = world();
+        spent.budget.spent.turn_tool_calls = spent.budget.limits.max_tool_calls_per_turn;
+        spent.budget.spent.session_tokens = spent.budget.limits.max_tokens_per_session;
+        let denial = spent.denial(owner());
+        let limit = if kind == ActionKind::ModelCall {
+            "budget.max_tokens_per_session"
+        } else {
+            "budget.max_tool_calls_per_turn"
+        };
+        assert_eq!((denial.reason, denial.rule.as_str()), (DenyReason::Budget, limit), "{kind:?}");
+    }
+}
+
+/// Everything is wrong at once; taking away what refused, one by one, shows the order of the stages.
+#[test]
+fn the_first_stage_that_refuses_names_the_reason() {
+    let mut world = World::new(forbid_all());
+    let grants = Grants::default().allow(ActionKind::Remember, [(Dimension::Memory, "session")]);
+    (world.base.grants, world.task.grants) = (grants.clone(), Grants::default());
+    world.task.session = session(2);
+    world.now = later(-1);
+    world.revoked = [world.task.key.to_string()].into();
+    world.verdicts.gates = vec![gate(GateVerdict::Block)];
+    world.budget.spent.turn_tool_calls = 20;
+    let mut action = remember(MemoryTrust::Verified, Taint::External);
+    action.text = "x".repeat(MAX_ACTION_BYTES);
+    let mut wish = prepared(Action::Remember(action));
+
+    let next = |world: &World, wish: &Prepared, reason: DenyReason| {
+        assert_eq!(world.denial(wish.clone()).reason, reason);
+    };
+    next(&world, &wish, DenyReason::Shape);
+    wish.action = Action::Remember(remember(MemoryTrust::Verified, Taint::External));
+    next(&world, &wish, DenyReason::Binding);
+    world.task.session = session(1);
+    next(&world, &wish, DenyReason::Revoked);
+    world.revoked.clear();
+    next(&world, &wish, DenyReason::Expired);
+    world.now = NOW;
+    next(&world, &wish, DenyReason::Capability);
+    world.task.grants = Grants::default().allow(ActionKind::Remember, [(Dimension::Memory, "global")]);
+    next(&world, &wish, DenyReason::Scope);
+    world.task.grants = grants;
+    next(&world, &wish, DenyReason::Gate);
+    world.verdicts.gates.clear();
+    next(&world, &wish, DenyReason::Rule);
+    world.rules = ask_all();
+    next(&world, &wish, DenyReason::Taint);
+    wish.action = Action::Remember(remember(MemoryTrust::Verified, Taint::Owner));
+    let hash = wish.hash(world.rules.digest()).expect("canonical");
+    world.approval = Some(Ok(approved(ApprovalClaims { decision: Decision::Deny, ..claims(hash) })));
+    next(&world, &wish, DenyReason::Budget);
+    world.budget.spent.turn_tool_calls = 0;
+    next(&world, &wish, DenyReason::Person);
+    world.approval = Some(Ok(approved(claims(hash))));
+    assert!(world.decide(wish).is_ok());
+}
+
+/// Rows: SIL-004
+#[test]
+fn the_same_facts_give_the_same_decision() {
+    let mut world = World::new(shipped());
+    world.verdicts.gates = vec![gate(GateVerdict::Block)];
+    let (blocked, open) = (world.authority(), World::new(shipped()).authority());
+    for sample in samples() {
+        let wish = || tainted(sample.action.clone(), Taint::External);
+        let first = format!("{:?}", World::new(shipped()).decide_under(wish(), &open));
+        for _ in 0..5 {
+            assert_eq!(format!("{:?}", World::new(shipped()).decide_under(wish(), &open)), first);
+        }
+    }
+    for _ in 0..100 {
+        let said = world.decide_under(prepared(Action::Exec(exec())), &blocked);
+        assert!(matches!(said, Err(Stop::Deny(denial)) if denial.reason == DenyReason::Gate));
+    }
+}
+
+#[test]
+fn what_changed_while_verdicts_were_gathered_counts() {
+    let (first, authority) = (world(), world().authority());
+    let checked = || precheck(prepared(Action::Exec(exec())), &first.facts(&authority), NOW).expect("passes");
+    let reason = |second: &World, at| {
+        let authority = second.authority();
+        match decide(checked(), &Verdicts::default(), &second.facts(&authority), at) {
+            Decided::Deny(denial) => denial.reason,
+            other @ (Decided::Grant(_) | Decided::Ask(_)) => panic!("expected a denial, found {other:?}"),
+        }
+    };
+    assert_eq!(reason(&world(), NOW.plus(TASK_KEY_TTL)), DenyReason::Expired);
+    let mut revoked = world();
+    revoked.revoked.insert(revoked.task.key.to_string());
+    assert_eq!(reason(&revoked, NOW), DenyReason::Revoked);
+    let elsewhere = World { task: TaskClaims { session: session(2), ..world().task }, ..world() };
+    assert_eq!(reason(&elsewhere, NOW), DenyReason::Binding);
+    assert_eq!(reason(&World::new(ask_all()), NOW), DenyReason::Rule);
+}
+
+#[test]
+fn malformed_actions_go_no_further() {
+    let run = |change: &dyn Fn(&mut Exec)| {
+        let mut exec = exec();
+        change(&mut exec);
+        shape::check(&Action::Exec(exec))
+    };
+    assert_eq!(run(&|_| {}), Ok(()));
+    assert_eq!(run(&|exec| exec.argv.resize(MAX_ARGV, "x".into())), Ok(()));
+    let bad: [&dyn Fn(&mut Exec); 12] = [
+        &|exec| exec.argv.clear(),
+        &|exec| exec.argv[0].clear(),
+        &|exec| exec.argv.resize(MAX_ARGV + 1, "x".into()),
+        &|exec| exec.argv[1].push('\0'),
+        &|exec| exec.cwd.push('\0'),
+        &|exec| exec.cwd = "work".into(),
+        &|exec| exec.hosts.push("a\0b".into()),
+        &|exec| exec.env.extend([("A\0".to_owned(), "1".to_owned())]),
+        &|exec| exec.env.extend([("A".to_owned(), "\0".to_owned())]),
+        &|exec| exec.env.extend([("A=B".to_owned(), "1".to_owned())]),
+        &|exec| exec.env.extend([(String::new(), "1".to_owned())]),
+        &|exec| exec.timeout_ms = 0,
+    ];
+    for (n, change) in bad.into_iter().enumerate() {
+        assert!(run(change).is_err(), "case {n}");
+    }
+    assert!(run(&|exec| exec.stdin = Some("\0".into())).is_ok(), "input may be anything");
+    assert!(run(&|exec| exec.timeout_ms = (1 << 53) - 1).is_ok());
+    assert!(run(&|exec| exec.timeout_ms = 1 << 53).is_err());
+    assert!(run(&|exec| exec.stdin = Some("x".repeat(MAX_ACTION_BYTES))).is_err());
+    let tool = |arguments| {
+        shape::check(&Action::CallTool(writ_types::action::CallTool {
+            server: "s".into(),
+            tool: "t".into(),
+            arguments,
+        }))
+    };
+    assert!(tool(serde_json::json!({"a": [{"b": -9_007_199_254_740_991_i64}], "c": 1.5e300})).is_ok());
+    assert!(tool(serde_json::json!({"a": [{"b": -9_007_199_254_740_992_i64}]})).is_err());
+    assert!(tool(serde_json::json!({"a": u64::MAX})).is_err());
+
+    assert_eq!(
+        world().denial(prepared(Action::Exec(Exec { argv: vec![], ..exec() }))).reason,
+        DenyReason::Shape
+    );
+}
+
+#[test]
+fn malformed_writes_go_no_further() {
+    let write = |change: &dyn Fn(&mut WriteFile)| {
+        let mut write = WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
+        change(&mut write);
+        shape::check(&Action::WriteFile(write))
+    };
+    assert_eq!(write(&|_| {}), Ok(()));
+    assert_eq!(write(&|write| write.content = Some("new".into())), Ok(()));
+    let bad: [&dyn Fn(&mut WriteFile); 9] = [
+        &|write| write.changes.clear(),
+        &|write| write.changes[0].path.clear(),
+        &|write| write.changes[0].path.push('\0'),
+        &|write| write.root.push('\0'),
+        &|write| write.content = Some("newer".into()),
+        &|write| {
+            write.content = Some("new".into());
+            write.changes.push(write.changes[0].clone());
+        },
+        &|write| {
+            write.content = Some("new".into());
+            write.place = Place::Project;
+        },
+        &|write| {
+            write.content = Some("new".into());
+            write.changes[0].kind = ChangeKind::Delete;
+        },
+        &|write| {
+            write.content = Some("new".into());
+            write.changes[0].after = None;
+        },
+    ];
+    for (n, change) in bad.into_iter().enumerate() {
+        assert!(write(change).is_err(), "case {n}");
+    }
+    let many = |count: usize| {
+        let change = FileChange { before: None, after: None, ..write_change() };
+        write(&|write| write.changes = vec![change.clone(); count])
+    };
+    assert!(many(MAX_CHANGES).is_ok());
+    assert!(many(MAX_CHANGES + 1).is_err());
+}
+
+fn write_change() -> FileChange {
+    crate::fixture::change("a")
+}
+
+#[test]
+fn no_path_of_any_kind_holds_a_nul() {
+    for sample in samples() {
+        let mut value = serde_json::to_value(&sample.action).expect("json");
+        let mut found = false;
+        for field in ["path", "repository", "save_to", "cwd"] {
+            if value.get(field).is_some() {
+                value[field] = "/a\0b".into();
+                found = true;
+            }
+        }
+        let action = serde_json::from_value::<Action>(value).expect("still an action");
+        assert_eq!(shape::check(&action).is_err(), found, "{:?}", sample.action.kind());
+    }
+}
+
+fn expected_denial(world: &World, wish: Prepared, reason: DenyReason) -> Denial {
+    let denial = world.denial(wish);
+    assert_eq!(denial.reason, reason, "{denial:?}");
+    denial
+}
+
+/// An answered ask: what was approved runs, once, with its approval named in the intent.
+///
+/// Rows: SIL-001 SIL-002
+#[test]
+fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
+    let mut world = World::new(shipped());
+    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let ask = world.ask(wish());
+    assert_eq!(ask.reason, "It changes files of your project.");
+
+    let mut token = signed(claims(ask.hash));
+    let expected = expected(&claims(ask.hash));
+    let first = if token.signature.starts_with('0') { "1" } else { "0" };
+    token.signature.replace_range(0..1, first);
+    world.approval = Some(verify(&token, &expected, &approvers(), NOW));
+    let denial = expected_denial(&world, wish(), DenyReason::Approval);
+    assert!(matches!(denial.fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
+
+    world.approval = Some(verify(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
+    let journal = MemoryJournal::default();
+    let redeem = |n| {
+        let grant = world.decide(wish()).expect("approved");
+        now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW))
+    };
+    let permit = redeem(1).expect("the first use");
+    assert_eq!(permit.action(), &wish().action);
+    // The same token again: the door passes the use on, and the journal refuses it.
+    assert_eq!(redeem(2).expect_err("replay"), RedeemError::ApprovalSpent(ask_id()));
+    let redeemed = journal.redeemed.lock().expect("not poisoned");
+    assert_eq!(redeemed.len(), 1);
+    let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce };
+    assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
+}
+
+fn ask_id() -> AskId {
+    AskId::from_random(7)
+}
+
+/// Threat 2: after the approval, anything that decides what would happen is changed.
+///
+/// Rows: SIL-002
+#[test]
+fn a_changed_action_is_not_the_one_that_was_approved() {
+    type Change = fn(&mut Prepared);
+    fn in_exec(prepared: &mut Prepared, change: impl FnOnce(&mut Exec)) {
+        let Action::Exec(exec) = &mut prepared.action else { panic!("an exec") };
+        change(exec);
+    }
+    let changes: [(&str, Change); 20] = [
+        ("argv byte", |p| in_exec(p, |exec| exec.argv[1] = "tesu".into())),
+        ("trailing space", |p| in_exec(p, |exec| exec.argv[1].push(' '))),
+        ("one more argument", |p| in_exec(p, |exec| exec.argv.push(String::new()))),
+        ("arguments joined", |p| in_exec(p, |exec| exec.argv = vec!["cargo test".into()])),
+        ("environment value", |p| {
+            in_exec(p, |exec| *exec.env.entry("LANG".into()).or_default() = "D".into())
+        }),
+        ("environment name", |p| in_exec(p, |exec| exec.env.extend([("PAGER".into(), "C".into())]))),
+        ("working directory", |p| in_exec(p, |exec| exec.cwd = "/work/.".into())),
+        ("input", |p| in_exec(p, |exec| exec.stdin = Some(String::new()))),
+        ("time", |p| in_exec(p, |exec| exec.timeout_ms += 1)),
+        ("profile", |p| in_exec(p, |exec| exec.profile = ExecProfile::Verification)),
+        ("host", |p| in_exec(p, |exec| exec.hosts.push("docs.rs".into()))),
+        ("script", |p| p.bindings.extend([("script".into(), Digest::of(b"other"))])),
+        ("input file", |p| p.bindings.extend([("input".into(), Digest::of(b"x"))])),
+        ("binding gone", |p| p.bindings.clear()),
+        ("taint", |p| p.label = Label::new(Taint::External)),
+        ("tool", |p| p.tool.push('x')),
+        ("sink value", |p| p.sinks[0].value.push(' ')),
+        ("sink", |p| p.sinks.push(Sink { argument: "b".into(), value: "c".into() })),
+        ("whether it may be repeated", |p| p.idempotent = true),
+        ("action", |p| p.action = Action::Say(Say { to: "owner".into(), text: "hi".into() })),
+    ];
+    let wish = || prepared(Action::Exec(exec()));
+    let mut world = World::new(ask_all());
+    let wide =
+        |grants: Grants| grants.allow(ActionKind::Exec, [(Dimension::Host, "*"), (Dimension::Profile, "*")]);
+    (world.base.grants, world.task.grants) = (wide(all_grants()), wide(all_grants()));
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(claims(hash))));
+    assert!(world.decide(wish()).is_ok(), "unchanged");
+    for (what, change) in changes {
+        let mut changed = wish();
+        change(&mut changed);
+        assert_eq!(world.denial(changed.clone()).reason, DenyReason::Approval, "{what}");
+        // The same said by the check of the token itself.
+        let now_expected = crate::approval::Expected {
+            prepared: changed.hash(world.rules.digest()).expect("canonical"),
+            ..expected(&claims(hash))
+        };
+        assert!(verify(&signed(claims(hash)), &now_expected, &approvers(), NOW).is_err(), "{what}");
+    }
+    // What only says when and why it is wished again leaves it the same wish.
+    let again = Prepared {
+        turn_number: 9,
+        turn: None,
+        call: Some("call-2".into()),
+        intent: "again".into(),
+        ..wish()
+    };
+    assert!(world.decide(again).is_ok());
+}
+
+#[test]
+fn an_approval_does_not_outlive_the_rules_the_agent_or_the_session() {
+    let wish = || prepared(Action::Exec(exec()));
+    let mut world = World::new(ask_all());
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(claims(hash))));
+    let commented = Box::leak(Box::new(rules(&format!(
+        "{PERMIT_ALL} @id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource); // more"
+    ))));
+    let refused = World { rules: commented, approval: world.approval.clone(), ..World::new(ask_all()) };
+    assert_eq!(refused.denial(wish()).reason, DenyReason::Approval);
+
+    let mut elsewhere = World { approval: world.approval.clone(), ..World::new(ask_all()) };
+    elsewhere.task.session = session(2);
+    let moved = Prepared { session: Some(session(2)), ..wish() };
+    assert_eq!(elsewhere.denial(moved).reason, DenyReason::Approval);
+
+    let mut other = World { approval: world.approval.clone(), ..World::new(ask_all()) };
+    other.base.agent = "somebody".into();
+    assert_eq!(other.denial(Prepared { agent: "somebody".into(), ..wish() }).reason, DenyReason::Approval);
+
+    world.now = later(60_000);
+    let short = ApprovalClaims { expires_at: later(60_000), ..claims(hash) };
+    world.approval = Some(Ok(approved(short.clone())));
+    let denial = world.denial(wish());
+    assert_eq!((denial.reason, denial.rule), (DenyReason::Approval, format!("ask {}", short.ask)));
+    world.now = later(59_999);
+    assert!(world.decide(wish()).is_ok());
+}
+
+#[test]
+fn an_approval_that_is_not_needed_is_not_used_up() {
+    let mut world = world();
+    let wish = || prepared(Action::Exec(exec()));
+    for decision in [Decision::Approve, Decision::Deny] {
+        let hash = wish().hash(world.rules.digest()).expect("canonical");
+        world.approval = Some(Ok(approved(ApprovalClaims { decision, ..claims(hash) })));
+        assert_eq!(world.decide(wish()).expect("permitted").approval(), None);
+    }
+}
+
+#[test]
+fn a_person_may_say_no() {
+    let mut world = World::new(ask_all());
+    let wish = || prepared(Action::Exec(exec()));
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(ApprovalClaims { decision: Decision::Deny, ..claims(hash) })));
+    let denial = world.denial(wish());
+    assert_eq!((denial.reason, denial.rule), (DenyReason::Person, format!("ask {}", ask_id())));
+}
+
+#[test]
+fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
+    let write = || tainted(Action::WriteFile(project_write(&["b.txt"])), Taint::External);
+    let mut world = World::new(shipped());
+    let ask = world.ask(write());
+    assert_eq!(ask.rules, ["ask-project-writes", "taint"].map(str::to_owned).into());
+    world.task.grants = all_grants().preapprove(ActionKind::WriteFile);
+    assert!(world.decide(write()).is_ok());
+    let fetch = samples().remove(3).action;
+    assert!(
+        matches!(world.decide(tainted(fetch, Taint::Owner)), Err(Stop::Ask(_))),
+        "another kind still asks"
+    );
+    // Only the task key, made when the owner spoke, says what was approved beforehand.
+    world.task.grants = all_grants();
+    world.base.grants = all_grants().preapprove(ActionKind::WriteFile);
+    assert!(matches!(world.decide(write()), Err(Stop::Ask(_))));
+    // It opens nothing that is refused.
+    world.task.grants = all_grants().preapprove(ActionKind::Remember);
+    let truth = tainted(Action::Remember(remember(MemoryTrust::Verified, Taint::External)), Taint::External);
+    assert_eq!(world.denial(truth).reason, DenyReason::Rule);
+}
+
+/// Rows: SIL-170 SIL-005
+#[test]
+fn a_memory_is_not_relabelled_on_its_way() {
+    let wish = |noted, trust| tainted(Action::Remember(remember(trust, noted)), Taint::External);
+    let denial = world().denial(wish(Taint::Owner, MemoryTrust::Working));
+    assert_eq!(denial.reason, DenyReason::Taint);
+    let denial = world().denial(wish(Taint::External, MemoryTrust::Constitutional));
+    assert_eq!(denial.reason, DenyReason::Taint);
+    assert!(matches!(denial.fact(), Fact::Denied { reason: DenyReason::Taint, .. }));
+    assert!(world().decide(wish(Taint::External, MemoryTrust::Working)).is_ok());
+}
+
+/// A program cannot give itself a network, a place or a profile that its keys do not name.
+///
+/// Rows: SIL-005
+#[test]
+fn an_action_cannot_widen_itself() {
+    let reaching = Exec { hosts: vec!["evil.example".into()], ..exec() };
+    let denial = world().denial(prepared(Action::Exec(reaching)));
+    assert_eq!((denial.reason, denial.rule.ends_with(": host")), (DenyReason::Scope, true));
+    let verifying = Exec { profile: ExecProfile::Verification, ..exec() };
+    assert_eq!(world().denial(prepared(Action::Exec(verifying))).reason, DenyReason::Scope);
+    for path in ["../x", "/etc/passwd", "b.txt/../../q", "b.txt2"] {
+        let denial = world().denial(prepared(Action::WriteFile(project_write(&["b.txt", path]))));
+        assert_eq!(denial.reason, DenyReason::Scope, "{path}");
+        assert!(!denial.outside().contains("/home/me"), "{}", denial.outside());
+    }
+}
+
+#[test]
+fn an_ask_names_every_reason_once() {
+    let mut world = World::new(shipped());
+    let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
+    let grants = || all_grants().allow(ActionKind::Exec, [(Dimension::Host, "docs.rs")]);
+    (world.base.grants, world.task.grants) = (grants(), grants());
+    let ask = world.ask(tainted(Action::Exec(reaching), Taint::External));
+    assert_eq!(ask.rules, ["ask-network", "taint"].map(str::to_owned).into());
+    assert_eq!(
+        ask.reason,
+        "It rests on external content and would leave or outlast this session. The program could reach the network."
+    );
+    assert_eq!(ask.risk, Risk::Medium);
+}
+
+#[test]
+fn redeeming_writes_the_intent_with_all_that_it_needs() {
+    let label = Label::new(Taint::External);
+    for sample in samples() {
+        let wish = || Prepared { label: label.clone(), idempotent: true, ..prepared(sample.action.clone()) };
+        let mut world = World::new(ask_all());
+        let hash = wish().hash(world.rules.digest()).expect("canonical");
+        world.approval = Some(Ok(approved(claims(hash))));
+        let grant = world.decide(wish()).expect("approved");
+        assert_eq!((grant.prepared(), grant.hash()), (&wish(), hash));
+        assert_eq!(grant.approval().map(|used| &used.ask), Some(&ask_id()));
+
+        let journal = MemoryJournal::default();
+        let attempt = AttemptId::from_parts(NOW, 5);
+        let permit = now(grant.redeem(&journal, attempt, later(5))).expect("written");
+        assert_eq!((permit.attempt(), permit.entry()), (attempt, EntrySeq(1)));
+        assert_eq!(permit.action(), &sample.action);
+
+        let model = sample.action.kind() == ActionKind::ModelCall;
+        let reservation = if model {
+            Reservation { tokens: Tokens::new(150), cost: MicroUsd::new(10), tool_calls: 0 }
+        } else {
+            Reservation { tool_calls: 1, ..Reservation::default() }
+        };
+        let intent = Entry {
+            at: later(5),
+            session: wish().session,
+            turn: wish().turn,
+            turn_number: 1,
+            fact: Fact::Intent {
+                attempt,
+                prepared: hash,
+                action: sample.action.clone(),
+                call: Some("call-1".into()),
+                approval: Some(ask_id()),
+                idempotent: true,
+                label: label.clone(),
+            },
+        };
+        let durability = if sample.synced { Durability::Synced } else { Durability::Relaxed };
+        let approval = Some(ApprovalUse { ask: ask_id(), prepared: hash, nonce: claims(hash).nonce });
+        let written = Redemption { attempt, intent, approval, reservation, durability };
+        assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);
+    }
+}
+
+#[test]
+fn if_the_ledger_cannot_be_written_there_is_no_permit() {
+    let journal = MemoryJournal { broken: true, ..MemoryJournal::default() };
+    let grant = world().decide(prepared(Action::Exec(exec()))).expect("permitted");
+    let refused =
+        now(grant.redeem(&journal, AttemptId::from_parts(NOW, 1), NOW)).map(|permit| permit.entry());
+    assert_eq!(refused, Err(RedeemError::Unwritable("disk full".into())));
+    assert!(journal.redeemed.lock().expect("not poisoned").is_empty());
+}
+
+#[test]
+fn a_permit_ends_with_the_decision_and_with_its_keys() {
+    let opened = |world: &World, redeemed, at| {
+        let grant = world.decide(prepared(Action::Exec(exec()))).expect("permitted");
+        let journal = MemoryJournal::default();
+        let permit = now(grant.redeem(&journal, AttemptId::from_parts(NOW, 1), redeemed)).expect("written");
+        permit.open(at).map(|opened| (opened.prepared, opened.attempt)).map_err(|expired| expired.0)
+    };
+    let whole = Ok((prepared(Action::Exec(exec())), AttemptId::from_parts(NOW, 1)));
+    assert_eq!(opened(&world(), NOW, NOW), whole);
+    assert_eq!(opened(&world(), NOW, later(59_999)), whole);
+    assert_eq!(opened(&world(), NOW, later(60_000)), Err(later(60_000)));
+    // Redeeming late does not make it younger.
+    assert_eq!(opened(&world(), later(50_000), later(60_000)), Err(later(60_000)));
+    let mut brief = world();
+    brief.task.expires_at = later(10_000);
+    assert_eq!(opened(&brief, NOW, later(9_999)), whole);
+    assert_eq!(opened(&brief, NOW, later(10_000)), Err(later(10_000)));
+    let mut brief = world();
+    brief.base.expires_at = later(5_000);
+    assert_eq!(opened(&brief, NOW, later(5_000)), Err(later(5_000)));
+}
+
+#[test]
+fn the_harness_does_not_count_its_own_calls_as_the_models() {
+    let mut world = world();
+    world.budget.spent.turn_tool_calls = 20;
+    let own = Prepared { call: None, ..prepared(Action::Exec(exec())) };
+    assert!(world.decide(own).is_ok());
+}
+
+#[test]
+fn an_unknown_price_says_so() {
+    let mut world = world();
+    world.budget.limits.max_cost_per_turn = Some(MicroUsd::new(1_000));
+    let call = writ_types::action::ModelCall { ceiling: None, ..model_call() };
+    let denial = world.denial(prepared(Action::ModelCall(call)));
+    assert_eq!((denial.reason, denial.rule.as_str()), (DenyReason::Budget, "the price table"));
+    assert!(denial.outside().contains("the price of this model is not known"));
+}
+
+/// Rows: SLO-001
+#[test]
+fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
+    let mut world = World::new(shipped());
+    world.approval = Some(Err(ApprovalError::Signature));
+    for sample in samples().into_iter().filter(|sample| sample.asked) {
+        let denial = world.denial(prepared(sample.action));
+        let Fact::Denied { prepared, kind, reason, rule, text, outside } = denial.fact() else {
+            panic!("a denial is a fact of its own");
+        };
+        assert_eq!((prepared, kind, reason), (denial.prepared, denial.kind, DenyReason::Approval));
+        assert_eq!((rule.as_str(), text), ("approval", ApprovalError::Signature.to_string()));
+        assert_eq!(outside, denial.outside());
+    }
+}
+
+/// The key of another person is as good as none, even over the right content.
+#[test]
+fn a_stranger_cannot_approve() {
+    let mut world = World::new(ask_all());
+    let wish = || prepared(Action::Exec(exec()));
+    let hash = world.ask(wish()).hash;
+    let stranger = SigningKey::from_bytes(&[9; 32]);
+    let token = ApprovalToken::sign(claims(hash), &stranger).expect("signs");
+    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    assert_eq!(world.denial(wish()).reason, DenyReason::Approval);
+    let token = ApprovalToken::sign(claims(hash), &approver()).expect("signs");
+    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    assert!(world.decide(wish()).is_ok());
+}

@@ -167,7 +167,8 @@ impl Fields {
                 return Err(KeyError::Missing("scope"));
             };
             let dimension = Dimension::from_name(dimension).ok_or(KeyError::Missing("scope"))?;
-            let scopes = grants.kinds.get_mut(&kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
+            let scopes =
+                grants.kinds.get_mut(&kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
             scopes.insert((dimension, value.clone()));
         }
         Ok(grants)

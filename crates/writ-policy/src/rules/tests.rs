@@ -83,13 +83,17 @@ fn rules_see_what_the_schema_promises() {
     ];
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
     for (condition, holds) in conditions {
-        let rules = rules(&format!("{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ {condition} }};"));
+        let rules = rules(&format!(
+            "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ {condition} }};"
+        ));
         let verdict = rules.judge(&tainted(Action::Exec(reaching.clone()), Taint::Auth), false);
         let expected = if holds { forbidden("x") } else { RuleVerdict::Permit };
         assert_eq!(verdict, expected, "{condition}");
     }
     let verified = Action::Remember(remember(MemoryTrust::Verified, Taint::Owner));
-    let truth = rules(&format!("{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ context.trust == \"verified\" }};"));
+    let truth = rules(&format!(
+        "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ context.trust == \"verified\" }};"
+    ));
     assert_eq!(truth.judge(&prepared(verified), false), forbidden("x"));
 }
 
@@ -137,7 +141,8 @@ fn a_rule_that_cannot_be_evaluated_refuses() {
 /// Rows: SIL-004
 #[test]
 fn the_same_request_gets_the_same_verdict() {
-    let many: String = (10..40).map(|n| format!("@id(\"no-{n}\") forbid (principal, action, resource);")).collect();
+    let many: String =
+        (10..40).map(|n| format!("@id(\"no-{n}\") forbid (principal, action, resource);")).collect();
     for _ in 0..5 {
         let rules = rules(&format!("{PERMIT_ALL} {many}"));
         for _ in 0..20 {
@@ -151,7 +156,8 @@ fn a_project_can_only_narrow() {
     let narrowing = project_rules("@id(\"p\") forbid (principal, action == Action::\"exec\", resource);");
     let both = RuleSet::load(&[RuleSource::shipped(), narrowing]).expect("valid");
     assert_eq!(both.judge(&prepared(Action::Exec(exec())), false), forbidden("p"));
-    let asking = project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
+    let asking =
+        project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
     let both = RuleSet::load(&[RuleSource::shipped(), asking]).expect("valid");
     let say = |to: &str| both.judge(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), false);
     assert_eq!(asked_by(&say("owner")), ["p"]);

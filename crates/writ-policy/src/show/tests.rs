@@ -81,10 +81,17 @@ fn letters_that_look_like_others_are_named() {
     }
     // In a host even one whole alphabet is named.
     assert!(host("\u{430}\u{440}\u{440}\u{4cf}\u{435}.\u{440}\u{444}").contains("$'\\u{430}"));
-    let fetch = Fetch { method: "GET".into(), url: "https://\u{430}.\u{440}\u{444}/".into(), body: None, save_to: None };
+    let fetch = Fetch {
+        method: "GET".into(),
+        url: "https://\u{430}.\u{440}\u{444}/".into(),
+        body: None,
+        save_to: None,
+    };
     assert!(shown(Action::Fetch(fetch)).contains("host       '\u{430}.\u{440}\u{444}' (letters of several"));
     let hosts = vec!["docs.rs".into(), "\u{202e}sr.scod\n".into()];
-    assert!(shown(Action::Exec(Exec { hosts, ..exec() })).contains("hosts      docs.rs $'\\u{202e}sr.scod\\n'"));
+    assert!(
+        shown(Action::Exec(Exec { hosts, ..exec() })).contains("hosts      docs.rs $'\\u{202e}sr.scod\\n'")
+    );
 }
 
 #[test]
@@ -119,7 +126,9 @@ fn a_program_is_shown_completely() {
 fn files_are_shown_with_their_place_and_detail() {
     let text = Shown::new(&prepared(Action::WriteFile(project_write(&["a b", "c"]))), "+new\u{200b}");
     let text = text.expect("short enough").text().to_owned();
-    assert!(text.contains("where      your project /home/me/p\ncreate     'a b' (3 bytes)\ncreate     c (3 bytes)\n"));
+    assert!(text.contains(
+        "where      your project /home/me/p\ncreate     'a b' (3 bytes)\ncreate     c (3 bytes)\n"
+    ));
     assert!(text.ends_with("\n+new\\u{200b}"));
 }
 
@@ -180,14 +189,29 @@ fn the_risk_is_that_of_the_ladder() {
         assert_eq!(risk(&sample.action), sample.risk, "{:?}", sample.action.kind());
     }
     assert_eq!(risk(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);
-    assert_eq!(risk(&Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) })), Risk::Low);
+    assert_eq!(
+        risk(&Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) })),
+        Risk::Low
+    );
 }
 
 /// Texts made of what is dangerous: escapes, things that read like escapes, borders.
 fn tricky() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
-        Just("\\"), Just("u{202e}"), Just("u{"), Just("\u{202e}"), Just("\n"), Just("n"), Just("'"), Just("$'"),
-        Just(" "), Just("a"), Just("\u{430}"), Just("("), Just("\t"), Just("\r"),
+        Just("\\"),
+        Just("u{202e}"),
+        Just("u{"),
+        Just("\u{202e}"),
+        Just("\n"),
+        Just("n"),
+        Just("'"),
+        Just("$'"),
+        Just(" "),
+        Just("a"),
+        Just("\u{430}"),
+        Just("("),
+        Just("\t"),
+        Just("\r"),
     ];
     proptest::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }

@@ -8,7 +8,8 @@ use crate::fixture::{exec, project_write, remember, samples, tainted};
 fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};
     use Taint::{Auth, External, Owner};
-    let verdict = |trust, noted, rests_on| judge(&tainted(Action::Remember(remember(trust, noted)), rests_on));
+    let verdict =
+        |trust, noted, rests_on| judge(&tainted(Action::Remember(remember(trust, noted)), rests_on));
     for trust in [Working, Verified, Constitutional] {
         for noted in [Owner, Auth, External] {
             for rests_on in [Owner, Auth, External] {
@@ -20,7 +21,6 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
         }
     }
 }
-
 
 #[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {

@@ -78,9 +78,11 @@ impl Lower {
             Self::Record { base, .. } => {
                 let Some(path) = path.to_str() else { return Found::Nothing };
                 match base.files.get(path) {
-                    Some(file) => {
-                        Found::File(FoundFile { digest: file.digest, executable: file.executable, changed: None })
-                    }
+                    Some(file) => Found::File(FoundFile {
+                        digest: file.digest,
+                        executable: file.executable,
+                        changed: None,
+                    }),
                     None => self.link_or_folder(path),
                 }
             }
@@ -145,7 +147,8 @@ impl Lower {
 /// Whether a path of the project may be changed at all: it can be shown, and no part of it is git's own.
 pub(crate) fn carried(path: &str) -> bool {
     beneath::names(path).is_ok_and(|names| {
-        !names.is_empty() && names.iter().all(|part| name::showable(part.as_bytes()).is_some() && !name::is_git(part))
+        !names.is_empty()
+            && names.iter().all(|part| name::showable(part.as_bytes()).is_some() && !name::is_git(part))
     })
 }
 

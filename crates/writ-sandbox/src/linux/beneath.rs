@@ -40,11 +40,14 @@ pub(crate) fn root(path: &Path) -> io::Result<OwnedFd> {
 /// Opens something beneath a folder.
 pub(crate) fn open_at(root: impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let how = OpenHow::new()
+    let mut flags = flags | OFlag::O_CLOEXEC;
+    if !flags.contains(OFlag::O_PATH) {
         // Opening a pipe must not wait for its other end.
-        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
-        .mode(mode)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        flags |= OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    }
+    let how = OpenHow::new().flags(flags).mode(mode).resolve(
+        ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+    );
     Ok(openat2(root, path, how)?)
 }
 

@@ -52,7 +52,10 @@ pub(crate) fn apply(view: &View, changes: &[FileChange]) -> Result<Applied, Appl
 
 /// Whether the changes are such as our diff makes.
 fn check_shape(changes: &[FileChange]) -> Result<(), ApplyError> {
-    let bad = |change: &FileChange, why: &str| ApplyError::BadPath { path: change.path.clone(), why: why.to_owned() };
+    let bad = |change: &FileChange, why: &str| ApplyError::BadPath {
+        path: change.path.clone(),
+        why: why.to_owned(),
+    };
     for change in changes {
         if !base::carried(&change.path) {
             return Err(bad(change, "it is not a plain path below the project"));
@@ -107,7 +110,8 @@ fn source_is(written: &OwnedFd, change: &FileChange) -> bool {
     match change.after {
         None => !file,
         Some(after) => {
-            let digest = || beneath::digest(&mut beneath::read_at(written, Path::new(&change.path)).ok()??).ok();
+            let digest =
+                || beneath::digest(&mut beneath::read_at(written, Path::new(&change.path)).ok()??).ok();
             file && digest() == Some(after)
         }
     }
@@ -147,7 +151,8 @@ fn stage_all<'a>(
 impl Staged<'_> {
     /// Copies the content, and looks whether it is still the one that was approved.
     fn write(&self, written: &OwnedFd) -> io::Result<()> {
-        let source = beneath::read_at(written, Path::new(&self.change.path))?.ok_or(io::ErrorKind::NotFound)?;
+        let source =
+            beneath::read_at(written, Path::new(&self.change.path))?.ok_or(io::ErrorKind::NotFound)?;
         let content = beneath::content(source, CHANGE_BYTES_MAX)?.map_err(|_| io::ErrorKind::FileTooLarge)?;
         if Some(Digest::of(&content)) != self.change.after {
             return Err(io::Error::other("its content changed while it was copied"));
@@ -207,11 +212,14 @@ fn settle(view: &View, written: &OwnedFd, changes: &[FileChange]) -> io::Result<
 
 /// Removes an entry of the upper directory, unless a folder above it hides the project: then it must stay.
 fn forget(written: &OwnedFd, path: &Path) -> io::Result<()> {
-    let mut folder = beneath::open_at(written, Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+    let mut folder =
+        beneath::open_at(written, Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
     for name in path.parent().unwrap_or(Path::new("")).components() {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         // A mark above stands for everything below, or there is nothing to forget.
-        let Ok(next) = beneath::open_at(&folder, Path::new(name.as_os_str()), flags, Mode::empty()) else { return Ok(()) };
+        let Ok(next) = beneath::open_at(&folder, Path::new(name.as_os_str()), flags, Mode::empty()) else {
+            return Ok(());
+        };
         folder = next;
         if sys::has_mark(std::os::fd::AsFd::as_fd(&folder), OPAQUE) {
             return Ok(());

@@ -1,8 +1,7 @@
-//! Control groups, where some are delegated to us: one for each job, gone after it.
+//! Control groups, where some are delegated to us: one for each zygote, which every sandbox is born into.
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +38,7 @@ impl Cgroups {
         self.version
     }
 
-    /// Makes a group for one job. `None`: there are none here, or none can be made just now.
+    /// Makes a group. `None`: there are none here, or none can be made just now.
     pub(crate) fn make(self: &Arc<Self>, memory: u64, processes: u64) -> Option<Group> {
         self.sweep();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +61,7 @@ impl Cgroups {
     }
 }
 
-/// The group of one job. Dropping it removes it.
+/// One group. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Group {
     folders: Vec<PathBuf>,
@@ -89,21 +88,22 @@ impl Group {
         Ok(())
     }
 
-    /// The files through which a process joins.
-    pub(crate) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
-        let open = |folder: &PathBuf| fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs"));
-        self.folders.iter().map(|folder| open(folder).map(OwnedFd::from)).collect()
+    /// Moves a process into it. Slow, a few milliseconds: the kernel waits until nobody forks.
+    pub(crate) fn admit(&self, pid: u32) -> io::Result<()> {
+        self.folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
     }
 
-    /// Whether the kernel had to kill for want of memory.
-    pub(crate) fn out_of_memory(&self) -> bool {
-        let killed = |file: &Path| {
+    /// How often the kernel had to kill for want of memory, since the group was made.
+    pub(crate) fn kills(&self) -> u64 {
+        let count = |file: PathBuf| -> u64 {
             let text = fs::read_to_string(file).unwrap_or_default();
-            text.lines().any(|line| {
-                line.strip_prefix("oom_kill ").is_some_and(|count| count.trim().parse().unwrap_or(0_u64) > 0)
-            })
+            text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).sum()
         };
-        self.folders.iter().any(|folder| killed(&folder.join("memory.events")) || killed(&folder.join("memory.oom_control")))
+        let files = self
+            .folders
+            .iter()
+            .flat_map(|folder| ["memory.events", "memory.oom_control"].map(|file| folder.join(file)));
+        files.map(count).sum()
     }
 }
 
@@ -134,7 +134,8 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
         .into_iter()
         .filter_map(|(controller, file)| {
             let base = own_folder(&own, &mounts, controller)?;
-            probe(&base, |folder| fs::OpenOptions::new().write(true).open(folder.join(file)).is_ok()).then_some(base)
+            probe(&base, |folder| fs::OpenOptions::new().write(true).open(folder.join(file)).is_ok())
+                .then_some(base)
         })
         .collect();
     // Half of it would leave either memory or processes to nobody.
@@ -145,7 +146,8 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
 fn probe(base: &Path, good: impl Fn(&Path) -> bool) -> bool {
     let folder = base.join(format!("{PREFIX}{}-probe", std::process::id()));
     let made = fs::create_dir(&folder).is_ok();
-    let good = made && good(&folder) && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok();
+    let good =
+        made && good(&folder) && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok();
     let _ = fs::remove_dir(&folder);
     good
 }

@@ -92,7 +92,9 @@ impl Copy {
             let path = path.join(&name);
             match beneath::kind(&stat) {
                 SFlag::S_IFREG => self.file(from, to, &name, &path)?,
-                SFlag::S_IFLNK => symlinkat(readlinkat(from, name.as_path())?.as_os_str(), to, name.as_path())?,
+                SFlag::S_IFLNK => {
+                    symlinkat(readlinkat(from, name.as_path())?.as_os_str(), to, name.as_path())?
+                }
                 SFlag::S_IFDIR => {
                     mkdirat(to, name.as_path(), Mode::from_bits_truncate(0o755))?;
                     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
@@ -110,7 +112,8 @@ impl Copy {
         let Some(mut source) = beneath::read_at(from, name)? else { return Ok(()) };
         let mode = source.metadata()?.permissions().mode() & 0o777;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-        let mut target = File::from(beneath::open_at(to, name, flags, Mode::from_bits_truncate(mode | 0o600))?);
+        let mut target =
+            File::from(beneath::open_at(to, name, flags, Mode::from_bits_truncate(mode | 0o600))?);
         self.bytes = self.bytes.saturating_add(io::copy(&mut source, &mut target)?);
         if self.bytes > BYTES_MAX {
             return Err(io::Error::other("the project is too large to be copied"));
@@ -127,7 +130,8 @@ impl Copy {
 pub(crate) fn list(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStrExt;
     // A handle of its own: the position in a folder belongs to the open file.
-    let own = beneath::open_at(folder.as_fd(), Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
+    let own =
+        beneath::open_at(folder.as_fd(), Path::new(""), OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
     let mut dir = Dir::from_fd(own)?;
     let mut names = Vec::new();
     for entry in dir.iter() {

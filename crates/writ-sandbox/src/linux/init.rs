@@ -37,9 +37,9 @@ const SWEEPS_MAX: u32 = 1_000;
 /// Runs the job that comes over the control socket. Returns the exit code of this process.
 pub(crate) fn main(parcel: Parcel, zygote_alive: BorrowedFd<'_>, walls: Walls, filters: &Filters) -> i32 {
     sys::ignore_children(false);
-    let Parcel { control, stdio, cgroups } = parcel;
+    let Parcel { control, stdio } = parcel;
     let mut control = UnixStream::from(control);
-    let event = match die_with(zygote_alive, walls).and_then(|()| prepare(&mut control, &cgroups, walls)) {
+    let event = match die_with(zygote_alive, walls).and_then(|()| prepare(&mut control, walls)) {
         Ok(spec) => run(&spec, stdio, &control, filters),
         Err(fault) => Event::SetupFailed(fault),
     };
@@ -64,15 +64,11 @@ fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reads what to do and joins the control groups.
-fn prepare(control: &mut UnixStream, cgroups: &[OwnedFd], walls: Walls) -> Result<Spec, Fault> {
+/// Reads what to do.
+fn prepare(control: &mut UnixStream, walls: Walls) -> Result<Spec, Fault> {
     let spec: Spec = spec::read_message(control).stage("read the specification")?;
     if spec.walls != walls {
         return Err(Fault::new("read the specification", "it asks for other walls than the zygote made"));
-    }
-    for group in cgroups {
-        // Zero stands for the writing process.
-        nix::unistd::write(group, b"0").stage("join the control group")?;
     }
     Ok(spec)
 }
@@ -160,7 +156,11 @@ fn wait_for(spec: &Spec, job: &Started, mut faults: io::PipeReader, control: &Un
     // End of file: the program was executed, or the worker has begun.
     if let Ok(fault) = spec::read_message::<Fault>(&mut faults) {
         let _ = waitpid(job.pid, None);
-        return if fault.stage == EXECUTE { Event::ExecFailed(fault.errno) } else { Event::SetupFailed(fault) };
+        return if fault.stage == EXECUTE {
+            Event::ExecFailed(fault.errno)
+        } else {
+            Event::SetupFailed(fault)
+        };
     }
     let ending = loop {
         let mut watch = [
@@ -175,9 +175,9 @@ fn wait_for(spec: &Spec, job: &Started, mut faults: io::PipeReader, control: &Un
         if hung_up || polled.is_err_and(|why| why != Errno::EINTR) {
             break Event::Signalled(libc::SIGKILL);
         }
-        if ended {
-            // Not ours to wait for any more: somebody reaped it, which nobody here does.
-            break Event::SetupFailed(Fault::new("wait", "the program was lost"));
+        if ended && let Some(event) = waitpid(job.pid, None).ok().and_then(ending_of) {
+            // A debugger of the host may have let us see its end late.
+            break event;
         }
     };
     if spec.walls == Walls::Reduced {
@@ -192,10 +192,23 @@ fn reap(job: Pid) -> Option<Event> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(pid, code)) if pid == job => event = Some(Event::Exited(code)),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == job => event = Some(Event::Signalled(signal as i32)),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == job => {
+                event = Some(Event::Signalled(signal as i32))
+            }
             Ok(WaitStatus::StillAlive) | Err(_) => return event,
             Ok(_) => {}
         }
+    }
+}
+
+/// How a process ended, if it did.
+fn ending_of(status: WaitStatus) -> Option<Event> {
+    if let WaitStatus::Exited(_, code) = status {
+        Some(Event::Exited(code))
+    } else if let WaitStatus::Signaled(_, signal, _) = status {
+        Some(Event::Signalled(signal as i32))
+    } else {
+        None
     }
 }
 

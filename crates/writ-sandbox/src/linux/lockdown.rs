@@ -4,8 +4,8 @@ use std::path::Path;
 
 use caps::CapSet;
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, Scope,
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
 use super::init::{INNER_HOME, WORK};
@@ -32,7 +32,8 @@ const READABLE: [&str; 14] = [
     "/dev",
 ];
 /// What a program may write on the second rung, besides its own folders.
-const WRITABLE_DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const WRITABLE_DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Locks the calling process down.
 pub(crate) fn apply(spec: &Spec, filters: &Filters) -> Result<(), Fault> {
@@ -61,7 +62,8 @@ fn drop_capabilities() -> Result<(), Fault> {
 /// Restricts the file system and, on the second rung, the network and signals.
 fn landlock(spec: &Spec) -> Result<(), landlock::RulesetError> {
     let everything = AccessFs::from_all(LANDLOCK);
-    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
     let mut writable: Vec<&Path> = Vec::new();
     let mut readable: Vec<&Path> = Vec::new();
     if spec.walls == Walls::Full {
@@ -99,7 +101,11 @@ fn finish(ruleset: RulesetCreated) -> Result<(), landlock::RulesetError> {
 /// Looks into the kernel's own record of this process: no capability in any set, no way back, filters on.
 fn verify(status: &str, walls: Walls) -> Result<(), Fault> {
     let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim).unwrap_or_default()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+            .unwrap_or_default()
     };
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         if u64::from_str_radix(field(set), 16) != Ok(0) {

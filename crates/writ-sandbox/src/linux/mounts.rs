@@ -51,7 +51,8 @@ struct Piece {
 
 /// Builds the root and moves into it.
 pub(crate) fn build(spec: &Spec) -> Result<(), Fault> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).stage("private mounts")?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        .stage("private mounts")?;
     // Everything of the host is taken while its root is still in sight.
     let pieces = take(spec)?;
     let work = Source::open(spec)?;
@@ -62,7 +63,8 @@ pub(crate) fn build(spec: &Spec) -> Result<(), Fault> {
     }
     devices()?;
     work.mount(spec)?;
-    mount(Some("proc"), &inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>).stage("/proc")?;
+    mount(Some("proc"), &inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
+        .stage("/proc")?;
     // The host's root may own the files of /proc/sys: nobody inside writes below /proc.
     freeze(&inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;
@@ -161,7 +163,8 @@ fn etc() -> [(&'static str, String); 6] {
 fn devices() -> Result<(), Fault> {
     mount(Some("writ"), &inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS)).stage("/dev/shm")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
-    mount(Some("devpts"), &inside("/dev/pts"), Some("devpts"), MsFlags::MS_NOSUID, Some(options)).stage("/dev/pts")?;
+    mount(Some("devpts"), &inside("/dev/pts"), Some("devpts"), MsFlags::MS_NOSUID, Some(options))
+        .stage("/dev/pts")?;
     for (name, target) in DEVICE_LINKS {
         std::os::unix::fs::symlink(target, inside(Path::new("/dev").join(name))).stage("links")?;
     }
@@ -209,7 +212,8 @@ impl Source {
                     return scratch(&at, &format!("/proc/self/fd/{}", path.as_raw_fd()), spec);
                 }
                 let read_only = if *access == Access::Read { READ_ONLY } else { 0 };
-                sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true).stage("guard the work folder")?;
+                sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
+                    .stage("guard the work folder")?;
                 sys::attach_mount(tree.as_fd(), &c_path(&at)?).stage("attach the work folder")
             }
         }

@@ -17,9 +17,9 @@ use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cgroup::{Cgroups, Group};
+use super::slot::{Slot, Slots};
 use super::spec::{self, Event, Spec, Walls};
-use super::zygote::{self, Parcel, Zygote, helper};
+use super::zygote::{self, Parcel, helper};
 use super::{disk, sys, tree};
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, Limit, Output, Piece, Stream};
@@ -83,7 +83,8 @@ struct Alive {
     pidfd: Arc<AsyncFd<OwnedFd>>,
     walls: Walls,
     control: Arc<UnixStream>,
-    group: Option<Group>,
+    slots: Arc<Slots>,
+    slot: Option<Slot>,
     hold: Option<OwnedMutexGuard<()>>,
     ended: bool,
 }
@@ -114,7 +115,10 @@ impl Alive {
         self.kill();
         while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
             for pid in tree::descendants(self.pid) {
-                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
             }
             let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
         }
@@ -123,42 +127,53 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
+        let (slot, hold) = (self.slot.take(), self.hold.take());
         if self.ended {
+            slot.into_iter().for_each(|slot| self.slots.give_back(slot));
             return;
         }
         self.kill();
-        let (pidfd, kept) = (Arc::clone(&self.pidfd), (self.group.take(), self.hold.take()));
+        let (pidfd, slots) = (Arc::clone(&self.pidfd), Arc::clone(&self.slots));
+        // Without a runtime the slot is dropped, and its zygote takes the sandbox with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let _ = pidfd.readable().await;
-                drop(kept);
+                slot.into_iter().for_each(|slot| slots.give_back(slot));
+                drop(hold);
             });
         }
     }
 }
 
 /// Runs a job to its end.
-pub(crate) async fn run(zygote: &Zygote, cgroups: &Arc<Cgroups>, launch: Launch) -> Result<Finished, SandboxError> {
+pub(crate) async fn run(slots: &Arc<Slots>, launch: Launch) -> Result<Finished, SandboxError> {
     let began = Instant::now();
     let Launch { spec, stdin, time, memory, keep, kill_above, disk, options, hold } = launch;
-    let group = cgroups.make(memory, spec.limits.processes);
-    let doors = group.as_ref().map(Group::doors).transpose().map_err(|why| helper("control group", &why))?;
     let streams = Streams::new(stdin.is_some()).map_err(|why| helper("streams", &why))?;
     let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
     control.set_nonblocking(true).map_err(|why| helper("control", &why))?;
     let control = Arc::new(UnixStream::from_std(control).map_err(|why| helper("control", &why))?);
-    let parcel = Parcel { control: theirs.into(), stdio: streams.theirs, cgroups: doors.unwrap_or_default() };
-    zygote.request(spec.walls, &parcel)?;
+    let parcel = Parcel { control: theirs.into(), stdio: streams.theirs };
+    let slot = slots.fork(spec.walls, &parcel)?;
     // Our copies must go, or the streams would never end.
     drop(parcel);
     let (pid, pidfd) = zygote::child_of(&control).await?;
     let pidfd = Arc::new(pidfd);
-    let mut alive = Alive { pid, pidfd, walls: spec.walls, control: Arc::clone(&control), group, hold, ended: false };
+    let watchdog = (!slot.is_limited()).then_some((pid, memory, spec.limits.processes));
+    let mut alive = Alive {
+        pid,
+        pidfd,
+        walls: spec.walls,
+        control: Arc::clone(&control),
+        slots: Arc::clone(slots),
+        slot: Some(slot),
+        hold,
+        ended: false,
+    };
     tell(&control, &spec).await?;
 
     let over = Notify::new();
     let done = CancellationToken::new();
-    let watchdog = alive.group.is_none().then_some((pid, memory, spec.limits.processes));
     let limits = async {
         tokio::select! {
             () = options.cancel.cancelled() => Limit::Cancelled,
@@ -190,7 +205,7 @@ pub(crate) async fn run(zygote: &Zygote, cgroups: &Arc<Cgroups>, launch: Launch)
     );
     alive.ended = true;
     let event = last_word(&control).await;
-    let starved = alive.group.as_ref().is_some_and(Group::out_of_memory) && event != Some(Event::Exited(0));
+    let starved = alive.slot.as_ref().is_some_and(Slot::out_of_memory) && event != Some(Event::Exited(0));
     let limit = limit.or(starved.then_some(Limit::Memory));
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
     let event = event.ok_or_else(|| helper("report", &io::ErrorKind::UnexpectedEof.into()))?;

@@ -142,7 +142,8 @@ fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgr
 
 /// The rules of what is not permitted.
 fn forbidden(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
     let any_namespace: Vec<SeccompRule> = NAMESPACE_FLAGS
         .iter()
         .map(|flag| {
@@ -164,8 +165,7 @@ fn forbidden(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
     rules.insert(libc::SYS_socket, vec![rule(&other_family)?]);
     let ioctls = FORBIDDEN_IOCTLS.iter().map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)]));
     rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_, _>>()?);
-    let other_personality =
-        rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, PERSONALITY_QUERY)])?;
+    let other_personality = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, PERSONALITY_QUERY)])?;
     rules.insert(libc::SYS_personality, vec![other_personality]);
     Ok(rules)
 }

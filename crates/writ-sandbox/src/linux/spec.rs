@@ -140,7 +140,8 @@ impl<T> Stage<T> for nix::Result<T> {
 pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(message)?;
     let length = u32::try_from(body.len()).ok().filter(|length| *length <= MESSAGE_MAX);
-    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))?;
+    let length =
+        length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))?;
     let mut bytes = Vec::with_capacity(body.len() + 4);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&body);

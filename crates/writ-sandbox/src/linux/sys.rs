@@ -4,10 +4,12 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use tokio::io::unix::AsyncFd;
+
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-/// The most descriptors that one message carries: control, three streams, two control groups.
-pub(crate) const FDS_MAX: usize = 6;
+/// The most descriptors that one message carries: control and three streams.
+pub(crate) const FDS_MAX: usize = 4;
 
 /// What [`fork_with`] returns.
 #[derive(Debug)]
@@ -70,6 +72,12 @@ pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()>
     }
 }
 
+/// Watches a handle on a process: it becomes readable when the process ends.
+pub(crate) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names the same open file until it is dropped, and it is moved in here.
+    unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }.map_err(io::Error::from)
+}
+
 /// Receives one message with its descriptors. An empty message is the end of the connection.
 pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
@@ -116,7 +124,8 @@ pub(crate) fn reset_signals() {
 pub(crate) fn seal_descriptors(close: bool) -> io::Result<()> {
     let flags = if close { 0 } else { libc::CLOSE_RANGE_CLOEXEC };
     // SAFETY: plain numbers. When descriptors are closed, the caller uses none above 2 afterwards.
-    check(unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, flags) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, flags) })
+        .map(drop)
 }
 
 /// Makes a detached copy of the mount tree at a path.
@@ -223,9 +232,8 @@ pub(crate) fn detach(command: &mut std::process::Command) {
 pub(crate) fn has_mark(folder: BorrowedFd<'_>, name: &CStr) -> bool {
     let mut value = [0_u8; 1];
     // SAFETY: the name is a C string, the buffer has the size that is given, and both outlive the call.
-    let length = unsafe {
-        libc::fgetxattr(folder.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
-    };
+    let length =
+        unsafe { libc::fgetxattr(folder.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     length == 1 && value == *b"y"
 }
 
@@ -234,11 +242,18 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+#[cfg(test)]
+pub(crate) use probe::{handle, raw};
+
 #[cfg(any(test, feature = "early-init"))]
 mod early {
     /// Runs before `main` of a test binary, whose `main` belongs to the test harness.
     extern "C" fn run() {
         if let Some(code) = super::super::init_from_cmdline() {
+            std::process::exit(code);
+        }
+        #[cfg(test)]
+        if let Some(code) = super::super::tests::scenario_from_cmdline() {
             std::process::exit(code);
         }
     }
@@ -251,6 +266,16 @@ mod early {
 
 #[cfg(test)]
 mod probe {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    /// A handle on a process that is there.
+    pub(crate) fn handle(pid: i32) -> Option<OwnedFd> {
+        // SAFETY: plain numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        // SAFETY: the kernel has just made this descriptor for us.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) })
+    }
+
     /// Makes a system call with plain numbers and returns its result, or minus the error number.
     pub(crate) fn raw(number: i64, args: [u64; 6]) -> i64 {
         // SAFETY: tests call it inside a sandbox, in a process of its own that ends afterwards; pointers are null
@@ -263,6 +288,3 @@ mod probe {
         }
     }
 }
-
-#[cfg(test)]
-pub(crate) use probe::raw;

@@ -5,9 +5,29 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files below a home that hold credentials or private matters.
 const PRIVATE: &[&str] = &[
-    ".ssh", ".gnupg", ".config", ".netrc", ".aws", ".azure", ".kube", ".docker", ".npmrc", ".pypirc", ".git-credentials",
-    ".gitconfig", ".password-store", ".mozilla", ".thunderbird", ".writ", ".local/share/keyrings", ".cargo/credentials",
-    ".cargo/credentials.toml", ".cargo/config", ".cargo/config.toml", ".bash_history", ".zsh_history",
+    ".ssh",
+    ".gnupg",
+    ".config",
+    ".netrc",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".gitconfig",
+    ".password-store",
+    ".mozilla",
+    ".thunderbird",
+    ".writ",
+    ".local/share/keyrings",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".cargo/config",
+    ".cargo/config.toml",
+    ".bash_history",
+    ".zsh_history",
 ];
 /// System paths whose content is the host's own business.
 const SYSTEM_PRIVATE: &[&str] = &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var"];
@@ -140,7 +160,14 @@ mod tests {
         for folder in [".ssh", ".cargo/bin", "tools/bin", ".config/x"] {
             fs::create_dir_all(home.join(folder)).unwrap();
         }
-        for refused in [home.clone(), home.join(".ssh"), home.join(".config/x"), home.join(".cargo"), "/".into(), "/etc".into()] {
+        for refused in [
+            home.clone(),
+            home.join(".ssh"),
+            home.join(".config/x"),
+            home.join(".cargo"),
+            "/".into(),
+            "/etc".into(),
+        ] {
             assert!(!permitted(&refused, Some(&home)), "{}", refused.display());
         }
         assert!(permitted(&home.join("tools"), Some(&home)));
@@ -148,7 +175,11 @@ mod tests {
         assert!(found.binds.contains(&home.join("tools")));
         assert!(found.binds.contains(&home.join(".cargo/bin")));
         assert!(!found.binds.iter().any(|bind| bind.ends_with(".ssh")));
-        assert!(found.path.starts_with(&format!("{}/.cargo/bin:{}/tools/bin:", home.display(), home.display())));
+        assert!(found.path.starts_with(&format!(
+            "{}/.cargo/bin:{}/tools/bin:",
+            home.display(),
+            home.display()
+        )));
     }
 
     #[test]

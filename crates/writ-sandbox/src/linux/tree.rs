@@ -25,14 +25,18 @@ fn children(pid: i32) -> Vec<i32> {
     threads
         .flatten()
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .flat_map(|list| {
+            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
+        })
         .collect()
 }
 
 /// Processes and resident memory, in bytes, of everything below a process.
 pub(crate) fn usage(root: i32) -> (u64, u64) {
-    let page = u64::try_from(nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096))
-        .unwrap_or(4096);
+    let page = u64::try_from(
+        nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096),
+    )
+    .unwrap_or(4096);
     let pids = descendants(root);
     let pages: u64 = pids.iter().filter_map(|pid| resident_pages(*pid)).sum();
     (u64::try_from(pids.len()).unwrap_or(u64::MAX), pages.saturating_mul(page))

@@ -57,7 +57,14 @@ impl View {
 pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
     let lower = Lower::open(view)?;
     let root = beneath::root(&view.written())?;
-    let mut walk = Walk { lower: &lower, set: ChangeSet::default(), seen: BTreeSet::new(), entries: 0, bytes: 0, ignores: Vec::new() };
+    let mut walk = Walk {
+        lower: &lower,
+        set: ChangeSet::default(),
+        seen: BTreeSet::new(),
+        entries: 0,
+        bytes: 0,
+        ignores: Vec::new(),
+    };
     walk.folder(&root, Path::new(""), 0)?;
     walk.deleted_from_copy();
     let mut set = walk.set;
@@ -67,7 +74,9 @@ pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
         .changes
         .iter()
         .filter(|change| change.kind != ChangeKind::Delete)
-        .filter_map(|change| Some(Notice { path: change.path.clone(), why: name::obeyed_by(&change.path)?.to_owned() }))
+        .filter_map(|change| {
+            Some(Notice { path: change.path.clone(), why: name::obeyed_by(&change.path)?.to_owned() })
+        })
         .collect();
     Ok(set)
 }
@@ -87,7 +96,11 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
         let ignores = self.ignores.len();
-        self.ignores.extend(self.lower.read(&path.join(".gitignore"), IGNORE_BYTES_MAX).and_then(|text| gitignore(path, &text)));
+        self.ignores.extend(
+            self.lower
+                .read(&path.join(".gitignore"), IGNORE_BYTES_MAX)
+                .and_then(|text| gitignore(path, &text)),
+        );
         let names = copy::list(folder)?;
         for name in &names {
             self.entries += 1;
@@ -137,7 +150,8 @@ impl Walk<'_> {
 
     /// Goes into a folder, unless nothing in it may be carried out.
     fn below(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
-        let inner = match beneath::open_at(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()) {
+        let inner = match beneath::open_at(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+        {
             Ok(inner) => inner,
             Err(_) => {
                 self.leave_out(path, LeftOutReason::Unreadable);
@@ -162,7 +176,12 @@ impl Walk<'_> {
 
     /// Whether the project's own rules say that a folder is not its work.
     fn ignored(&self, path: &Path) -> bool {
-        self.ignores.iter().rev().map(|rules| rules.matched(path, true)).find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
+        self.ignores
+            .iter()
+            .rev()
+            .map(|rules| rules.matched(path, true))
+            .find(|found| !found.is_none())
+            .is_some_and(|found| found.is_ignore())
     }
 
     fn file(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &FileStat) -> io::Result<()> {
@@ -232,7 +251,8 @@ impl Walk<'_> {
     /// What a copy had and has no more.
     fn deleted_from_copy(&mut self) {
         for path in self.lower.copied() {
-            if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen)) {
+            if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen))
+            {
                 self.deleted(Path::new(&path));
             }
         }
@@ -276,6 +296,7 @@ pub(crate) fn made(file: &File) -> Option<std::time::SystemTime> {
 /// When a file of the project was last changed, in content or mode.
 pub(crate) fn changed(file: &File) -> Option<std::time::SystemTime> {
     let meta = file.metadata().ok()?;
-    let seconds = std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    let seconds =
+        std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
     std::time::UNIX_EPOCH.checked_add(seconds)
 }

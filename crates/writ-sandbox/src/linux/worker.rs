@@ -14,9 +14,7 @@ use writ_types::action::{ChangeKind, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
 
 use super::{beneath, init};
-use crate::file::{
-    ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, TEXT_MAX, Written,
-};
+use crate::file::{ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, TEXT_MAX, Written};
 
 mod search;
 
@@ -71,19 +69,28 @@ fn read(work: &Path, request: &ReadFile) -> Result<ReadResult, FileFault> {
         ReadMode::List => list(&root, &request.path, &path),
         ReadMode::Search { pattern, glob, max_matches } => {
             // Refuses what lies behind a link or outside, before the walk begins.
-            beneath::open_at(&root, &path, OFlag::O_PATH, Mode::empty()).map_err(|why| io_fault(&request.path, &why))?;
+            beneath::open_at(&root, &path, OFlag::O_PATH, Mode::empty())
+                .map_err(|why| io_fault(&request.path, &why))?;
             search::run(work, &path, pattern, glob, *max_matches)
         }
     }
 }
 
 /// A window of a text file.
-fn text(root: &OwnedFd, shown: &str, path: &Path, first_line: u64, lines: u64) -> Result<ReadResult, FileFault> {
+fn text(
+    root: &OwnedFd,
+    shown: &str,
+    path: &Path,
+    first_line: u64,
+    lines: u64,
+) -> Result<ReadResult, FileFault> {
     let file = open_file(root, shown, path)?.ok_or_else(|| FileFault::NotFound { path: shown.to_owned() })?;
     let content = content(file, shown)?;
     let (bytes, digest) = (size(&content), Digest::of(&content));
     let probe = content.get(..TEXT_PROBE).unwrap_or(&content);
-    let Ok(whole) = String::from_utf8(content.clone()) else { return Ok(ReadResult::Binary { bytes, digest }) };
+    let Ok(whole) = String::from_utf8(content.clone()) else {
+        return Ok(ReadResult::Binary { bytes, digest });
+    };
     if probe.contains(&0) {
         return Ok(ReadResult::Binary { bytes, digest });
     }
@@ -113,11 +120,15 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
 
 /// The entries of a folder.
 fn list(root: &OwnedFd, shown: &str, path: &Path) -> Result<ReadResult, FileFault> {
-    let fault = |why: &std::io::Error| match why.kind() {
-        std::io::ErrorKind::NotADirectory => not(shown, "folder"),
-        _ => io_fault(shown, why),
+    let fault = |why: &std::io::Error| {
+        if why.kind() == std::io::ErrorKind::NotADirectory {
+            not(shown, "folder")
+        } else {
+            io_fault(shown, why)
+        }
     };
-    let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty()).map_err(|why| fault(&why))?;
+    let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+        .map_err(|why| fault(&why))?;
     let mut dir = nix::dir::Dir::from_fd(folder.try_clone().map_err(|why| fault(&why))?)
         .map_err(|why| fault(&why.into()))?;
     let mut entries = Vec::new();
@@ -164,7 +175,8 @@ fn write(work: &Path, change: &FileChange, content: Option<&str>) -> Result<Writ
     let path = clean(shown)?;
     let name = path.file_name().map(PathBuf::from).ok_or_else(|| not(shown, "file"))?;
     let current = open_file(&root, shown, &path)?;
-    let mode = current.as_ref().and_then(|file| file.metadata().ok()).map_or(0o644, |meta| meta.mode() & 0o777);
+    let mode =
+        current.as_ref().and_then(|file| file.metadata().ok()).map_or(0o644, |meta| meta.mode() & 0o777);
     let found = current.map(|mut file| beneath::digest(&mut file)).transpose().map_err(fault)?;
     if found != change.before {
         return Err(FileFault::Conflict { path: shown.to_owned(), found });

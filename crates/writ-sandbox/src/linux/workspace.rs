@@ -109,6 +109,10 @@ impl Inner {
 
 impl Workspace {
     /// The folder that programs see as `/work`: where on this rung they really find it.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be confined here.
     pub async fn root(&self) -> Result<PathBuf, SandboxError> {
         let (walls, _) = self.sandbox.walls().await?;
         Ok(self.outside(walls, Path::new(WORK)))
@@ -131,12 +135,16 @@ impl Workspace {
     ///
     /// If the permit is too old or for something else, if the command cannot be started as it is written, or if the
     /// sandbox cannot be made. A program that is not there is no error: [`Ending::NotFound`].
-    pub async fn exec(&self, permit: Permit, now: Timestamp, options: ExecOptions) -> Result<ExecResult, SandboxError> {
-        let opened = permit.open(now)?;
-        match opened.prepared.action {
-            Action::Exec(exec) => self.run_exec(exec, options).await,
-            other => Err(SandboxError::WrongAction { found: other.kind() }),
-        }
+    pub async fn exec(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        options: ExecOptions,
+    ) -> Result<ExecResult, SandboxError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::Exec(exec) = action else { return Err(SandboxError::WrongAction { found }) };
+        self.run_exec(exec, options).await
     }
 
     /// Reads, lists or searches: [`Action::ReadFile`].
@@ -145,14 +153,12 @@ impl Workspace {
     ///
     /// If the permit is too old or for something else, if there is no such file, or if the sandbox cannot be made.
     pub async fn read(&self, permit: Permit, now: Timestamp) -> Result<ReadResult, SandboxError> {
-        let opened = permit.open(now)?;
-        match opened.prepared.action {
-            Action::ReadFile(read) => match self.ask(Request::Read(read)).await? {
-                Reply::Read(result) => Ok(result),
-                other => Err(nonsense(&other)),
-            },
-            other => Err(SandboxError::WrongAction { found: other.kind() }),
-        }
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::ReadFile(read) = action else { return Err(SandboxError::WrongAction { found }) };
+        let reply = self.ask(Request::Read(read)).await?;
+        let Reply::Read(result) = reply else { return Err(nonsense(&reply)) };
+        Ok(result)
     }
 
     /// Writes or deletes one file of the overlay: [`Action::WriteFile`] with [`Place::Overlay`].
@@ -162,18 +168,17 @@ impl Workspace {
     /// If the permit is too old or for something else, if the file is not what the change was made for, or if the
     /// sandbox cannot be made.
     pub async fn write(&self, permit: Permit, now: Timestamp) -> Result<Written, SandboxError> {
-        let opened = permit.open(now)?;
-        match opened.prepared.action {
-            Action::WriteFile(write) if write.place == Place::Overlay => {
-                let [change] = <[_; 1]>::try_from(write.changes)
-                    .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
-                match self.ask(Request::Write { change, content: write.content }).await? {
-                    Reply::Written(written) => Ok(written),
-                    other => Err(nonsense(&other)),
-                }
-            }
-            other => Err(SandboxError::WrongAction { found: other.kind() }),
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::WriteFile(write) = action else { return Err(SandboxError::WrongAction { found }) };
+        if write.place != Place::Overlay {
+            return Err(SandboxError::WrongAction { found });
         }
+        let [change] = <[_; 1]>::try_from(write.changes)
+            .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
+        let reply = self.ask(Request::Write { change, content: write.content }).await?;
+        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
+        Ok(written)
     }
 
     /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.
@@ -182,14 +187,11 @@ impl Workspace {
     ///
     /// If it is not a file, too large, outside, or if the sandbox cannot be made.
     pub async fn peek(&self, path: &str) -> Result<Option<Peeked>, SandboxError> {
-        match self.ask(Request::Peek(path.to_owned())).await? {
-            Reply::Peek(None) => Ok(None),
-            Reply::Peek(Some(found)) => {
-                let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
-                Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
-            }
-            other => Err(nonsense(&other)),
-        }
+        let reply = self.ask(Request::Peek(path.to_owned())).await?;
+        let Reply::Peek(found) = reply else { return Err(nonsense(&reply)) };
+        let Some(found) = found else { return Ok(None) };
+        let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
+        Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
     }
 
     /// What the session changed. Reads only, on the host, by directory handle: no permit is needed.
@@ -229,11 +231,12 @@ impl Workspace {
     /// If the permit is too old or for something else, if the project or the overlay is not what was approved, or if
     /// a file cannot be written.
     pub async fn apply(&self, permit: Permit, now: Timestamp) -> Result<Applied, ApplyError> {
-        let opened = permit.open(now)?;
-        let write = match opened.prepared.action {
-            Action::WriteFile(write) if write.place == Place::Project && write.content.is_none() => write,
-            other => return Err(ApplyError::WrongAction { found: other.kind() }),
-        };
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::WriteFile(write) = action else { return Err(ApplyError::WrongAction { found }) };
+        if write.place != Place::Project || write.content.is_some() {
+            return Err(ApplyError::WrongAction { found });
+        }
         let ours = self.project.as_deref().and_then(Path::to_str);
         if ours != Some(write.root.as_str()) {
             return Err(ApplyError::WrongProject);
@@ -264,13 +267,17 @@ impl Workspace {
         upper::View { dir: self.dir.clone(), project: self.project.clone(), layout: self.layout }
     }
 
-    pub(crate) async fn carry(&self, changes: Vec<writ_types::action::FileChange>) -> Result<Applied, ApplyError> {
+    pub(crate) async fn carry(
+        &self,
+        changes: Vec<writ_types::action::FileChange>,
+    ) -> Result<Applied, ApplyError> {
         let (view, lock) = (self.view(), Arc::clone(&self.write).lock_owned().await);
         let done = tokio::task::spawn_blocking(move || {
             let _held = lock;
             carry::apply(&view, &changes)
         });
-        let lost = |why: tokio::task::JoinError| ApplyError::Io { path: ".".into(), done: 0, source: why.into() };
+        let lost =
+            |why: tokio::task::JoinError| ApplyError::Io { path: ".".into(), done: 0, source: why.into() };
         done.await.map_err(lost)?
     }
 
@@ -298,7 +305,11 @@ impl Workspace {
     }
 
     /// Runs a program.
-    pub(crate) async fn run_exec(&self, exec: Exec, options: ExecOptions) -> Result<ExecResult, SandboxError> {
+    pub(crate) async fn run_exec(
+        &self,
+        exec: Exec,
+        options: ExecOptions,
+    ) -> Result<ExecResult, SandboxError> {
         check(&exec)?;
         let (walls, rung) = self.sandbox.walls().await?;
         let config = &self.sandbox.config;
@@ -307,7 +318,8 @@ impl Workspace {
         let access = if verify { Access::Scratch } else { Access::Write };
         let snapshot = (verify && walls == Walls::Reduced).then(|| self.dir.join("scratch/snapshot"));
         let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, snapshot.as_deref()));
-        spec.home = (!verify || walls == Walls::Reduced).then(|| self.dir.join(if verify { "scratch" } else { "home" }));
+        spec.home = (!verify || walls == Walls::Reduced)
+            .then(|| self.dir.join(if verify { "scratch" } else { "home" }));
         spec.scratch = self.dir.join("scratch");
         spec.cwd = self.resolve(walls, &exec.cwd, snapshot.as_deref());
         spec.env = self.env(walls, verify, exec.env);
@@ -322,7 +334,10 @@ impl Workspace {
             memory: config.memory_max,
             keep: config.output_max,
             kill_above: config.output_kill,
-            disk: Some((["upper", "home", "tree", "scratch"].map(|name| self.dir.join(name)).into(), config.overlay_max)),
+            disk: Some((
+                ["upper", "home", "tree", "scratch"].map(|name| self.dir.join(name)).into(),
+                config.overlay_max,
+            )),
             options,
             hold: Some(hold),
         };
@@ -415,8 +430,18 @@ impl Workspace {
             ("HOME".to_owned(), home),
         ]);
         if !verify {
-            let tmp = if walls == Walls::Full { "/tmp".to_owned() } else { self.dir.join("scratch").display().to_string() };
-            let fixed = [("LANG", "C.UTF-8"), ("TERM", "dumb"), ("USER", "agent"), ("LOGNAME", "agent"), ("SHELL", "/bin/sh")];
+            let tmp = if walls == Walls::Full {
+                "/tmp".to_owned()
+            } else {
+                self.dir.join("scratch").display().to_string()
+            };
+            let fixed = [
+                ("LANG", "C.UTF-8"),
+                ("TERM", "dumb"),
+                ("USER", "agent"),
+                ("LOGNAME", "agent"),
+                ("SHELL", "/bin/sh"),
+            ];
             env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
             env.insert("TMPDIR".to_owned(), tmp);
             let rustup = self.sandbox.toolchains.rustup_home.as_ref();
@@ -497,7 +522,11 @@ async fn blocking<T: Send + 'static>(
 
 /// Makes a folder that only we may enter.
 fn make_folder(path: &Path) -> Result<(), SandboxError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|why| workspace("make a folder", why))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|why| workspace("make a folder", why))
 }
 
 fn workspace(doing: &str, source: io::Error) -> SandboxError {

@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, sendmsg, socketpair,
@@ -38,7 +37,6 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 pub(crate) struct Parcel {
     pub(crate) control: OwnedFd,
     pub(crate) stdio: [OwnedFd; 3],
-    pub(crate) cgroups: Vec<OwnedFd>,
 }
 
 // === the zygote's side ===
@@ -46,6 +44,9 @@ pub(crate) struct Parcel {
 /// Serves until the engine's end of the socket is closed, which also happens when the engine dies.
 pub(crate) fn main() -> i32 {
     let Some(socket) = sys::inherited(SOCKET_FD) else { return 2 };
+    if sys::seal_descriptors(true).is_err() {
+        return 2;
+    }
     let Ok(filters) = seccomp::Filters::compile() else { return 3 };
     // Children watch this pipe: when its only writer, this process, is gone, they must not begin.
     let Ok((alive, held)) = io::pipe() else { return 4 };
@@ -80,7 +81,7 @@ fn unpack(fds: Vec<OwnedFd>) -> Option<Parcel> {
     let mut fds = fds.into_iter();
     let control = fds.next()?;
     let stdio = [fds.next()?, fds.next()?, fds.next()?];
-    Some(Parcel { control, stdio, cgroups: fds.collect() })
+    Some(Parcel { control, stdio })
 }
 
 /// Tells the engine the child's process id and hands it the child, or tells minus the error number.
@@ -106,20 +107,14 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
 
 // === the engine's side ===
 
-/// The engine's handle on its zygote. Dropping it ends the zygote and every sandbox.
+/// The engine's handle on one zygote. Dropping it ends the zygote and every sandbox that it forked.
 #[derive(Debug)]
 pub(crate) struct Zygote {
-    exe: std::path::PathBuf,
-    current: Mutex<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
     socket: OwnedFd,
     process: Child,
 }
 
-impl Drop for Running {
+impl Drop for Zygote {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -129,32 +124,29 @@ impl Drop for Running {
 impl Zygote {
     /// Starts a zygote.
     pub(crate) fn start(exe: &Path) -> Result<Self, SandboxError> {
-        let running = launch(exe).map_err(|why| helper("start", &why))?;
-        Ok(Self { exe: exe.to_owned(), current: Mutex::new(running) })
+        launch(exe).map_err(|why| helper("start", &why))
     }
 
-    /// Asks for a sandbox; a zygote that is gone is started again, once.
-    pub(crate) fn request(&self, walls: Walls, parcel: &Parcel) -> Result<(), SandboxError> {
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks for a sandbox.
+    pub(crate) fn request(&self, walls: Walls, parcel: &Parcel) -> io::Result<()> {
         let mut fds = vec![parcel.control.as_fd()];
         fds.extend(parcel.stdio.iter().map(AsFd::as_fd));
-        fds.extend(parcel.cgroups.iter().map(AsFd::as_fd));
         let request: &[u8] = match walls {
             Walls::Full => b"F",
             Walls::Reduced => b"R",
         };
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if send(current.socket.as_fd(), request, &fds).is_ok() {
-            return Ok(());
-        }
-        *current = launch(&self.exe).map_err(|why| helper("restart", &why))?;
-        send(current.socket.as_fd(), request, &fds).map_err(|why| helper("request", &why))
+        send(self.socket.as_fd(), request, &fds)
     }
 }
 
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-fn launch(exe: &Path) -> io::Result<Running> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+fn launch(exe: &Path) -> io::Result<Zygote> {
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let process = std::process::Command::new(exe)
         .arg(MARKER)
         .env_clear()
@@ -163,11 +155,13 @@ fn launch(exe: &Path) -> io::Result<Running> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    Ok(Running { socket: ours, process })
+    Ok(Zygote { socket: ours, process })
 }
 
 /// Reads the zygote's answer from the control socket: the child's process id and a handle on it.
-pub(crate) async fn child_of(control: &tokio::net::UnixStream) -> Result<(i32, AsyncFd<OwnedFd>), SandboxError> {
+pub(crate) async fn child_of(
+    control: &tokio::net::UnixStream,
+) -> Result<(i32, AsyncFd<OwnedFd>), SandboxError> {
     let mut number = [0; 4];
     let (length, fds) = control
         .async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut number))
@@ -182,7 +176,7 @@ pub(crate) async fn child_of(control: &tokio::net::UnixStream) -> Result<(i32, A
         return Err(SandboxError::Setup { stage: "namespaces".into(), why });
     }
     let pidfd = fds.into_iter().next().ok_or_else(|| helper("answer", &io::ErrorKind::InvalidData.into()))?;
-    let pidfd = AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map_err(|why| helper("watch", &why))?;
+    let pidfd = sys::watch(pidfd).map_err(|why| helper("watch", &why))?;
     Ok((number, pidfd))
 }
 

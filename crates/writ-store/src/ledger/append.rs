@@ -93,7 +93,11 @@ impl Tail {
             params![self.signer.public_key(), int(self.size())],
         )?;
         let head = Checkpoint::sign(&self.origin, self.size(), self.frontier.root(), self.signer.as_ref());
-        execute(conn, "UPDATE ledger_head SET note = ?2 WHERE size = ?1", params![int(head.size), head.note])?;
+        execute(
+            conn,
+            "UPDATE ledger_head SET note = ?2 WHERE size = ?1",
+            params![int(head.size), head.note],
+        )?;
         Ok(())
     }
 
@@ -208,7 +212,10 @@ impl Tail {
 
 impl std::fmt::Debug for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tail").field("origin", &self.origin).field("size", &self.size()).finish_non_exhaustive()
+        f.debug_struct("Tail")
+            .field("origin", &self.origin)
+            .field("size", &self.size())
+            .finish_non_exhaustive()
     }
 }
 
@@ -231,7 +238,9 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
             }
             Ok(())
         }
-        Fact::Outcome { attempt, .. } | Fact::ModelCalled { attempt, .. } => close_attempt(conn, seq, *attempt),
+        Fact::Outcome { attempt, .. } | Fact::ModelCalled { attempt, .. } => {
+            close_attempt(conn, seq, *attempt)
+        }
         Fact::Received { .. }
         | Fact::Gated { .. }
         | Fact::Asked { .. }

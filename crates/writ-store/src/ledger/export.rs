@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
+use writ_types::error::{Exit, Report, ToReport};
 
 use super::head::{Checkpoint, MAX_NOTE_BYTES, NoteError};
 use super::row;
@@ -56,6 +57,13 @@ pub fn read_heads(text: &str, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Held
     Ok(heads)
 }
 
+impl ToReport for HeldError {
+    fn report(&self) -> Report {
+        Report::new(Exit::Ledger, "ledger.held_heads", self.to_string())
+            .hint("give a file written by `writ audit export --heads` of this home")
+    }
+}
+
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
@@ -65,6 +73,17 @@ pub enum ExportError {
     /// The output could not be written.
     #[error("the export could not be written: {0}")]
     Write(#[from] std::io::Error),
+}
+
+impl ToReport for ExportError {
+    fn report(&self) -> Report {
+        match self {
+            Self::Store(error) => error.report(),
+            Self::Write(_) => Report::new(Exit::Blocked, "ledger.export", "the export could not be written")
+                .inside(self.to_string())
+                .hint("check the space and the permissions of the target"),
+        }
+    }
 }
 
 // === impl Store ===

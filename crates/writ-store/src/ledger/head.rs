@@ -103,7 +103,10 @@ impl Checkpoint {
         let parsed: u64 = size.parse().map_err(|_| NoteError::Malformed)?;
         let bytes = BASE64.decode(root).map_err(|_| NoteError::Malformed)?;
         let root: Hash = bytes.try_into().map_err(|_| NoteError::Malformed)?;
-        if origin.is_empty() || parsed.to_string() != size || body(origin, parsed, &root) != format!("{text}\n") {
+        if origin.is_empty()
+            || parsed.to_string() != size
+            || body(origin, parsed, &root) != format!("{text}\n")
+        {
             return Err(NoteError::Malformed);
         }
         Ok(Self { origin: origin.to_owned(), size: parsed, root, note: note.to_owned() })

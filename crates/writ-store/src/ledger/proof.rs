@@ -2,6 +2,7 @@
 
 use rusqlite::OptionalExtension as _;
 use serde::{Deserialize, Serialize};
+use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::EntrySeq;
 
 use super::append::StoredNodes;
@@ -118,6 +119,13 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofErro
     }
 }
 
+impl ToReport for ProofError {
+    fn report(&self) -> Report {
+        Report::new(Exit::Ledger, "ledger.proof", self.to_string())
+            .hint("nothing is proven; ask for the proof again")
+    }
+}
+
 fn from_hex(field: &'static str, text: &str) -> Result<Vec<u8>, ProofError> {
     hex::decode(text).map_err(|_| ProofError::Malformed(field))
 }
@@ -142,9 +150,11 @@ impl Store {
         self.read(|conn| {
             let snapshot = conn.unchecked_transaction()?;
             let payload: Option<String> = snapshot
-                .query_row("SELECT payload FROM ledger_payload WHERE seq = ?1", [codec::int(entry.0)], |row| {
-                    row.get(0)
-                })
+                .query_row(
+                    "SELECT payload FROM ledger_payload WHERE seq = ?1",
+                    [codec::int(entry.0)],
+                    |row| row.get(0),
+                )
                 .optional()?;
             let note: Option<String> = snapshot
                 .query_row("SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1", [], |row| row.get(0))

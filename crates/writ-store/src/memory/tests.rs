@@ -46,7 +46,6 @@ fn a_session_sees_its_own_and_the_common_ones() {
     assert_eq!(found(&home, "secret plan", None), ["secret plan of all"]);
 }
 
-/// Rows: SIL-170
 #[test]
 fn external_content_is_never_verified() {
     let home = Home::new();
@@ -89,7 +88,10 @@ fn the_profile_is_found_by_kind() {
     profile.item.memory_kind = MemoryKind::Profile;
     home.commit(vec![Op::Remember(Box::new(profile)), remember(2, "a fact", None)]);
     let rows = home.store.memories_of_kind(MemoryKind::Profile, 5).expect("reads");
-    assert_eq!(rows.iter().map(|row| row.item.text.as_str()).collect::<Vec<_>>(), ["the owner is called Ann"]);
+    assert_eq!(
+        rows.iter().map(|row| row.item.text.as_str()).collect::<Vec<_>>(),
+        ["the owner is called Ann"]
+    );
 }
 
 #[test]
@@ -97,8 +99,21 @@ fn syntax_of_the_index_is_only_words() {
     let home = Home::new().with_session(1);
     home.commit(vec![remember(1, "alpha beta", None), remember(2, "hidden alpha", Some(session(1)))]);
     for hostile in [
-        "\"", "alpha\" OR \"", "text:alpha", "alpha AND NOT beta", "NEAR(alpha beta)", "alpha*", "^alpha",
-        "{text} : alpha", "-alpha", "(", ")", "alpha'; DROP TABLE memory; --", "\0alpha", "AND", "",
+        "\"",
+        "alpha\" OR \"",
+        "text:alpha",
+        "alpha AND NOT beta",
+        "NEAR(alpha beta)",
+        "alpha*",
+        "^alpha",
+        "{text} : alpha",
+        "-alpha",
+        "(",
+        ")",
+        "alpha'; DROP TABLE memory; --",
+        "\0alpha",
+        "AND",
+        "",
     ] {
         let texts = found(&home, hostile, None);
         assert!(texts.iter().all(|text| text == "alpha beta"), "{hostile:?}: {texts:?}");
@@ -110,7 +125,6 @@ fn syntax_of_the_index_is_only_words() {
 }
 
 proptest! {
-    /// Rows: SIL-104
     #[test]
     fn no_query_is_an_error(text in "\\PC{0,60}|[\"*^(){}:+\\-a-zA-Z \0]{0,60}") {
         thread_local! {

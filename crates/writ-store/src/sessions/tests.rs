@@ -30,7 +30,7 @@ fn texts(rows: &[ChronicleRow]) -> Vec<String> {
         .collect()
 }
 
-/// Rows: SIL-035 SCL-037
+/// Rows: SCL-037
 #[test]
 fn the_newest_messages_of_one_session_come_back_in_order() {
     let home = Home::new().with_session(1).with_session(2);
@@ -112,7 +112,10 @@ fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     let home = home.reopened();
     home.commit(vec![used(1, 1, 0), used(1, 1_000, DAY)]);
     let own = home.store.session_usage(session(1)).expect("reads");
-    assert_eq!((own.usage.input, own.usage.output, own.cost), (Tokens::new(1_101), Tokens::new(3), MicroUsd::new(30)));
+    assert_eq!(
+        (own.usage.input, own.usage.output, own.cost),
+        (Tokens::new(1_101), Tokens::new(3), MicroUsd::new(30))
+    );
     assert_eq!((own.tool_calls, own.model_calls), (6, 3));
     assert_eq!(home.store.day_usage(at(0)).expect("reads").usage.input, Tokens::new(151));
     assert_eq!(home.store.day_usage(at(DAY)).expect("reads").usage.input, Tokens::new(1_000));

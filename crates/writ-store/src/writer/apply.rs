@@ -1,8 +1,8 @@
 //! From operations to rows: one arm per operation.
 
 use rusqlite::Connection;
-use writ_types::id::{EntrySeq, SessionId};
 use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, SessionId};
 
 use crate::batch::{AskOpened, Batch, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
@@ -51,7 +51,9 @@ impl Progress<'_> {
             Op::AbsorbMessage { message, turn, lease, fence } => {
                 queue::absorb(conn, *message, *turn, *lease, *fence)
             }
-            Op::NackMessage { message, fence, now, error } => queue::nack(conn, *message, *fence, *now, error),
+            Op::NackMessage { message, fence, now, error } => {
+                queue::nack(conn, *message, *fence, *now, error)
+            }
             Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
             Op::OpenTurn(turn) => turns::open(conn, turn),
             Op::TurnEvent { turn, n, event } => turns::add_event(conn, *turn, *n, event),

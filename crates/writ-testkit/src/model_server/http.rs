@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -50,6 +51,7 @@ struct Shared {
     options: ServerOptions,
     script: Mutex<Box<dyn Script>>,
     recorded: Mutex<Vec<Recorded>>,
+    waiting: AtomicUsize,
 }
 
 impl std::fmt::Debug for Shared {
@@ -98,8 +100,12 @@ impl ModelServer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let script: Box<dyn Script> = Box::new(script);
-        let shared =
-            Arc::new(Shared { options, script: Mutex::new(script), recorded: Mutex::new(Vec::new()) });
+        let shared = Arc::new(Shared {
+            options,
+            script: Mutex::new(script),
+            recorded: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        });
         let router = Router::new()
             .route("/v1/messages", post(messages))
             .route("/v1/chat/completions", post(completions))
@@ -132,6 +138,11 @@ impl ModelServer {
     /// Every request so far, oldest first.
     pub fn recorded(&self) -> Vec<Recorded> {
         self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests wait at a [`Gate`](super::Gate) now.
+    pub fn connections_waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::SeqCst)
     }
 
     /// Stops and waits until every connection is closed.
@@ -168,13 +179,24 @@ async fn models(State(shared): State<Arc<Shared>>) -> Response {
     axum::Json(json!({"object": "list", "data": data, "has_more": false})).into_response()
 }
 
-async fn handle(shared: &Shared, format: WireFormat, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Response {
+async fn handle(
+    shared: &Shared,
+    format: WireFormat,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Response {
     let parsed = check(shared, format, headers, body);
     let response = match &parsed {
         Err(refusal) => refuse(format, refusal, None),
         Ok(request) => {
             let reply = shared.script.lock().unwrap_or_else(PoisonError::into_inner).reply(request);
-            answer(request, reply).await
+            if let Some(Fault::SlowFirstByte(gate)) = &reply.fault {
+                shared.waiting.fetch_add(1, Ordering::SeqCst);
+                gate.passed().await;
+                shared.waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+            answer(request, &reply)
         }
     };
     shared.record(uri, headers, body, response.status().as_u16());
@@ -262,7 +284,7 @@ fn status_refusal(format: WireFormat, status: u16) -> Refusal {
     Refusal { status, kind, message: message.to_owned(), code: None }
 }
 
-async fn answer(request: &ParsedRequest, reply: Reply) -> Response {
+fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
     let format = request.format;
     match &reply.fault {
         Some(Fault::Status { status, retry_after }) => {
@@ -270,7 +292,9 @@ async fn answer(request: &ParsedRequest, reply: Reply) -> Response {
         }
         Some(Fault::ContextTooLong) => {
             let refusal = match format {
-                WireFormat::Anthropic => Refusal::invalid("prompt is too long: 208310 tokens > 200000 maximum"),
+                WireFormat::Anthropic => {
+                    Refusal::invalid("prompt is too long: 208310 tokens > 200000 maximum")
+                }
                 WireFormat::OpenAi => Refusal {
                     code: Some("context_length_exceeded"),
                     ..Refusal::invalid("This model's maximum context length is 128000 tokens.")
@@ -285,28 +309,32 @@ async fn answer(request: &ParsedRequest, reply: Reply) -> Response {
             let body = Body::from_stream(stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 8192])));
             return (StatusCode::INTERNAL_SERVER_ERROR, body).into_response();
         }
-        Some(Fault::SlowFirstByte(gate)) => gate.passed().await,
         Some(
-            Fault::CutAfter(_)
+            Fault::SlowFirstByte(_)
+            | Fault::CutAfter(_)
             | Fault::EndAfter(_)
             | Fault::GarbageAfter(_)
             | Fault::InvalidUtf8After(_)
             | Fault::ErrorEventAfter(_)
             | Fault::SilenceAfter(_)
             | Fault::MalformedCallAfter(_)
+            | Fault::RawAfter(..)
             | Fault::EndlessText
             | Fault::EndlessFrame,
         )
         | None => {}
     }
     if request.stream {
-        let body = Body::from_stream(faulty(request, &reply));
-        ([(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")], body)
+        let body = Body::from_stream(faulty(request, reply));
+        (
+            [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")],
+            body,
+        )
             .into_response()
     } else {
         let whole = match format {
-            WireFormat::Anthropic => anthropic::render::whole(request, &reply),
-            WireFormat::OpenAi => openai::render::whole(request, &reply),
+            WireFormat::Anthropic => anthropic::render::whole(request, reply),
+            WireFormat::OpenAi => openai::render::whole(request, reply),
         };
         axum::Json(whole).into_response()
     }
@@ -322,6 +350,7 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
         WireFormat::OpenAi => openai::render::frames(request, reply),
     };
     let first = |count: usize| stream::iter(frames.clone().into_iter().take(count).map(frame));
+    let rest = |count: usize| stream::iter(frames.clone().into_iter().skip(count).map(frame));
     let one = |bytes: &[u8]| stream::iter([Ok::<_, io::Error>(Bytes::copy_from_slice(bytes))]);
     match &reply.fault {
         Some(Fault::CutAfter(count)) => {
@@ -332,7 +361,9 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
             let event = if anthropic { "event: content_block_delta\n" } else { "" };
             first(*count).chain(one(format!("{event}data: {{\"ty\u{1}pe: garbage\n\n").as_bytes())).boxed()
         }
-        Some(Fault::InvalidUtf8After(count)) => first(*count).chain(one(b"data: {\"text\": \"\xc3\x28\"}\n\n")).boxed(),
+        Some(Fault::InvalidUtf8After(count)) => {
+            first(*count).chain(one(b"data: {\"text\": \"\xc3\x28\"}\n\n")).boxed()
+        }
         Some(Fault::ErrorEventAfter(count)) => {
             let error = error_body(request.format, &status_refusal(request.format, 529));
             let event = if anthropic { "event: error\n" } else { "" };
@@ -340,9 +371,15 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
         }
         Some(Fault::SilenceAfter(count)) => first(*count).chain(stream::pending()).boxed(),
         Some(Fault::MalformedCallAfter(count)) => {
-            let call = if anthropic { anthropic::render::malformed_call() } else { openai::render::malformed_call() };
-            let rest = frames.clone().into_iter().skip(*count).map(frame);
-            first(*count).chain(stream::iter([Ok(Bytes::from(call))])).chain(stream::iter(rest)).boxed()
+            let call = if anthropic {
+                anthropic::render::malformed_call()
+            } else {
+                openai::render::malformed_call()
+            };
+            first(*count).chain(one(call.as_bytes())).chain(rest(*count)).boxed()
+        }
+        Some(Fault::RawAfter(count, raw)) => {
+            first(*count).chain(one(raw.as_bytes())).chain(rest(*count)).boxed()
         }
         Some(Fault::EndlessText) => {
             let more = if anthropic { anthropic::render::more_text() } else { openai::render::more_text() };

@@ -90,6 +90,8 @@ pub enum Fault {
     SilenceAfter(usize),
     /// After this many frames, a tool call without id and name.
     MalformedCallAfter(usize),
+    /// After this many frames, this text as it is; then the rest.
+    RawAfter(usize, String),
     /// The first byte comes when the gate is opened.
     SlowFirstByte(Gate),
     /// Text without end.

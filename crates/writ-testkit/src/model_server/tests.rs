@@ -1,0 +1,164 @@
+//! The scripted provider is as strict as the real ones.
+
+use reqwest::Client;
+use serde_json::{Value, json};
+
+use super::{Fault, ModelServer, Reply, ServerOptions, list};
+
+async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let mut request = client.post(format!("{}{path}", server.base_url())).json(body);
+    request = match path {
+        "messages" => request.header("x-api-key", "k").header("anthropic-version", "2023-06-01"),
+        _ => request.bearer_auth("k"),
+    };
+    let response = request.send().await.expect("an answer");
+    (response.status().as_u16(), response.json().await.expect("JSON"))
+}
+
+fn anthropic(messages: &Value) -> Value {
+    let tool = json!({"name": "search", "input_schema": {"type": "object"}});
+    json!({"model": "m", "max_tokens": 10, "tools": [tool], "messages": messages})
+}
+
+fn openai(messages: &Value) -> Value {
+    json!({"model": "m", "messages": messages})
+}
+
+#[tokio::test]
+async fn anthropic_requests_are_checked() {
+    let server = ModelServer::start(list([])).await.expect("a server");
+    let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "search", "input": {}}]});
+    let result = |id: &str| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "r"}]});
+    let hi = json!({"role": "user", "content": "hi"});
+    let bad = [
+        ("first message", anthropic(&json!([call]))),
+        ("without `tool_result`", anthropic(&json!([hi, call]))),
+        ("without `tool_result`", anthropic(&json!([hi, call, hi]))),
+        ("unexpected `tool_use_id`", anthropic(&json!([hi, call, result("t2")]))),
+        ("unexpected `tool_use_id`", anthropic(&json!([hi, result("t1")]))),
+        ("must be unique", anthropic(&json!([hi, call, result("t1"), call, result("t1")]))),
+        ("Unexpected role", anthropic(&json!([{"role": "system", "content": "x"}]))),
+        ("non-empty", anthropic(&json!([{"role": "user", "content": ""}]))),
+        ("at least one", anthropic(&json!([]))),
+        ("max_tokens", json!({"model": "m", "messages": [hi]})),
+        ("model", json!({"max_tokens": 1, "messages": [hi]})),
+        ("Extra inputs", json!({"model": "m", "max_tokens": 1, "messages": [hi], "banana": 1})),
+        ("Extra inputs", json!({"model": "m", "max_tokens": 1, "messages": [hi], "stream_options": {}})),
+    ];
+    for (word, body) in bad {
+        let (status, answer) = post(&server, "messages", &body).await;
+        assert_eq!((status, answer["type"].as_str()), (400, Some("error")), "{body}");
+        assert_eq!(answer["error"]["type"], "invalid_request_error");
+        assert!(answer["error"]["message"].as_str().is_some_and(|m| m.contains(word)), "{word}: {answer}");
+    }
+    let (status, answer) = post(&server, "messages", &anthropic(&json!([hi, call, result("t1")]))).await;
+    assert_eq!((status, answer["stop_reason"].as_str()), (200, Some("end_turn")));
+}
+
+#[tokio::test]
+async fn openai_requests_are_checked() {
+    let server = ModelServer::start(list([])).await.expect("a server");
+    let function = json!({"name": "search", "arguments": "{}"});
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": function}]});
+    let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "r"});
+    let hi = json!({"role": "user", "content": "hi"});
+    let bad = [
+        ("did not have response", openai(&json!([hi, call]))),
+        ("did not have response", openai(&json!([hi, call, hi]))),
+        ("must be a response", openai(&json!([hi, call, result("c2")]))),
+        ("must be a response", openai(&json!([hi, result("c1")]))),
+        ("must be a response", openai(&json!([hi, call, result("c1"), result("c1")]))),
+        ("role", openai(&json!([{"role": "king", "content": "x"}]))),
+        ("content", openai(&json!([{"role": "user"}]))),
+        ("empty", openai(&json!([]))),
+        ("model", json!({"messages": [hi]})),
+        ("Unrecognized", json!({"model": "m", "messages": [hi], "system": "x"})),
+        ("stream_options", json!({"model": "m", "messages": [hi], "stream_options": {}})),
+        ("tools", json!({"model": "m", "messages": [hi], "tools": []})),
+    ];
+    for (word, body) in bad {
+        let (status, answer) = post(&server, "chat/completions", &body).await;
+        assert_eq!(status, 400, "{body}");
+        assert!(answer["error"]["message"].as_str().is_some_and(|m| m.contains(word)), "{word}: {answer}");
+    }
+    let (status, answer) = post(&server, "chat/completions", &openai(&json!([hi, call, result("c1")]))).await;
+    assert_eq!((status, answer["choices"][0]["finish_reason"].as_str()), (200, Some("stop")));
+}
+
+#[tokio::test]
+async fn keys_and_models_are_checked_and_keys_are_not_kept() {
+    let options = ServerOptions { key: Some("right".into()), models: vec!["m".into()] };
+    let server = ModelServer::start_with(options, list([Reply::text("ok")])).await.expect("a server");
+    let hi = json!([{"role": "user", "content": "hi"}]);
+    let (status, answer) = post(&server, "messages", &anthropic(&hi)).await;
+    assert_eq!((status, answer["error"]["type"].as_str()), (401, Some("authentication_error")));
+    let (status, answer) = post(&server, "chat/completions", &openai(&hi)).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (401, Some("invalid_api_key")));
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let send = |model: &str| {
+        let body = json!({"model": model, "messages": hi});
+        client.post(format!("{}chat/completions", server.base_url())).bearer_auth("right").json(&body).send()
+    };
+    assert_eq!(send("other").await.expect("an answer").status().as_u16(), 404);
+    assert_eq!(send("m").await.expect("an answer").status().as_u16(), 200);
+    let models: Value = client
+        .get(format!("{}models", server.base_url()))
+        .send()
+        .await
+        .expect("sent")
+        .json()
+        .await
+        .expect("JSON");
+    assert_eq!(models["data"][0]["id"], "m");
+    let recorded = server.recorded();
+    assert_eq!(recorded.iter().map(|request| request.status).collect::<Vec<_>>(), [401, 401, 404, 200]);
+    assert!(!format!("{recorded:?}").contains("right"), "a key was kept");
+}
+
+#[tokio::test]
+async fn a_script_sees_what_the_model_sees() {
+    let script = |request: &super::ParsedRequest| {
+        let result = request.results().last().map_or("none", |result| result.text.as_str());
+        Reply::text(&format!(
+            "{}|{}|{result}|{}",
+            request.system,
+            request.last_user_text(),
+            request.offers("search")
+        ))
+    };
+    let server = ModelServer::start(script).await.expect("a server");
+    let tool_use = json!({"type": "tool_use", "id": "t1", "name": "search", "input": {}});
+    let tool_result =
+        json!({"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "found"}]});
+    let mut body = anthropic(&json!([
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "assistant", "content": [tool_use]},
+        {"role": "user", "content": [tool_result]},
+    ]));
+    body["system"] = json!([{"type": "text", "text": "sys", "cache_control": {"type": "ephemeral"}}]);
+    let (_, answer) = post(&server, "messages", &body).await;
+    assert_eq!(answer["content"][0]["text"], "sys|hi|found|true");
+    let function = json!({"name": "search", "parameters": {"type": "object"}});
+    let calls = json!([{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]);
+    let mut body = openai(&json!([
+        {"role": "system", "content": "sys"}, {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": null, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+    ]));
+    body["tools"] = json!([{"type": "function", "function": function}]);
+    let (_, answer) = post(&server, "chat/completions", &body).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], "sys|hi|found|true");
+}
+
+#[tokio::test]
+async fn a_dropped_server_is_gone() {
+    let gone = list([Reply::text("").fault(Fault::Status { status: 418, retry_after: None })]);
+    let server = ModelServer::start(gone).await.expect("a server");
+    let hi = json!([{"role": "user", "content": "hi"}]);
+    assert_eq!(post(&server, "messages", &anthropic(&hi)).await.0, 418);
+    let url = server.base_url();
+    server.stop().await;
+    let client = Client::builder().no_proxy().build().expect("a client");
+    client.get(format!("{url}models")).send().await.expect_err("nobody listens");
+}

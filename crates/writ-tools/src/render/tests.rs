@@ -48,7 +48,7 @@ fn hit(text: &str, taint: Taint) -> MemoryHit {
     }
 }
 
-/// Rows: SIL-203 (the part about the text)
+/// Part of SIL-203: the text.
 #[test]
 fn the_output_of_a_good_program_is_its_result() {
     let rendered = ran(ExecEnd::Code(0), "hello\n", "");
@@ -59,7 +59,7 @@ fn the_output_of_a_good_program_is_its_result() {
     assert_eq!(ran(ExecEnd::Code(0), "", "").text, "(exit code 0, no output)");
 }
 
-/// Rows: SIL-107 (the part about output and exit code)
+/// Part of SIL-107: output and exit code.
 #[test]
 fn a_failing_program_shows_its_code_and_both_streams() {
     let rendered = ran(ExecEnd::Code(101), "running 1 test\n", "error: test failed\n");
@@ -127,7 +127,7 @@ fn folders_and_matches_are_listed_and_hostile_names_escaped() {
     assert_eq!(read(&PerformedOutcome::Matches { matches: vec![], more: false }).text, "(no match)");
 }
 
-/// Rows: SIL-104 (no hit is no error)
+/// Part of SIL-104: no hit is no error.
 #[test]
 fn memories_carry_their_own_labels() {
     let recall = prepared("memory_search", json!({"query": "x"}));
@@ -142,7 +142,7 @@ fn memories_carry_their_own_labels() {
     assert_eq!(mixed.label.sources.len(), 1);
 }
 
-/// Rows: SIL-005 (results stay external, whoever asked)
+/// Part of SIL-005: results stay external, whoever asked.
 #[test]
 fn what_programs_and_files_say_is_external() {
     let exec = ran(ExecEnd::Code(0), "taint: owner", "");

@@ -167,6 +167,9 @@ fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> 
 fn cwd(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
     let path = WorkPath::parse(cwd.unwrap_or_default())
         .map_err(|problem| invalid(tool, &format!("'cwd' {problem}")))?;
+    if path.is_outside() {
+        return Err(invalid(tool, "'cwd' leads out of the work folder"));
+    }
     Ok(path.absolute())
 }
 

@@ -90,7 +90,9 @@ fn prepare_read(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> R
 
 fn needs_write(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
     let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
-    file_path(&FILE_WRITE, &args.path).map(Some)
+    let path = file_path(&FILE_WRITE, &args.path)?;
+    // What lies outside is not even looked at.
+    Ok(Some(path).filter(|path| !path.is_outside()))
 }
 
 fn prepare_write(
@@ -101,8 +103,8 @@ fn prepare_write(
     let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
     let (before, was_executable) = match peeked {
-        None => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
-        Some(Peeked::Missing) => (None, false),
+        None if !path.is_outside() => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
+        None | Some(Peeked::Missing) => (None, false),
         Some(Peeked::File { bytes, executable }) => (Some(Digest::of(bytes)), *executable),
         Some(Peeked::Large { digest, executable, .. }) => (Some(*digest), *executable),
         Some(Peeked::Folder) => return Err(target(&FILE_WRITE, &path, "is a folder")),

@@ -63,12 +63,21 @@ struct PatchArgs {
 
 fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
     let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
-    file_path(&FILE_PATCH, &args.path).map(Some)
+    patched_path(&args.path).map(Some)
+}
+
+/// A patch needs what the file holds, and what lies outside is not looked at.
+fn patched_path(text: &str) -> Result<WorkPath, ToolError> {
+    let path = file_path(&FILE_PATCH, text)?;
+    if path.is_outside() {
+        return Err(target(&FILE_PATCH, &path, "leads out of the work folder"));
+    }
+    Ok(path)
 }
 
 fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
     let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
-    let path = file_path(&FILE_PATCH, &args.path)?;
+    let path = patched_path(&args.path)?;
     if args.old.is_empty() {
         return Err(invalid(&FILE_PATCH, "'old' is empty; to write a whole file, use file_write"));
     }

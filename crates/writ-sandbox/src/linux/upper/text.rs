@@ -26,7 +26,11 @@ pub(crate) fn unified(view: &View, set: &ChangeSet) -> io::Result<String> {
             text.push_str("… the rest is too long to be shown\n");
             break;
         }
-        let before = if change.before.is_some() { lower.read(Path::new(&change.path), DIFF_TEXT_MAX) } else { Some(Vec::new()) };
+        let before = if change.before.is_some() {
+            lower.read(Path::new(&change.path), DIFF_TEXT_MAX)
+        } else {
+            Some(Vec::new())
+        };
         let after = match change.kind {
             ChangeKind::Delete => Some(Vec::new()),
             ChangeKind::Create | ChangeKind::Modify => read(&root, &change.path)?,
@@ -59,7 +63,9 @@ fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> 
         ChangeKind::Delete => (format!("a/{path}"), "/dev/null".to_owned()),
     };
     let mode = if change.executable { " (executable)" } else { "" };
-    let text = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| String::from_utf8(bytes).ok()).filter(|text| !text.contains('\0'));
+    let text = |bytes: Option<Vec<u8>>| {
+        bytes.and_then(|bytes| String::from_utf8(bytes).ok()).filter(|text| !text.contains('\0'))
+    };
     match (text(before), text(after)) {
         (Some(before), Some(after)) => {
             let diff = TextDiff::from_lines(&before, &after);
@@ -67,7 +73,9 @@ fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> 
             format!("--- {old}\n+++ {new}{mode}\n{}", visible(&hunks))
         }
         (_, _) => {
-            let digest = |digest: Option<writ_types::digest::Digest>| digest.map_or("none".to_owned(), |digest| digest.to_string());
+            let digest = |digest: Option<writ_types::digest::Digest>| {
+                digest.map_or("none".to_owned(), |digest| digest.to_string())
+            };
             let (before, after) = (digest(change.before), digest(change.after));
             format!("--- {old}\n+++ {new}{mode}\nnot text, {} bytes: {before} -> {after}\n", change.bytes)
         }

@@ -20,14 +20,27 @@ const FILES_MAX: u64 = 100_000;
 const MEMORY_MAX: usize = 10 * 1024 * 1024;
 
 /// Searches the files below `path`, which is relative to the work folder.
-pub(super) fn run(work: &Path, path: &Path, pattern: &str, glob: &str, max: u64) -> Result<ReadResult, FileFault> {
+pub(super) fn run(
+    work: &Path,
+    path: &Path,
+    pattern: &str,
+    glob: &str,
+    max: u64,
+) -> Result<ReadResult, FileFault> {
     let matcher = RegexMatcherBuilder::new()
         .size_limit(MEMORY_MAX)
         .dfa_size_limit(MEMORY_MAX)
         .build(pattern)
         .map_err(|why| FileFault::Pattern { why: why.to_string() })?;
     let glob = compile(glob)?;
-    let mut search = Search { work, max: max.clamp(1, MATCHES_MAX), until: Instant::now() + TIME_MAX, matches: Vec::new(), files: 0, truncated: false };
+    let mut search = Search {
+        work,
+        max: max.clamp(1, MATCHES_MAX),
+        until: Instant::now() + TIME_MAX,
+        matches: Vec::new(),
+        files: 0,
+        truncated: false,
+    };
     let walk = WalkBuilder::new(work.join(path))
         .hidden(false)
         .require_git(false)
@@ -81,7 +94,8 @@ impl Search<'_> {
     /// Adds the matches of one file. A file that cannot be read has none.
     fn file(&mut self, matcher: &RegexMatcher, entry: &DirEntry) {
         self.files += 1;
-        let path = entry.path().strip_prefix(self.work).unwrap_or(entry.path()).to_string_lossy().into_owned();
+        let path =
+            entry.path().strip_prefix(self.work).unwrap_or(entry.path()).to_string_lossy().into_owned();
         let mut searcher = SearcherBuilder::new()
             .line_number(true)
             .binary_detection(BinaryDetection::quit(0))

@@ -82,7 +82,8 @@ fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
         assert_eq!(entry.fact.event(), row.event);
     }
     let conn = rusqlite::Connection::open(home.path()).expect("opens");
-    conn.execute_batch("DROP TRIGGER ledger_no_update; DROP TRIGGER ledger_payload_no_update").expect("drops");
+    conn.execute_batch("DROP TRIGGER ledger_no_update; DROP TRIGGER ledger_payload_no_update")
+        .expect("drops");
     for change in [
         "UPDATE ledger SET event = 'outcome' WHERE seq = 0",
         "UPDATE ledger SET event = 'phase', turn_number = 7 WHERE seq = 0",
@@ -95,6 +96,30 @@ fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
         assert!(!row.intact, "{change}");
         assert!(home.store.ledger_row(EntrySeq(1)).expect("reads").expect("there").intact);
     }
+}
+
+/// Rows: SIL-301
+#[test]
+fn every_turn_leaves_entries_that_verify_when_they_are_asked_for() {
+    let home = Home::new().with_session(1);
+    for number in 1..=3_u64 {
+        let mut begun = entry(intent(u128::from(number)).fact);
+        begun.turn = Some(turn(u128::from(number)));
+        begun.turn_number = number;
+        home.commit(vec![open_turn(1, u128::from(number), number), Op::Append(Box::new(begun))]);
+    }
+    let of_turn = |number| {
+        let query = LedgerQuery { turn_number: Some(number), limit: 10, ..LedgerQuery::default() };
+        home.store.ledger_search(&query).expect("reads")
+    };
+    assert!((1..=3).all(|number| of_turn(number).len() == 1 && of_turn(number)[0].intact));
+    let conn = rusqlite::Connection::open(home.path()).expect("opens");
+    conn.execute_batch(
+        "DROP TRIGGER ledger_payload_no_update;
+         UPDATE ledger_payload SET payload = replace(payload, 'false', 'true') WHERE seq = 1",
+    )
+    .expect("tampers");
+    assert_eq!([1, 2, 3].map(|number| of_turn(number)[0].intact), [true, false, true]);
 }
 
 #[test]

@@ -10,16 +10,8 @@ use sha2::Sha256;
 use super::*;
 
 /// The leaves of the reference tree in the Certificate Transparency project's test data.
-const LEAVES: [&str; 8] = [
-    "",
-    "00",
-    "10",
-    "2021",
-    "3031",
-    "40414243",
-    "5051525354555657",
-    "606162636465666768696a6b6c6d6e6f",
-];
+const LEAVES: [&str; 8] =
+    ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];
 
 /// Its roots after 1 to 8 leaves.
 const ROOTS: [&str; 8] = [
@@ -83,10 +75,7 @@ fn leaf(n: usize) -> Hash {
 
 #[test]
 fn roots_are_the_published_ones() {
-    assert_eq!(
-        hex::encode(empty_root()),
-        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    );
+    assert_eq!(hex::encode(empty_root()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     let leaves: Vec<Hash> =
         LEAVES.iter().map(|data| leaf_hash(&[&hex::decode(data).expect("hex")])).collect();
     for (size, root) in (1..).zip(ROOTS) {

@@ -28,7 +28,11 @@ pub(super) struct BadRow(pub(super) ProblemKind, pub(super) &'static str);
 
 impl Checked {
     /// Checks what needs no other row: columns against leaf, payload against commitment.
-    pub(super) fn read(row: &Row<'_>, seq: u64, keys: &[[u8; 32]]) -> Result<Result<Self, BadRow>, StoreError> {
+    pub(super) fn read(
+        row: &Row<'_>,
+        seq: u64,
+        keys: &[[u8; 32]],
+    ) -> Result<Result<Self, BadRow>, StoreError> {
         // SQLite itself fails here only on a damaged page, which is an error of the file.
         let header = Header {
             seq,

@@ -53,7 +53,15 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
         frontier: Frontier::default(),
         heads: stored_heads(conn)?,
         held,
-        report: VerifyReport { rows: 0, erased: 0, heads: 0, held: 0, signatures: 0, covered: 0, problem: None },
+        report: VerifyReport {
+            rows: 0,
+            erased: 0,
+            heads: 0,
+            held: 0,
+            signatures: 0,
+            covered: 0,
+            problem: None,
+        },
     };
     match walk.run() {
         Ok(()) => {}

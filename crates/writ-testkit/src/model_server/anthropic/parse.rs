@@ -49,7 +49,8 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     if let Some(unknown) = fields.keys().find(|key| !KNOWN_KEYS.contains(&key.as_str())) {
         return Err(Refusal::invalid(format!("{unknown}: Extra inputs are not permitted")));
     }
-    let max_tokens = fields.get("max_tokens").ok_or_else(|| Refusal::invalid("max_tokens: Field required"))?;
+    let max_tokens =
+        fields.get("max_tokens").ok_or_else(|| Refusal::invalid("max_tokens: Field required"))?;
     let max_output_tokens = max_tokens
         .as_u64()
         .filter(|tokens| *tokens > 0)
@@ -78,7 +79,9 @@ fn tool((index, tool): (usize, &Value)) -> Result<ParsedTool, Refusal> {
     let fields = object(tool, &at)?;
     let name = string(fields, "name", &format!("{at}.name"))?;
     if !is_tool_name(name) {
-        return Err(Refusal::invalid(format!("{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")));
+        return Err(Refusal::invalid(format!(
+            "{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
+        )));
     }
     let schema = fields
         .get("input_schema")
@@ -90,7 +93,11 @@ fn tool((index, tool): (usize, &Value)) -> Result<ParsedTool, Refusal> {
 
 fn unique_tools(tools: &[ParsedTool]) -> Result<(), Refusal> {
     let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-    if names.len() == tools.len() { Ok(()) } else { Err(Refusal::invalid("tools: Tool names must be unique.")) }
+    if names.len() == tools.len() {
+        Ok(())
+    } else {
+        Err(Refusal::invalid("tools: Tool names must be unique."))
+    }
 }
 
 /// Reads the conversation and checks its order: a call is answered by the very next message, and nothing
@@ -146,7 +153,8 @@ fn one_message(message: &Value, at: &str, open: &BTreeMap<String, String>) -> Re
             return Err(Refusal::invalid(format!("{at}.role: Unexpected role \"{other}\"")));
         }
     };
-    let content = fields.get("content").ok_or_else(|| Refusal::invalid(format!("{at}.content: Field required")))?;
+    let content =
+        fields.get("content").ok_or_else(|| Refusal::invalid(format!("{at}.content: Field required")))?;
     let mut parsed = ParsedMessage { role, text: String::new(), calls: Vec::new(), results: Vec::new() };
     if let Some(text) = content.as_str() {
         non_empty(text, at)?;
@@ -182,11 +190,14 @@ fn add_block(
         ("tool_use", Role::Assistant) => {
             let id = string(fields, "id", &format!("{at}.id"))?;
             if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) {
-                return Err(Refusal::invalid(format!("{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")));
+                return Err(Refusal::invalid(format!(
+                    "{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+                )));
             }
-            let arguments = fields.get("input").filter(|input| input.is_object()).ok_or_else(|| {
-                Refusal::invalid(format!("{at}.input: Input should be a valid dictionary"))
-            })?;
+            let arguments = fields
+                .get("input")
+                .filter(|input| input.is_object())
+                .ok_or_else(|| Refusal::invalid(format!("{at}.input: Input should be a valid dictionary")))?;
             let name = string(fields, "name", &format!("{at}.name"))?.to_owned();
             parsed.calls.push(ParsedCall { id: id.to_owned(), name, arguments: arguments.clone() });
         }
@@ -232,7 +243,8 @@ fn non_empty(text: &str, at: &str) -> Result<(), Refusal> {
 }
 
 pub(crate) fn is_tool_name(name: &str) -> bool {
-    (1..=128).contains(&name.len()) && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+    (1..=128).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
 pub(crate) fn object<'a>(value: &'a Value, at: &str) -> Result<&'a Map<String, Value>, Refusal> {
@@ -246,6 +258,8 @@ pub(crate) fn array<'a>(value: &'a Value, at: &str) -> Result<&'a Vec<Value>, Re
 pub(crate) fn string<'a>(fields: &'a Map<String, Value>, key: &str, at: &str) -> Result<&'a str, Refusal> {
     match fields.get(key) {
         None => Err(Refusal::invalid(format!("{at}: Field required"))),
-        Some(value) => value.as_str().ok_or_else(|| Refusal::invalid(format!("{at}: Input should be a valid string"))),
+        Some(value) => {
+            value.as_str().ok_or_else(|| Refusal::invalid(format!("{at}: Input should be a valid string")))
+        }
     }
 }

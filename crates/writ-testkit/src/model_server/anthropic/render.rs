@@ -78,7 +78,8 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
     }
     for (number, call) in reply.calls.iter().enumerate() {
         let id = call.id.clone().unwrap_or_else(|| call_id(request, number));
-        frames.push(block_start(index, &json!({"type": "tool_use", "id": id, "name": call.name, "input": {}})));
+        frames
+            .push(block_start(index, &json!({"type": "tool_use", "id": id, "name": call.name, "input": {}})));
         frames.push(block_delta(index, &json!({"type": "input_json_delta", "partial_json": ""})));
         for piece in pieces(&call.arguments, ARGUMENT_PIECES) {
             frames.push(block_delta(index, &json!({"type": "input_json_delta", "partial_json": piece})));

@@ -41,7 +41,8 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let given = header("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
     if given == Some("") || key.is_some_and(|key| given != Some(key)) {
-        let text = if given.is_some() { "Incorrect API key provided." } else { "You didn't provide an API key." };
+        let text =
+            if given.is_some() { "Incorrect API key provided." } else { "You didn't provide an API key." };
         return Err(Refusal::unauthorized("invalid_request_error", text.to_owned()));
     }
     if !header("content-type").is_some_and(|value| value.starts_with("application/json")) {
@@ -56,7 +57,9 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     let stream = fields.get("stream").and_then(Value::as_bool).unwrap_or(false);
     let options = fields.get("stream_options").filter(|options| !options.is_null());
     if options.is_some() && !stream {
-        return Err(Refusal::invalid("The 'stream_options' parameter is only allowed when 'stream' is enabled."));
+        return Err(Refusal::invalid(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+        ));
     }
     let tools = match fields.get("tools") {
         None => Vec::new(),
@@ -91,7 +94,9 @@ fn max_tokens(fields: &Map<String, Value>) -> Result<Option<u64>, Refusal> {
             Some(tokens) if tokens > 0 => Ok(Some(tokens)),
             Some(_) | None => Err(Refusal::invalid("Invalid 'max_tokens': integer below minimum value.")),
         },
-        [_, _, ..] => Err(Refusal::invalid("Setting 'max_tokens' and 'max_completion_tokens' is not supported.")),
+        [_, _, ..] => {
+            Err(Refusal::invalid("Setting 'max_tokens' and 'max_completion_tokens' is not supported."))
+        }
     }
 }
 
@@ -107,11 +112,15 @@ fn tool((index, tool): (usize, &Value)) -> Result<ParsedTool, Refusal> {
         .ok_or_else(|| Refusal::invalid(format!("Missing required parameter: '{at}.function'.")))?;
     let name = string(function, "name", &format!("{at}.function.name"))?;
     if !is_tool_name(name) || name.len() > 64 {
-        return Err(Refusal::invalid(format!("Invalid '{at}.function.name': string does not match pattern.")));
+        return Err(Refusal::invalid(format!(
+            "Invalid '{at}.function.name': string does not match pattern."
+        )));
     }
     let schema = function.get("parameters").cloned().unwrap_or(Value::Null);
     if schema.get("type").is_some_and(|kind| kind.as_str() != Some("object")) {
-        return Err(Refusal::invalid(format!("Invalid schema for function '{name}': schema must be an object.")));
+        return Err(Refusal::invalid(format!(
+            "Invalid schema for function '{name}': schema must be an object."
+        )));
     }
     let description = function.get("description").and_then(Value::as_str).unwrap_or_default();
     Ok(ParsedTool { name: name.to_owned(), description: description.to_owned(), schema })
@@ -146,7 +155,10 @@ fn messages(fields: &Map<String, Value>) -> Result<(String, Vec<ParsedMessage>),
                 match parsed.last_mut().filter(|last| last.role == Role::Tool) {
                     Some(last) => last.results.push(result),
                     None => {
-                        parsed.push(ParsedMessage { results: vec![result], ..spoken(Role::Tool, String::new()) });
+                        parsed.push(ParsedMessage {
+                            results: vec![result],
+                            ..spoken(Role::Tool, String::new())
+                        });
                     }
                 }
             }
@@ -231,6 +243,8 @@ fn content(fields: &Map<String, Value>, at: &str, required: bool) -> Result<Stri
             let texts = parts.iter().map(|part| string(object(part, at)?, "text", at));
             Ok(texts.collect::<Result<Vec<_>, _>>()?.concat())
         }
-        Some(_) | None => Err(Refusal::invalid(format!("Invalid value for '{at}.content': expected a string."))),
+        Some(_) | None => {
+            Err(Refusal::invalid(format!("Invalid value for '{at}.content': expected a string.")))
+        }
     }
 }

@@ -1,0 +1,238 @@
+//! Answering an ask: the complete text is shown, and exactly that is signed.
+
+use serde_json::{Value, json};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
+use writ_policy::show::escape;
+use writ_types::digest::Digest;
+use writ_types::entry::Decision;
+use writ_types::error::Exit;
+use writ_types::frame::{Card, ClientFrame, ServerFrame};
+use writ_types::id::{AskId, InstallationId};
+
+use crate::client::{Client, refused};
+use crate::clock;
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::keyring::open_approver_key;
+use crate::terminal;
+
+/// What came of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// `approved`, `denied`, `expired` or `used`.
+    pub(crate) state: String,
+    /// In words.
+    pub(crate) text: String,
+}
+
+/// Fetches a card and checks that it is what it says.
+///
+/// # Errors
+///
+/// If there is no such ask, or its text is not the one that was hashed.
+pub(crate) async fn card(client: &mut Client, ask: &AskId) -> Result<Card, Failure> {
+    let answer = client.call("approvals.show", json!({ "ask": ask })).await?;
+    let card: Card =
+        serde_json::from_value(answer).map_err(|error| Failure::bug("reading the ask", error))?;
+    check(&card)?;
+    Ok(card)
+}
+
+/// What is signed must be what is shown, and what is shown must be all of it.
+pub(crate) fn check(card: &Card) -> Result<(), Failure> {
+    let unsafe_text = |text: &str| {
+        Failure::new(
+            Exit::Denied,
+            "approval.shown",
+            text,
+            "do not approve it; `writ audit verify` may tell more",
+        )
+    };
+    if Digest::of(card.shown.as_bytes()) != card.shown_hash {
+        return Err(unsafe_text("the text of this ask does not fit its hash"));
+    }
+    if escape(&card.shown) != card.shown {
+        return Err(unsafe_text("the text of this ask holds characters that could deceive"));
+    }
+    Ok(())
+}
+
+/// A card as lines for people: everything that they must know, nothing cut.
+pub(crate) fn lines(card: &Card) -> Vec<String> {
+    let mut lines = vec![
+        format!("ask {} ({}, risk {:?}, until {})", card.ask_id, card.state, card.risk, card.expires_at)
+            .to_lowercase(),
+        format!("why: {}", escape(&card.rationale)),
+    ];
+    if let Some(first) = lines.first_mut() {
+        // Ids tell upper from lower case.
+        *first = first.replacen(&card.ask_id.to_string().to_lowercase(), card.ask_id.as_str(), 1);
+    }
+    lines.extend(card.shown.lines().map(str::to_owned));
+    lines.extend(card.choices.iter().map(|choice| match choice.decision {
+        Decision::Approve => format!("approve: {}", escape(&choice.consequence)),
+        Decision::Deny => format!("deny: {}", escape(&choice.consequence)),
+    }));
+    lines
+}
+
+/// Signs an approval of a card with the approver key, which only this process opens.
+///
+/// # Errors
+///
+/// If the key cannot be opened.
+pub(crate) async fn sign(
+    context: &Context,
+    config: &Config,
+    client: &mut Client,
+    card: &Card,
+) -> Result<ApprovalToken, Failure> {
+    check(card)?;
+    let status = client.call("status", json!({})).await?;
+    let installation: InstallationId = status
+        .get("installation")
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Failure::bug("reading the status", "it names no installation"))?;
+    let epoch = status.get("epoch").and_then(Value::as_u64).unwrap_or_default();
+    let key = open_approver_key(context, config)?.signing_key()?;
+    let claims = ApprovalClaims {
+        installation,
+        epoch,
+        ask: card.ask_id.clone(),
+        decision: Decision::Approve,
+        prepared: card.prepared,
+        shown: card.shown_hash,
+        nonce: hex::encode(clock::random_bytes()),
+        issued_at: clock::now(),
+        expires_at: card.expires_at,
+        approver: Approver::Key { public: hex::encode(key.verifying_key().as_bytes()) },
+    };
+    ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
+}
+
+/// Sends an answer and waits for what comes of it.
+///
+/// # Errors
+///
+/// What the engine refuses.
+pub(crate) async fn answer(
+    client: &mut Client,
+    ask: &AskId,
+    decision: Decision,
+    token: Option<&ApprovalToken>,
+    reason: &str,
+) -> Result<Answered, Failure> {
+    let signature = token
+        .map(serde_json::to_value)
+        .transpose()
+        .map_err(|error| Failure::bug("writing the approval", error))?;
+    let frame =
+        ClientFrame::ApprovalResponse { ask_id: ask.clone(), decision, signature, reason: reason.to_owned() };
+    client.send(&frame).await?;
+    loop {
+        match client.receive().await?.frame {
+            ServerFrame::ApprovalResolved { ask_id, state, text } if ask_id == *ask => {
+                return Ok(Answered { state, text });
+            }
+            ServerFrame::Error { exit, code, text, hint, .. } => {
+                return Err(refused(exit, &code, text, hint));
+            }
+            ServerFrame::ApprovalResolved { .. }
+            | ServerFrame::Answer { .. }
+            | ServerFrame::Hello { .. }
+            | ServerFrame::Accepted { .. }
+            | ServerFrame::Delta { .. }
+            | ServerFrame::Tool { .. }
+            | ServerFrame::Message { .. }
+            | ServerFrame::ApprovalRequest(_)
+            | ServerFrame::Status { .. } => {}
+        }
+    }
+}
+
+/// Shows an ask, asks the person unless they said yes beforehand, signs and sends.
+///
+/// # Errors
+///
+/// If the person says no (4), nobody can be asked (5), or the engine refuses.
+pub(crate) async fn approve(
+    context: &Context,
+    config: &Config,
+    client: &mut Client,
+    card: &Card,
+    yes: bool,
+    reason: &str,
+) -> Result<Answered, Failure> {
+    check(card)?;
+    // The text is for the person; with --json the result alone goes to standard output.
+    for line in lines(card) {
+        if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+    }
+    if !yes {
+        if !terminal::is_interactive() {
+            return Err(Failure::new(
+                Exit::Waiting,
+                "approval.waiting",
+                format!("ask {} waits for your answer", card.ask_id),
+                format!("writ approvals approve {}", card.ask_id),
+            ));
+        }
+        if !terminal::confirm("Approve exactly this?")? {
+            return Err(Failure::new(
+                Exit::Denied,
+                "approval.not_given",
+                "not approved; the ask stays open",
+                format!("writ approvals deny {} ends it", card.ask_id),
+            ));
+        }
+    }
+    let token = sign(context, config, client, card).await?;
+    answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::entry::Risk;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    fn card(shown: &str) -> Card {
+        Card {
+            ask_id: "Ab3dEf9Z".parse().expect("an id"),
+            session: None,
+            action: "write_file".into(),
+            intent: "apply".into(),
+            risk: Risk::Medium,
+            rationale: "it leaves the\u{1b}[2J sandbox".into(),
+            choices: Vec::new(),
+            shown: shown.into(),
+            prepared: Digest::of(b"prepared"),
+            shown_hash: Digest::of(shown.as_bytes()),
+            asked_at: Timestamp::from_millis(0),
+            expires_at: Timestamp::from_millis(1_000),
+            state: "open".into(),
+        }
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_its_hash_or_could_deceive_is_not_signed() {
+        assert!(check(&card("action write_file\n")).is_ok());
+        let swapped = Card { shown: "harmless".into(), ..card("rm -rf /") };
+        assert_eq!(check(&swapped).map_err(|f| f.code()), Err(Exit::Denied.code()));
+        for hostile in ["a\u{202e}b", "\u{1b}[2J", "a\u{200b}b"] {
+            assert_eq!(check(&card(hostile)).map_err(|f| f.code()), Err(Exit::Denied.code()), "{hostile:?}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_text_is_shown_and_nothing_else_can_move_the_cursor() {
+        let text: String = (0..500).map(|n| format!("line {n}\n")).collect();
+        let shown = lines(&card(&text));
+        assert!(shown.first().is_some_and(|line| line.starts_with("ask Ab3dEf9Z (open, risk medium")));
+        assert!((0..500).all(|n| shown.contains(&format!("line {n}"))));
+        assert!(!shown.concat().contains('\u{1b}'));
+    }
+}

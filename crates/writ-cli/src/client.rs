@@ -1,0 +1,261 @@
+//! The client's side of `control.sock`: the one place of the binary with a socket.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::{SinkExt as _, StreamExt as _};
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::codec::{Framed, LinesCodec};
+use writ_sandbox::host::spawn_engine;
+use writ_types::error::{Exit, Report};
+use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::wiring::engine_environment;
+
+/// How long a started engine may take until it answers. It recovers before it listens, so this is generous.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a starting engine's socket is tried.
+const TRY_EVERY: Duration = Duration::from_millis(10);
+/// After how many idle seconds an engine ends that a command has started (design 3.1).
+const IDLE_EXIT_SECS: &str = "60";
+/// How much of a failed start's output is read, in bytes.
+const MAX_START_OUTPUT: u64 = 64 * 1024;
+
+/// A connection to the engine of this home.
+#[derive(Debug)]
+pub(crate) struct Client {
+    frames: Framed<UnixStream, LinesCodec>,
+    calls: u64,
+}
+
+impl Client {
+    /// Connects to the engine; `None`: none is running.
+    ///
+    /// # Errors
+    ///
+    /// If the socket cannot be used.
+    pub(crate) async fn connect(context: &Context) -> Result<Option<Self>, Failure> {
+        match UnixStream::connect(context.home.socket()).await {
+            Ok(stream) => {
+                let frames = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES));
+                Ok(Some(Self { frames, calls: 0 }))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                Ok(None)
+            }
+            Err(error) => Err(Failure::new(
+                Exit::Blocked,
+                "client.connect",
+                format!("the engine's socket cannot be used: {error}"),
+                "check the owner and mode of the home's runtime folder",
+            )),
+        }
+    }
+
+    /// Connects to the engine, and starts one if none is running.
+    ///
+    /// # Errors
+    ///
+    /// If the engine does not start: its own error.
+    pub(crate) async fn ensure(context: &Context) -> Result<Self, Failure> {
+        match Self::connect(context).await? {
+            Some(client) => Ok(client),
+            None => Starting::begin(context)?.wait(context).await,
+        }
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    ///
+    /// If the frame is too large or the engine is gone.
+    pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
+        let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
+        if line.len() > MAX_FRAME_BYTES {
+            let text = format!("this is larger than {MAX_FRAME_BYTES} bytes");
+            return Err(Failure::new(Exit::Usage, "client.too_large", text, "send less at once"));
+        }
+        self.frames.send(line).await.map_err(|_| gone())
+    }
+
+    /// The next frame.
+    ///
+    /// # Errors
+    ///
+    /// If the engine is gone or says something that is no frame.
+    pub(crate) async fn receive(&mut self) -> Result<Numbered, Failure> {
+        let line = self.frames.next().await.ok_or_else(gone)?.map_err(|_| gone())?;
+        serde_json::from_str(&line).map_err(|error| Failure::bug("reading a frame", error))
+    }
+
+    /// Asks for something and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refuses, or that it is gone.
+    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
+        self.calls += 1;
+        let id = self.calls;
+        self.send(&ClientFrame::Call { id, method: method.to_owned(), params }).await?;
+        loop {
+            match self.receive().await?.frame {
+                ServerFrame::Answer { id: answered, result } if answered == id => return Ok(result),
+                ServerFrame::Error { id: failed, exit, code, text, hint }
+                    if failed.is_none_or(|n| n == id) =>
+                {
+                    return Err(refused(exit, &code, text, hint));
+                }
+                ServerFrame::Answer { .. }
+                | ServerFrame::Error { .. }
+                | ServerFrame::Hello { .. }
+                | ServerFrame::Accepted { .. }
+                | ServerFrame::Delta { .. }
+                | ServerFrame::Tool { .. }
+                | ServerFrame::Message { .. }
+                | ServerFrame::ApprovalRequest(_)
+                | ServerFrame::ApprovalResolved { .. }
+                | ServerFrame::Status { .. } => {}
+            }
+        }
+    }
+}
+
+/// What the engine refused, as the command's own failure.
+pub(crate) fn refused(exit: Exit, code: &str, text: String, hint: String) -> Failure {
+    Failure::new(exit, code, text, hint)
+}
+
+fn gone() -> Failure {
+    Failure::new(
+        Exit::Blocked,
+        "client.gone",
+        "the engine closed the connection",
+        "run the command again; `writ doctor` and logs/writ.jsonl may say why",
+    )
+}
+
+/// An engine that was started and does not answer yet.
+struct Starting {
+    process: Pid,
+    output: PathBuf,
+    ended: Signal,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // The engine logs elsewhere once it runs; a file that is left behind is overwritten next time.
+        let _removed = std::fs::remove_file(&self.output);
+    }
+}
+
+impl Starting {
+    fn begin(context: &Context) -> Result<Self, Failure> {
+        let home = context.home.root().display().to_string();
+        let args = ["start", "--quiet", "--json", "--idle-exit", IDLE_EXIT_SECS, "--home", &home];
+        let env = engine_environment(context, &context.config(None)?);
+        let output = context.home.runtime().join(format!("start.{}.log", std::process::id()));
+        // Watched from before the start, so that no end of it is missed.
+        let ended = signal(SignalKind::child()).map_err(|error| Failure::bug("watching processes", error))?;
+        let process = spawn_engine(&args.map(str::to_owned), &env, &output)?;
+        let process = i32::try_from(process).map_err(|error| Failure::bug("starting the engine", error))?;
+        Ok(Self { process: Pid::from_raw(process), output, ended })
+    }
+
+    /// Waits until the socket answers or the process ends, whichever is first.
+    async fn wait(mut self, context: &Context) -> Result<Client, Failure> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let mut running = true;
+        loop {
+            if let Some(client) = Client::connect(context).await? {
+                return Ok(client);
+            }
+            if running && let Some(code) = self.exit_code() {
+                // Another command was quicker: its engine holds the home and will answer.
+                if code != i32::from(Exit::Blocked.code()) || !self.lost_the_race() {
+                    return Err(self.failure(code));
+                }
+                running = false;
+            }
+            let next = async {
+                tokio::select! {
+                    () = sleep(TRY_EVERY) => {}
+                    _ = self.ended.recv() => {}
+                }
+            };
+            if timeout_at(deadline, next).await.is_err() {
+                return Err(Failure::new(
+                    Exit::Blocked,
+                    "client.start_timeout",
+                    format!("the engine did not answer within {} s", START_TIMEOUT.as_secs()),
+                    "`writ start -v` in another terminal shows what it waits for",
+                ));
+            }
+        }
+    }
+
+    /// How the process ended; `None`: it runs.
+    fn exit_code(&self) -> Option<i32> {
+        match waitpid(self.process, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => Some(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Some(128 + signal as i32),
+            Err(Errno::ECHILD) => Some(i32::from(Exit::Bug.code())),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    fn said(&self) -> Option<Report> {
+        use std::io::Read as _;
+        let file = std::fs::File::open(&self.output).ok()?;
+        let mut text = String::new();
+        file.take(MAX_START_OUTPUT).read_to_string(&mut text).ok()?;
+        text.lines().rev().find_map(told)
+    }
+
+    fn lost_the_race(&self) -> bool {
+        self.said().is_some_and(|report| report.code == "store.engine_running")
+    }
+
+    fn failure(&self, code: i32) -> Failure {
+        match self.said() {
+            Some(report) => Failure::Report(Box::new(report)),
+            None => Failure::new(
+                Exit::Blocked,
+                "client.start",
+                format!("the engine ended at its start with code {code}"),
+                "`writ start -v` shows why",
+            ),
+        }
+    }
+}
+
+/// The error of a command that was run with `--json`, from its line on standard error.
+fn told(line: &str) -> Option<Report> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let error = line.get("error")?;
+    let text = |name: &str| error.get(name)?.as_str().map(str::to_owned);
+    let code = error.get("exit")?.as_u64()?;
+    let exit = Exit::ALL.into_iter().find(|exit| u64::from(exit.code()) == code).unwrap_or(Exit::Bug);
+    Some(Report::new(exit, &text("code")?, text("text")?).hint(text("hint").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engines_own_error_is_understood() {
+        let line = r#"{"error":{"exit":10,"code":"store.engine_running","text":"t","hint":"h"}}"#;
+        assert_eq!(told(line), Some(Report::new(Exit::Blocked, "store.engine_running", "t").hint("h")));
+        assert_eq!(told("warning: something"), None);
+        assert_eq!(told(r#"{"error":{"exit":10}}"#), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! The commands: one module each.
+
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::or_done;
+
+mod init;
+
+mod status;
+
+mod doctor;
+
+mod approvals;
+
+mod project;
+
+mod audit;
+
+mod config;
+
+mod keys;
+
+mod secrets;
+
+mod memory;
+
+mod sandbox;
+
+mod chat;
+
+// mod demo;
+
+mod start;
+
+/// Runs the command. `chat`, `demo` and `start` handle Ctrl-C themselves.
+pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Demo(_) => Ok(()),
+        Command::Chat(args) => chat::run(&context, &args),
+        Command::Start(args) => start::run(&context, &args, &cli.global),
+        Command::Status => or_done(move || status::run(&context)),
+        Command::Approvals(command) => or_done(move || approvals::run(&context, &command)),
+        Command::Audit(command) => or_done(move || audit::run(&context, &command)),
+        Command::Doctor => or_done(move || doctor::run(&context)),
+        Command::Init(args) => or_done(move || init::run(&context, &args)),
+        Command::Diff(args) => or_done(move || project::diff(&context, &args)),
+        Command::Apply(args) => or_done(move || project::apply(&context, &args)),
+        Command::Config(command) => or_done(move || config::run(&context, &command)),
+        Command::Keys(command) => or_done(move || keys::run(&context, &command)),
+        Command::Secrets(command) => or_done(move || secrets::run(&context, &command)),
+        Command::Memory(command) => or_done(move || memory::run(&context, &command)),
+        Command::Sandbox(command) => or_done(move || sandbox::run(&context, &command)),
+    }
+}

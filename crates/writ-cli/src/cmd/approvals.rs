@@ -1,0 +1,64 @@
+//! `writ approvals`: what the agent asks, and the person's answers.
+
+use serde_json::{Value, json};
+use writ_policy::show::escape_line;
+use writ_types::entry::Decision;
+use writ_types::frame::Card;
+
+use crate::approve::{self, Answered};
+use crate::args::ApprovalsCommand;
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+
+/// Runs `writ approvals …`.
+pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), Failure> {
+    let config = context.ready()?;
+    block_on(async {
+        let mut client = Client::ensure(context).await?;
+        match command {
+            ApprovalsCommand::List => list(context, &mut client).await,
+            ApprovalsCommand::Show { ask } => {
+                let card = approve::card(&mut client, ask).await?;
+                context.out.either(&card, approve::lines)
+            }
+            ApprovalsCommand::Approve { ask, yes, reason } => {
+                let card = approve::card(&mut client, ask).await?;
+                let answered = approve::approve(context, &config, &mut client, &card, *yes, reason).await?;
+                tell(context, &answered)
+            }
+            ApprovalsCommand::Deny { ask, reason } => {
+                let answered = approve::answer(&mut client, ask, Decision::Deny, None, reason).await?;
+                tell(context, &answered)
+            }
+        }
+    })
+}
+
+/// Prints what came of an answer.
+pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure> {
+    context.out.either(&json!({ "state": answered.state, "text": answered.text }), |_| {
+        let text: Vec<String> = answered.text.lines().map(escape_line).collect();
+        if text.is_empty() { vec![answered.state.clone()] } else { text }
+    })
+}
+
+async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
+    let answer = client.call("approvals.list", json!({})).await?;
+    if context.out.json {
+        return context.out.json(&answer);
+    }
+    let asks = answer.get("asks").cloned().unwrap_or(Value::Array(Vec::new()));
+    let cards: Vec<Card> =
+        serde_json::from_value(asks).map_err(|error| Failure::bug("reading the asks", error))?;
+    if cards.is_empty() {
+        return context.out.line("nothing is asked");
+    }
+    cards.iter().try_for_each(|card| {
+        let intent = escape_line(&card.intent);
+        context
+            .out
+            .line(format!("{}  {:<12} {intent}   (until {})", card.ask_id, card.action, card.expires_at))
+    })
+}

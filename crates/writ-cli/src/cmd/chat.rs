@@ -1,0 +1,136 @@
+//! `writ chat`: a conversation, typed or in one message.
+
+mod talk;
+
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+
+use serde_json::{Value, json};
+use writ_models::provider::ModelsConfigError;
+use writ_tui::config::{Color, Surroundings};
+use writ_tui::renderer::Mode;
+use writ_types::error::Exit;
+use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::id::SessionId;
+
+use crate::args::ChatArgs;
+use crate::client::{Client, refused};
+use crate::cmd::project::folder;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::terminal;
+
+use talk::Talk;
+
+/// Runs `writ chat`.
+///
+/// # Errors
+///
+/// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
+pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
+    let config = context.ready()?;
+    if config.models.models.default.is_none() && config.models.models.roles.is_empty() {
+        return Err(ModelsConfigError::MissingDefault.into());
+    }
+    let project = project(args)?;
+    block_on(async {
+        let mut client = Client::ensure(context).await?;
+        let session = join(&mut client, args, project).await?;
+        let mode = mode(context);
+        let talk = Talk { context, config: &config, client, session, mode };
+        match &args.message {
+            Some(text) => talk.once(text).await,
+            None => talk.interactive().await,
+        }
+    })
+}
+
+fn mode(context: &Context) -> Mode {
+    if context.out.json {
+        return Mode::Json;
+    }
+    let no_color = context.env.text("NO_COLOR").is_some() || context.env.text("TERM") == Some("dumb");
+    Mode::text(Color::Auto, Surroundings { terminal: io::stdout().is_terminal(), no_color })
+}
+
+/// The folder to work in, asked for once unless it was named or a message was given (`-m` counts as consent).
+fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
+    if let Some(named) = &args.project {
+        return folder(named).map(Some);
+    }
+    if args.session.is_some() {
+        return Ok(None);
+    }
+    let here = folder(Path::new("."))?;
+    if args.message.is_some() || args.write {
+        return Ok(Some(here));
+    }
+    if !terminal::is_interactive() {
+        return Ok(None);
+    }
+    let question =
+        format!("Work on {here}? The agent sees its files; nothing in it changes before you approve.");
+    Ok(terminal::confirm(&question)?.then_some(here))
+}
+
+/// Joins the session named, or the latest one of this folder, or opens a new one.
+async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> Result<SessionId, Failure> {
+    let fresh = args.new || args.write || args.dry_run;
+    let session = match args.session {
+        Some(session) => Some(session),
+        None if fresh => None,
+        None => latest(client, project.as_deref()).await?,
+    };
+    // What happened before is in the history; only what comes from now on is shown.
+    let after_seq = if session.is_some() { u64::MAX >> 1 } else { 0 };
+    let (write, dry_run) = (args.write, args.dry_run);
+    client.send(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
+    loop {
+        match client.receive().await?.frame {
+            ServerFrame::Hello { session, .. } => return Ok(session),
+            ServerFrame::Error { exit, code, text, hint, .. } => {
+                return Err(refused(exit, &code, text, hint));
+            }
+            ServerFrame::Accepted { .. }
+            | ServerFrame::Delta { .. }
+            | ServerFrame::Tool { .. }
+            | ServerFrame::Message { .. }
+            | ServerFrame::ApprovalRequest(_)
+            | ServerFrame::ApprovalResolved { .. }
+            | ServerFrame::Status { .. }
+            | ServerFrame::Answer { .. } => {}
+        }
+    }
+}
+
+/// The latest ordinary session of a folder.
+async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<SessionId>, Failure> {
+    let listed = client.call("sessions.list", json!({})).await?;
+    let rows = listed.get("sessions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let found = rows.iter().find(|row| {
+        let same = row.get("project").and_then(Value::as_str) == project;
+        same && !flag(row, "write") && !flag(row, "dry_run")
+    });
+    let id = found.and_then(|row| row.get("session")).and_then(Value::as_str);
+    Ok(id.and_then(|id| id.parse().ok()))
+}
+
+/// The failure that a turn's end stands for, if it is one.
+pub(crate) fn ended(exit: Exit) -> Result<(), Failure> {
+    match exit {
+        Exit::Done => Ok(()),
+        exit @ (Exit::Bug
+        | Exit::Usage
+        | Exit::Config
+        | Exit::Denied
+        | Exit::Waiting
+        | Exit::Budget
+        | Exit::Model
+        | Exit::Verification
+        | Exit::Ledger
+        | Exit::Blocked
+        | Exit::Interrupted) => Err(Failure::Code(exit.code())),
+    }
+}

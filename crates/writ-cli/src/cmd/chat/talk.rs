@@ -1,0 +1,194 @@
+//! The conversation itself: frames to the screen, lines to the engine, approvals in between.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use writ_tui::editor::{Input, LineEditor};
+use writ_tui::renderer::{Mode, Renderer};
+use writ_types::entry::Decision;
+use writ_types::error::Exit;
+use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
+use writ_types::id::{SessionId, TurnId};
+
+use crate::approve;
+use crate::client::Client;
+use crate::clock;
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+
+use super::ended;
+
+/// A client in a session.
+pub(super) struct Talk<'a> {
+    pub(super) context: &'a Context,
+    pub(super) config: &'a Config,
+    pub(super) client: Client,
+    pub(super) session: SessionId,
+    pub(super) mode: Mode,
+}
+
+/// What a frame means for the conversation.
+enum News {
+    /// Nothing beyond what is shown.
+    Nothing,
+    /// A turn runs.
+    Running(TurnId),
+    /// A turn has ended.
+    Ended(Exit),
+    /// A person is asked.
+    Asked(Box<Card>),
+    /// An ask is no longer open.
+    Settled(writ_types::id::AskId),
+}
+
+fn news(frame: &ServerFrame) -> News {
+    match frame {
+        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } => News::Running(*turn),
+        ServerFrame::Message { last: true, exit, .. } => News::Ended(*exit),
+        ServerFrame::Message { turn, .. } => News::Running(*turn),
+        ServerFrame::Error { exit, .. } => News::Ended(*exit),
+        ServerFrame::ApprovalRequest(card) => News::Asked(Box::new(card.clone())),
+        ServerFrame::ApprovalResolved { ask_id, .. } => News::Settled(ask_id.clone()),
+        ServerFrame::Hello { .. }
+        | ServerFrame::Accepted { .. }
+        | ServerFrame::Status { .. }
+        | ServerFrame::Answer { .. } => News::Nothing,
+    }
+}
+
+fn output(error: &io::Error) -> Failure {
+    Failure::output(error)
+}
+
+fn interrupts() -> Result<Signal, Failure> {
+    signal(SignalKind::interrupt()).map_err(|error| Failure::bug("listening for Ctrl-C", error))
+}
+
+impl Talk<'_> {
+    async fn say(&mut self, text: &str) -> Result<(), Failure> {
+        let client_id = hex::encode(clock::random_bytes());
+        self.client.send(&ClientFrame::Message { text: text.to_owned(), client_id }).await
+    }
+
+    /// One message, one answer; ends as the turn does.
+    pub(super) async fn once(mut self, text: &str) -> Result<(), Failure> {
+        let mut renderer = Renderer::new(io::stdout(), self.mode);
+        let mut pressed = interrupts()?;
+        let mut running = None;
+        self.say(text).await?;
+        loop {
+            let frame = tokio::select! {
+                frame = self.client.receive() => frame?,
+                _ = pressed.recv() => {
+                    self.cancel(running).await?;
+                    continue;
+                }
+            };
+            renderer.frame(&frame).map_err(|error| output(&error))?;
+            match news(&frame.frame) {
+                News::Running(turn) => running = Some(turn),
+                News::Ended(exit) => return ended(exit),
+                News::Asked(card) => self.hint(&card),
+                News::Nothing | News::Settled(_) => {}
+            }
+        }
+    }
+
+    fn hint(&self, card: &Card) {
+        self.context.out.remark(format!("hint: writ approvals approve {}", card.ask_id));
+    }
+
+    /// Stops the turn that runs; without one, ends the command.
+    async fn cancel(&mut self, running: Option<TurnId>) -> Result<(), Failure> {
+        match running {
+            Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await,
+            None => Err(Failure::Interrupted),
+        }
+    }
+
+    /// A conversation at the terminal.
+    pub(super) async fn interactive(mut self) -> Result<(), Failure> {
+        let config = writ_tui::config::Config::default();
+        let history = self.context.home.runtime().join("chat_history");
+        let (mut editor, printer) = LineEditor::start(&config, Some(history))?;
+        let mut renderer = Renderer::new(printer, self.mode);
+        let mut pressed = interrupts()?;
+        let mut running = None;
+        let mut asked: VecDeque<Card> = VecDeque::new();
+        self.context.out.remark(format!(
+            "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end of a line goes on",
+            self.session
+        ));
+        loop {
+            tokio::select! {
+                frame = self.client.receive() => {
+                    let frame = frame?;
+                    renderer.frame(&frame).map_err(|error| output(&error))?;
+                    match news(&frame.frame) {
+                        News::Running(turn) => running = Some(turn),
+                        News::Ended(_) => running = None,
+                        News::Asked(card) => {
+                            asked.push_back(*card);
+                            question(&mut renderer)?;
+                        }
+                        News::Settled(ask) => asked.retain(|card| card.ask_id != ask),
+                        News::Nothing => {}
+                    }
+                }
+                _ = pressed.recv() => self.cancel(running.take()).await?,
+                input = editor.read("> ") => match input? {
+                    Input::End => return Ok(()),
+                    Input::Interrupted => self.cancel(running.take()).await?,
+                    Input::Line(line) => self.line(line.trim(), &mut asked, &mut renderer).await?,
+                },
+            }
+        }
+    }
+
+    async fn line<W: Write>(
+        &mut self,
+        line: &str,
+        asked: &mut VecDeque<Card>,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        let Some(card) = asked.pop_front() else {
+            return if line.is_empty() { Ok(()) } else { self.say(line).await };
+        };
+        match line.to_lowercase().as_str() {
+            "y" | "yes" => {
+                let token = approve::sign(self.context, self.config, &mut self.client, &card).await?;
+                let signature = serde_json::to_value(&token)
+                    .map_err(|error| Failure::bug("writing the approval", error))?;
+                self.answer(card, Decision::Approve, Some(signature)).await
+            }
+            "n" | "no" => self.answer(card, Decision::Deny, None).await,
+            "" => {
+                self.hint(&card);
+                Ok(())
+            }
+            _ => {
+                asked.push_front(card);
+                question(renderer)
+            }
+        }
+    }
+
+    async fn answer(
+        &mut self,
+        card: Card,
+        decision: Decision,
+        signature: Option<serde_json::Value>,
+    ) -> Result<(), Failure> {
+        let ask_id = card.ask_id;
+        let reason = String::new();
+        self.client.send(&ClientFrame::ApprovalResponse { ask_id, decision, signature, reason }).await
+    }
+}
+
+fn question<W: Write>(renderer: &mut Renderer<W>) -> Result<(), Failure> {
+    let text = "Approve exactly this? y, n, or Enter to leave it open.".to_owned();
+    let frame = Numbered { seq: 0, frame: ServerFrame::Status { text } };
+    renderer.frame(&frame).map_err(|error| output(&error))
+}

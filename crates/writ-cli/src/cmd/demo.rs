@@ -1,0 +1,259 @@
+//! `writ demo`: the main job without a key and without a network. The model is scripted and says so; everything
+//! else is real. Every line that is printed is true of what just happened, or the demo fails.
+
+mod proof;
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use writ_models::config::ProviderKind;
+use writ_store::ledger::row::LedgerQuery;
+use writ_testkit::demo;
+use writ_testkit::model_server::ModelServer;
+use writ_tui::config::{Color, Surroundings};
+use writ_tui::renderer::{Mode, Renderer};
+use writ_types::entry::{Decision, DenyReason, Fact};
+use writ_types::error::Exit;
+use writ_types::frame::{Card, ClientFrame, ServerFrame};
+
+use crate::approve;
+use crate::args::{DemoArgs, InitArgs};
+use crate::client::Client;
+use crate::clock;
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::ledger::open_to_read;
+use crate::terminal;
+use crate::wiring;
+
+use super::{init, start};
+
+/// What the person asks for in the demo.
+const WISH: &str = "Make the failing test pass.";
+/// The name of the scripted model's provider in the demo's configuration.
+const PROVIDER: &str = "demo";
+
+/// Runs `writ demo`.
+///
+/// # Errors
+///
+/// If anything does not happen as it is told.
+pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
+    let place = Place::make(context)?;
+    let context = Context::at(&place.home, context)?;
+    say(
+        &context,
+        "Writ demo. The model is a script that is served over loopback in a provider's wire format;",
+    )?;
+    say(
+        &context,
+        "engine, door, sandbox, git, ledger and signatures are the real ones. No key, no network.\n",
+    )?;
+    init::quietly(&context, &InitArgs { yes: true })?;
+    let sandbox = wiring::sandbox(&context.config(None)?)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::bug("starting the async runtime", error))?;
+    let card = runtime.block_on(async {
+        demo::repository(&place.project)
+            .await
+            .map_err(|error| Failure::bug("making the repository", error))?;
+        let server = ModelServer::start(demo::script())
+            .await
+            .map_err(|error| Failure::bug("serving the scripted model", error))?;
+        let config = with_model(context.config(None)?, server.base_url());
+        let wired = wiring::engine(&context, &config, sandbox).await?;
+        let stop = tokio_util::sync::CancellationToken::new();
+        let served = tokio::spawn(start::serve_until(wired, stop.clone()));
+        let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
+        let card = show.work().await;
+        stop.cancel();
+        served.await.map_err(|error| Failure::bug("ending the engine", error))?;
+        card
+    })?;
+    drop(runtime);
+    proof::tamper(&context, &place, WISH)?;
+    let _ = card;
+    look_around(&context, &place)
+}
+
+/// Where the demo works: a folder of its own, which stays so that one can look around.
+struct Place {
+    root: PathBuf,
+    home: PathBuf,
+    project: PathBuf,
+}
+
+impl Place {
+    fn make(context: &Context) -> Result<Self, Failure> {
+        let parent = context.env.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        let root = parent.join(format!("writ-demo-{}", hex::encode(clock::random_bytes())));
+        let made = std::fs::create_dir(&root).and_then(|()| std::fs::create_dir(root.join("project")));
+        made.map_err(|error| {
+            let text = format!("{} cannot be made: {error}", root.display());
+            Failure::new(Exit::Config, "demo.folder", text, "set TMPDIR to a folder that you can write")
+        })?;
+        Ok(Self { home: root.join("home"), project: root.join("project"), root })
+    }
+}
+
+/// The demo's configuration: the scripted model as a provider.
+fn with_model(mut config: Config, base_url: String) -> Config {
+    let provider = config.models.providers.entry(PROVIDER.to_owned()).or_default();
+    provider.kind = Some(ProviderKind::Anthropic);
+    provider.base_url = Some(base_url);
+    config.models.models.default = Some(format!("{PROVIDER}/scripted"));
+    config
+}
+
+fn say(context: &Context, text: impl AsRef<str>) -> Result<(), Failure> {
+    context.out.line(text)
+}
+
+/// Something that should have happened and did not.
+fn not_so(text: &str) -> Failure {
+    Failure::new(Exit::Bug, "demo.not_so", text, "this is a bug in Writ; the demo's folder stays for a look")
+}
+
+/// The demo's conversation.
+struct Show<'a> {
+    context: &'a Context,
+    config: &'a Config,
+    place: &'a Place,
+    yes: bool,
+}
+
+impl Show<'_> {
+    async fn work(&self) -> Result<Card, Failure> {
+        let mut client = Client::ensure(self.context).await?;
+        let card = self.turn(&mut client).await?;
+        self.refusals()?;
+        self.approve(&mut client, &card).await?;
+        self.verify(&mut client).await?;
+        Ok(card)
+    }
+
+    /// One turn, shown as `writ chat` shows it; ends with the ask for the diff.
+    async fn turn(&self, client: &mut Client) -> Result<Card, Failure> {
+        let project = Some(self.place.project.display().to_string());
+        client
+            .send(&ClientFrame::Resume { session: None, after_seq: 0, project, write: false, dry_run: false })
+            .await?;
+        say(self.context, format!("you: {WISH}"))?;
+        let client_id = hex::encode(clock::random_bytes());
+        client.send(&ClientFrame::Message { text: WISH.to_owned(), client_id }).await?;
+        let terminal = io::stdout().is_terminal();
+        let no_color = self.context.env.text("NO_COLOR").is_some();
+        let mut renderer =
+            Renderer::new(io::stdout(), Mode::text(Color::Auto, Surroundings { terminal, no_color }));
+        let mut asked = None;
+        loop {
+            let frame = client.receive().await?;
+            renderer.frame(&frame).map_err(|error| Failure::output(&error))?;
+            match frame.frame {
+                ServerFrame::ApprovalRequest(card) => asked = Some(card),
+                ServerFrame::Message { last: true, exit: Exit::Waiting, .. } => break,
+                ServerFrame::Message { last: true, .. } | ServerFrame::Error { .. } => {
+                    return Err(not_so("the turn did not end with a question"));
+                }
+                ServerFrame::Hello { .. }
+                | ServerFrame::Accepted { .. }
+                | ServerFrame::Delta { .. }
+                | ServerFrame::Tool { .. }
+                | ServerFrame::Message { .. }
+                | ServerFrame::ApprovalResolved { .. }
+                | ServerFrame::Status { .. }
+                | ServerFrame::Answer { .. } => {}
+            }
+        }
+        asked.ok_or_else(|| not_so("nothing was asked"))
+    }
+
+    /// What the hidden text in the notes wanted, and what came of it: read from the ledger.
+    fn refusals(&self) -> Result<(), Failure> {
+        say(self.context, "\nWhat the hidden text in docs/NOTES.md wanted, from the ledger:")?;
+        let store = open_to_read(self.context, self.config)?;
+        let denied = store.ledger_search(&LedgerQuery {
+            event: Some("denied".to_owned()),
+            limit: 100,
+            ..LedgerQuery::default()
+        })?;
+        let scope = denied.iter().find_map(|row| match row.entry()?.fact {
+            Fact::Denied { reason: DenyReason::Scope, rule, text, .. } => Some((row.seq, rule, text)),
+            _ => None,
+        });
+        let (seq, rule, text) =
+            scope.ok_or_else(|| not_so("the write outside was not denied by the key's scope"))?;
+        say(self.context, format!("  a write outside the folder: DENIED (entry {seq}) {text} [{rule}]"))?;
+        if Path::new(demo::OUTSIDE).exists() {
+            return Err(not_so("the file outside exists"));
+        }
+        let intents = store.ledger_search(&LedgerQuery {
+            event: Some("outcome".to_owned()),
+            limit: 100,
+            ..LedgerQuery::default()
+        })?;
+        let failed = intents.iter().find(|row| {
+            row.payload.as_ref().is_some_and(|payload| demo::is_failed_fetch(&payload.to_string()))
+        });
+        let failed = failed.ok_or_else(|| not_so("the fetch did not fail"))?;
+        say(
+            self.context,
+            format!("  a fetch from the network: FAILED (entry {}) the sandbox has no network", failed.seq),
+        )
+    }
+
+    /// The one approval, and its replay.
+    async fn approve(&self, client: &mut Client, card: &Card) -> Result<(), Failure> {
+        if !self.yes && !terminal::confirm("\nApprove exactly the diff above?")? {
+            return Err(Failure::new(
+                Exit::Denied,
+                "demo.not_approved",
+                "not approved: nothing was changed",
+                "",
+            ));
+        }
+        let token = approve::sign(self.context, self.config, client, card).await?;
+        let reason = "demo";
+        approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await?;
+        say(self.context, format!("\napproved: ask {}, signed with this home's approver key", card.ask_id))?;
+        match approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await {
+            Err(Failure::Report(report)) if report.exit == Exit::Denied => {
+                say(self.context, format!("the same approval again: REFUSED ({})", report.outside))
+            }
+            Err(_) | Ok(_) => Err(not_so("the replayed approval was not refused")),
+        }
+    }
+
+    /// The tests, run on the project itself in the verification sandbox.
+    async fn verify(&self, client: &mut Client) -> Result<(), Failure> {
+        let project = self.place.project.display().to_string();
+        let argv = demo::TEST_COMMAND;
+        let params = json!({ "argv": argv, "project": project, "verification": true });
+        let result = client.call("sandbox.exec", params).await?;
+        if result.get("exit_code").and_then(serde_json::Value::as_i64) != Some(0) {
+            return Err(Failure::new(
+                Exit::Verification,
+                "demo.tests",
+                "the tests fail after the change",
+                "",
+            ));
+        }
+        say(
+            self.context,
+            "applied to the project; its tests pass in the verification sandbox (read-only snapshot, no network)",
+        )
+    }
+}
+
+fn look_around(context: &Context, place: &Place) -> Result<(), Failure> {
+    let (home, project) = (place.home.display(), place.project.display());
+    say(context, "\nLook around:")?;
+    say(context, format!("  writ --home {home} audit tail        what happened, entry by entry"))?;
+    say(context, format!("  writ --home {home} audit verify      prove it again"))?;
+    say(context, format!("  git -C {project} diff    what the approval let through"))?;
+    say(context, format!("  rm -r {}    when you are done", place.root.display()))
+}

@@ -1,0 +1,290 @@
+//! The checks, from the ground up: what stands on something broken is not checked.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+use writ_models::credential::KeyRef;
+use writ_models::provider::{ModelsConfigError, Routes};
+use writ_sandbox::host::{HostError, host_git};
+use writ_sandbox::status::Rung;
+use writ_secrets::backend::{Backend, recorded};
+use writ_types::entry::Fact;
+use writ_types::error::ToReport as _;
+use writ_types::unit::Timestamp;
+
+use super::{Check, Verdict};
+use crate::client::Client;
+use crate::clock;
+use crate::cmd::sandbox::probe;
+use crate::config::{Config, policies};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::home::check_folder;
+use crate::interrupt::block_on;
+use crate::keyring::{Role, open_secrets, public_keys};
+use crate::ledger::open_to_read;
+
+/// 2026-01-01: a clock before it is wrong, because this program is younger.
+const EARLIEST: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+/// How far ahead of the clock the newest entry may be, in milliseconds.
+const MAX_AHEAD_MS: i64 = 60_000;
+/// Below this much free space, in bytes, there is a warning: an overlay may take as much.
+const LOW_SPACE: u64 = 2 * 1024 * 1024 * 1024;
+/// Below this much free space, in bytes, nothing will work for long.
+const NO_SPACE: u64 = 64 * 1024 * 1024;
+
+/// Runs every check that can be run.
+pub(super) fn all(context: &Context) -> Vec<Check> {
+    let mut checks = vec![clock_check(), home(context)];
+    let config = match context.config(None) {
+        Ok(config) => {
+            checks.push(Check::good("config", "the configuration is valid"));
+            config
+        }
+        Err(failure) => {
+            checks.push(Check::failed("config", failure));
+            return checks;
+        }
+    };
+    checks.push(match policies::load(&context.home, None) {
+        Ok(rules) => Check::good("rules", format!("valid ({})", rules.digest())),
+        Err(error) => Check::failed("rules", error.into()),
+    });
+    checks.extend(sandbox(&config));
+    checks.push(git(context));
+    if let Err(failure) = context.home.check_set_up() {
+        checks.push(Check::failed("set up", failure.into()));
+        return checks;
+    }
+    checks.extend(folders(context, &config));
+    checks.push(space(&config.data_dir()));
+    checks.extend(keys(context));
+    checks.extend(database(context, &config));
+    checks.extend(models(context, &config));
+    checks.push(engine(context));
+    checks
+}
+
+fn clock_check() -> Check {
+    let now = clock::now();
+    if now < EARLIEST {
+        let text = format!("the clock says {now}, before this program was made");
+        return Check::bad("clock", text, "set the clock: approvals and keys expire by it");
+    }
+    Check::good("clock", now.to_string())
+}
+
+fn home(context: &Context) -> Check {
+    match context.home.check() {
+        Ok(()) => Check::good("home", context.home.root().display().to_string()),
+        Err(error) => Check::failed("home", error.into()),
+    }
+}
+
+fn folders(context: &Context, config: &Config) -> Vec<Check> {
+    let mut folders = context.home.folders();
+    folders.extend([config.data_dir(), config.overlays(), config.verify_dir()]);
+    let bad: Vec<Check> = folders
+        .iter()
+        .filter_map(|folder| check_folder(folder).err())
+        .map(|error| {
+            let report = error.report();
+            Check::bad("folders", report.outside, report.hint)
+        })
+        .collect();
+    if bad.is_empty() { vec![Check::good("folders", "all are there and closed to others")] } else { bad }
+}
+
+fn space(folder: &Path) -> Check {
+    let Ok(found) = statvfs(folder) else {
+        return Check::warn("space", "the free space is not known", "");
+    };
+    #[expect(clippy::useless_conversion, reason = "the types differ between platforms")]
+    let free = u64::from(found.blocks_available()).saturating_mul(u64::from(found.fragment_size()));
+    let text = format!("{} MiB free", free / (1024 * 1024));
+    match free {
+        0..NO_SPACE => Check::bad("space", text, "free some space; nothing is performed on a full disk"),
+        NO_SPACE..LOW_SPACE => Check::warn("space", text, "an overlay may take 2 GiB"),
+        _ => Check::good("space", text),
+    }
+}
+
+fn keys(context: &Context) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match recorded(&context.home.keys()) {
+        Ok(Some(backend)) => checks.push(match backend.warning() {
+            None => Check::good("secrets", format!("kept in: {backend}")),
+            Some(warning) => {
+                let hint = "for a keyring or a passphrase, set secrets.backend and make the home anew";
+                Check::warn("secrets", warning, hint)
+            }
+        }),
+        Ok(None) => checks.push(Check::bad("secrets", "there are none", "run `writ init`")),
+        Err(error) => checks.push(Check::failed("secrets", error.into())),
+    }
+    for role in Role::ALL {
+        match public_keys(&context.home, role) {
+            Ok(_) => {}
+            Err(error) => checks.push(Check::failed("keys", error.into())),
+        }
+    }
+    checks
+}
+
+/// The database with its migrations, its file system, the end of its ledger, and the enrolled approver.
+fn database(context: &Context, config: &Config) -> Vec<Check> {
+    let store = match open_to_read(context, config) {
+        Ok(store) => store,
+        Err(failure) => return vec![Check::failed("database", failure)],
+    };
+    let mut checks = Vec::new();
+    match (store.ledger_size(), store.ledger_tail(1)) {
+        (Ok(size), Ok(tail)) => {
+            checks.push(Check::good("database", format!("opens; {size} entries in the ledger")));
+            let newest = tail.first().map_or(EARLIEST, |row| row.at);
+            if newest.as_millis() > clock::now().as_millis().saturating_add(MAX_AHEAD_MS) {
+                let text = format!("the newest entry is of {newest}, ahead of the clock");
+                checks.push(Check::bad("clock", text, "set the clock: approvals and keys expire by it"));
+            }
+            checks.extend(confined_last(tail.first().and_then(|row| row.entry()).map(|entry| entry.fact)));
+        }
+        (Err(error), _) | (_, Err(error)) => checks.push(Check::failed("database", error.into())),
+    }
+    let enrolled = store.approver_keys().map(|keys| {
+        let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
+        keys.iter().any(|key| {
+            key.revoked_at.is_none() && own.iter().any(|own| own.as_bytes().as_slice() == key.public_key)
+        })
+    });
+    checks.push(match enrolled {
+        Ok(true) => Check::good("approver", "the approver key is enrolled"),
+        Ok(false) => {
+            let hint = "run `writ init`: it enrols the key";
+            Check::bad("approver", "no approver key is enrolled: high risks cannot be approved", hint)
+        }
+        Err(error) => Check::failed("approver", error.into()),
+    });
+    checks
+}
+
+/// Nothing but the newest fact is looked at: it may say how commands are confined.
+fn confined_last(fact: Option<Fact>) -> Option<Check> {
+    match fact {
+        Some(Fact::SandboxReady { rung: 2.., reduced }) => {
+            Some(Check::warn("engine", format!("it runs with a reduced sandbox: {reduced}"), ""))
+        }
+        Some(_) | None => None,
+    }
+}
+
+fn sandbox(config: &Config) -> Vec<Check> {
+    let status = match probe(config.sandbox.clone()) {
+        Ok(status) => status,
+        Err(failure) => return vec![Check::failed("sandbox", failure)],
+    };
+    let hint = status.hints.join("; ");
+    let reduced = status.reduced.join("; ");
+    let mut checks = vec![match status.rung {
+        Rung::Full if reduced.is_empty() => Check::good("sandbox", "full"),
+        Rung::Full => Check::warn("sandbox", format!("full; {reduced}"), hint),
+        Rung::Reduced => Check::warn("sandbox", format!("reduced: {reduced}"), hint),
+        Rung::Refuse => Check::bad("sandbox", format!("commands cannot be confined here: {reduced}"), hint),
+    }];
+    if !status.overlay {
+        checks.push(Check::warn("overlay", "projects are copied: slower, and they need space", ""));
+    }
+    let toolchains =
+        if status.toolchains.is_empty() { "none found".into() } else { status.toolchains.join(", ") };
+    checks.push(Check::good("toolchains", toolchains));
+    checks
+}
+
+fn git(context: &Context) -> Check {
+    let version = block_on(async {
+        let folder = context.home.root().parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(host_git(&folder, &["--version".to_owned()]).await)
+    });
+    match version {
+        Ok(Ok(output)) => Check::good("git", String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        Ok(Err(HostError::Start { .. })) => {
+            Check::warn("git", "git is not installed: changes of agent/ are not recorded", "install git")
+        }
+        Ok(Err(HostError::Stopped { .. } | HostError::Foreign { .. })) => Check::good("git", "installed"),
+        Err(failure) => Check::failed("git", failure),
+    }
+}
+
+/// Whether a model is configured and its key is there. Nothing is sent anywhere.
+fn models(context: &Context, config: &Config) -> Vec<Check> {
+    let routes = match Routes::new(&config.models) {
+        Ok(routes) => routes,
+        Err(ModelsConfigError::MissingDefault) => {
+            let hint = "set models.default in config.toml; `writ chat` shows how";
+            return vec![Check::warn("model", "no model is configured", hint)];
+        }
+        Err(error) => return vec![Check::failed("model", error.into())],
+    };
+    let mut checks = Vec::new();
+    for (role, route) in routes.all() {
+        let role = role.map_or("default".to_owned(), |role| role.to_string());
+        checks.push(Check::good("model", format!("{role}: {}/{}", route.provider.name, route.model)));
+    }
+    let keys: BTreeMap<&str, &KeyRef> = routes
+        .all()
+        .filter_map(|(_, route)| Some((route.provider.name.as_str(), route.provider.key.as_ref()?)))
+        .collect();
+    checks.extend(keys.into_iter().map(|(name, key)| credential(context, config, name, key)));
+    checks
+}
+
+fn credential(context: &Context, config: &Config, provider: &str, key: &KeyRef) -> Check {
+    let found = match key {
+        KeyRef::Env(name) => Ok(context.env.text(name).is_some()),
+        KeyRef::Secret(name) => match recorded(&context.home.keys()) {
+            // A check asks no questions.
+            Ok(Some(Backend::Age)) => {
+                return Check::good(
+                    "key",
+                    format!("{provider}: {key} (not looked up: it needs the passphrase)"),
+                );
+            }
+            Ok(Some(Backend::Keyring | Backend::Plain) | None) | Err(_) => open_secrets(context, config)
+                .and_then(|store| {
+                    let names = store.list()?;
+                    Ok(names.iter().any(|known| known.as_str() == name))
+                }),
+        },
+        KeyRef::Vault { .. } => {
+            return Check::bad(
+                "key",
+                format!("{provider}: vault servers are not available yet"),
+                "use secret:NAME",
+            );
+        }
+    };
+    match found {
+        Ok(true) => Check::good("key", format!("{provider}: {key}")),
+        Ok(false) => {
+            let hint = match key {
+                KeyRef::Secret(name) => format!("writ secrets set {name}"),
+                KeyRef::Env(name) => format!("export {name}=…"),
+                KeyRef::Vault { .. } => String::new(),
+            };
+            Check::bad("key", format!("{provider}: {key} is not there"), hint)
+        }
+        Err(failure) => Check::failed("key", failure),
+    }
+}
+
+fn engine(context: &Context) -> Check {
+    let running = block_on(async {
+        let connected: Result<Option<Client>, Failure> = Client::connect(context).await;
+        connected
+    });
+    match running {
+        Ok(Some(_)) => Check::good("engine", "running"),
+        Ok(None) => Check::good("engine", "not running; it starts when it is needed"),
+        Err(failure) => Check { verdict: Verdict::Bad, ..Check::failed("engine", failure) },
+    }
+}

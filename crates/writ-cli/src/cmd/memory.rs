@@ -1,0 +1,49 @@
+//! `writ memory`: what is remembered.
+
+use serde_json::{Value, json};
+use writ_policy::show::escape_line;
+
+use crate::args::MemoryCommand;
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+
+/// Runs `writ memory …`.
+pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Failure> {
+    context.ready()?;
+    block_on(async {
+        let mut client = Client::ensure(context).await?;
+        match command {
+            MemoryCommand::Search { query, limit } => {
+                let found = client.call("memory.search", json!({ "query": query, "limit": limit })).await?;
+                context.out.either(&found, lines)
+            }
+            MemoryCommand::Add { text, kind } => {
+                let added = client.call("memory.add", json!({ "text": text, "kind": kind })).await?;
+                context.out.either(&added, |added| {
+                    vec![format!(
+                        "remembered as {}",
+                        added.get("id").and_then(Value::as_str).unwrap_or_default()
+                    )]
+                })
+            }
+            MemoryCommand::Forget { id } => {
+                let forgotten = client.call("memory.forget", json!({ "id": id })).await?;
+                context.out.either(&forgotten, |_| vec![format!("forgotten: {id}")])
+            }
+        }
+    })
+}
+
+fn lines(found: &Value) -> Vec<String> {
+    let hits = found.get("hits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if hits.is_empty() {
+        return vec!["nothing found".into()];
+    }
+    let line = |hit: &Value| {
+        let text = |name: &str| hit.get(name).and_then(Value::as_str).unwrap_or_default();
+        format!("{}  {} ({}, {})", text("id"), escape_line(text("text")), text("kind"), text("trust"))
+    };
+    hits.iter().map(line).collect()
+}

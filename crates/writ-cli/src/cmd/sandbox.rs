@@ -1,0 +1,102 @@
+//! `writ sandbox`: how commands are confined here, and running one.
+
+use std::io::{self, IsTerminal};
+
+use serde_json::{Value, json};
+use writ_policy::show::escape;
+use writ_sandbox::Sandbox;
+use writ_sandbox::config::SandboxConfig;
+use writ_sandbox::status::{Rung, SandboxStatus};
+use writ_types::error::Exit;
+
+use crate::args::SandboxCommand;
+use crate::client::Client;
+use crate::cmd::project::folder;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+
+/// Runs `writ sandbox …`.
+pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Failure> {
+    match command {
+        SandboxCommand::Status => {
+            // The home need not be set up: this is about the machine.
+            let status = probe(context.config(None)?.sandbox)?;
+            context.out.either(&status, lines)?;
+            if status.rung == Rung::Refuse { Err(Failure::Code(Exit::Blocked.code())) } else { Ok(()) }
+        }
+        SandboxCommand::Exec { project, argv } => {
+            context.ready()?;
+            let project = project.as_deref().map(folder).transpose()?;
+            let mut params = json!({ "argv": argv });
+            if let (Some(project), Value::Object(params)) = (project, &mut params) {
+                params.insert("project".into(), project.into());
+            }
+            let result =
+                block_on(async { Client::ensure(context).await?.call("sandbox.exec", params).await })?;
+            finish(context, &result)
+        }
+    }
+}
+
+/// Finds out what this machine gives, by running a program in a sandbox.
+pub(crate) fn probe(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
+    let sandbox = Sandbox::start(config)?;
+    block_on(async { Ok(sandbox.status().await) })
+}
+
+fn lines(status: &SandboxStatus) -> Vec<String> {
+    let yes = |flag: bool| if flag { "yes" } else { "no" };
+    let meaning = match status.rung {
+        Rung::Full => "full: namespaces, Landlock, seccomp",
+        Rung::Reduced => "reduced: no user namespaces; Landlock and seccomp alone",
+        Rung::Refuse => "refuse: nothing is run here",
+    };
+    let mut lines = vec![
+        format!("rung             {meaning}"),
+        format!("user namespaces  {}", yes(status.user_namespaces)),
+        format!("overlay          {}", if status.overlay { "yes" } else { "no: projects are copied" }),
+        format!(
+            "landlock         {}",
+            if status.landlock_abi == 0 { "no".into() } else { format!("interface {}", status.landlock_abi) }
+        ),
+        format!("seccomp          {}", yes(status.seccomp)),
+        format!("limits by        {:?}", status.cgroup).to_lowercase(),
+        format!(
+            "toolchains       {}",
+            if status.toolchains.is_empty() { "none".into() } else { status.toolchains.join(", ") }
+        ),
+    ];
+    lines.extend(status.reduced.iter().map(|text| format!("weaker: {text}")));
+    lines.extend(status.hints.iter().map(|text| format!("hint: {text}")));
+    lines
+}
+
+/// Prints output of the sandbox; on a terminal without what could deceive or command it.
+fn print<W: io::Write + IsTerminal>(out: &mut W, text: &str) -> Result<(), Failure> {
+    let written = if out.is_terminal() {
+        out.write_all(escape(text).as_bytes())
+    } else {
+        out.write_all(text.as_bytes())
+    };
+    written.map_err(|error| Failure::output(&error))
+}
+
+/// Prints what the command wrote and ends as it did.
+fn finish(context: &Context, result: &Value) -> Result<(), Failure> {
+    let text = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
+    if context.out.json {
+        context.out.json(result)?;
+    } else {
+        print(&mut io::stdout().lock(), text("stdout"))?;
+        print(&mut io::stderr().lock(), text("stderr"))?;
+        match text("ended") {
+            "" | "exited" => {}
+            ended => context.out.remark(format!("ended by: {ended}")),
+        }
+    }
+    match result.get("exit_code").and_then(Value::as_i64) {
+        Some(0) | None => Ok(()),
+        Some(code) => Err(Failure::Code(u8::try_from(code).unwrap_or(u8::MAX))),
+    }
+}

@@ -1,0 +1,86 @@
+//! `writ start`: the engine, until it is told to stop or is idle.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::config::DRAIN_DEADLINE;
+use writ_types::error::Exit;
+
+use crate::args::{Global, StartArgs};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::log;
+use crate::wiring::{self, Wired};
+
+/// Runs the engine in the foreground.
+///
+/// # Errors
+///
+/// If another engine runs, or any part of it cannot be made.
+pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
+    let config = context.ready()?;
+    log::to_file(log::level(global), &context.home.logs(), &config.log).map_err(|error| {
+        Failure::new(
+            Exit::Config,
+            "log.unwritable",
+            format!("the log cannot be written: {error}"),
+            "check the owner and mode of the home's folder 'logs'",
+        )
+    })?;
+    let sandbox = wiring::sandbox(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::bug("starting the async runtime", error))?;
+    let served = runtime.block_on(async {
+        let wired = wiring::engine(context, &config, sandbox).await?;
+        context.out.remark("engine ready");
+        serve(wired, args.idle_exit.map(Duration::from_secs)).await
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+async fn serve(wired: Wired, idle_exit: Option<Duration>) -> Result<(), Failure> {
+    let Wired { engine, control, lock } = wired;
+    let stop = CancellationToken::new();
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    let idle = async {
+        match idle_exit {
+            Some(quiet) => engine.idle(quiet).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = idle => tracing::info!("idle: ending"),
+        _ = terminate.recv() => tracing::info!("told to stop"),
+        _ = interrupt.recv() => tracing::info!("told to stop"),
+    }
+    // Turns end first, so that clients that wait for an answer still get it.
+    if !engine.drain(DRAIN_DEADLINE).await {
+        tracing::warn!("some turns did not end in time; they are taken up again at the next start");
+    }
+    stop.cancel();
+    let served = serving.await.map_err(|error| Failure::bug("serving the control socket", error));
+    drop(engine);
+    drop(lock);
+    served
+}
+
+/// Serves an engine until told to stop, for the demo.
+pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
+    let Wired { engine, control, lock } = wired;
+    let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    stop.cancelled().await;
+    engine.drain(DRAIN_DEADLINE).await;
+    let _ended = serving.await;
+    drop(engine);
+    drop(lock);
+}
+
+fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+    signal(kind).map_err(|error| Failure::bug("listening for signals", error))
+}

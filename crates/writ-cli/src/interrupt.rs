@@ -1,0 +1,46 @@
+//! Ctrl-C: ends a command with code 130 and a terminal that shows what is typed.
+
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use crate::failure::Failure;
+use crate::terminal::Settings;
+
+/// Runs a command in a thread of its own until it ends or Ctrl-C is pressed; in that case the thread ends
+/// with the process.
+pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
+    let settings = Settings::remember();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::bug("starting the runtime", error))?;
+    let (done, result) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("command".into())
+        .spawn(move || {
+            // The receiver is gone after Ctrl-C: nobody wants the result any more.
+            let _late = done.send(work());
+        })
+        .map_err(|error| Failure::bug("starting a thread", error))?;
+    runtime.block_on(async {
+        tokio::select! {
+            result = result => result.unwrap_or_else(|_| Err(Failure::bug("the command", "it panicked"))),
+            pressed = tokio::signal::ctrl_c() => {
+                settings.restore();
+                match pressed {
+                    Ok(()) => Err(Failure::Interrupted),
+                    Err(error) => Err(Failure::bug("waiting for signals", error)),
+                }
+            }
+        }
+    })
+}
+
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::bug("starting the runtime", error))?
+        .block_on(future)
+}

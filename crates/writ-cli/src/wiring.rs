@@ -1,0 +1,203 @@
+//! Wires an engine: every part is made here and handed in, and nothing else decides who talks to whom.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use writ_agent::event::{SystemSource, SystemText};
+use writ_egress::{Egress, EgressConfig};
+use writ_gateway::control::Control;
+use writ_models::Models;
+use writ_models::credential::{CredentialError, CredentialSource, KeyRef};
+use writ_models::provider::{ModelsConfigError, Routes};
+use writ_policy::gate::GateSet;
+use writ_runtime::clock::{Clock as _, SystemClock};
+use writ_runtime::config::RuntimeConfig;
+use writ_runtime::core::{EngineKeys, Parts};
+use writ_runtime::engine::Engine;
+use writ_sandbox::Sandbox;
+use writ_secrets::store::EngineKey;
+use writ_secrets::store::SecretStore;
+use writ_store::config::StoreConfig;
+use writ_store::lock::HomeLock;
+use writ_store::store::Store;
+use writ_tools::registry::Registry;
+use writ_types::taint::{Label, Taint};
+
+use crate::config::{Config, policies};
+use crate::context::Context;
+use crate::env::Env;
+use crate::failure::Failure;
+use crate::keyring;
+
+/// What the agent is told about itself and its work.
+const CONSTITUTION: &str = include_str!("constitution.md");
+/// The largest `RULES.md` or `AGENTS.md` that is read, in bytes.
+const MAX_NOTES_BYTES: u64 = 256 * 1024;
+/// How many entries of the history a session begins with after a restart (SIL-035).
+const MAX_CHRONICLE_ENTRIES: usize = 50;
+
+/// A running engine with its socket and the home's lock.
+#[derive(Debug)]
+pub(crate) struct Wired {
+    pub(crate) engine: Engine,
+    pub(crate) control: Control,
+    /// Released when the engine has ended.
+    pub(crate) lock: HomeLock,
+}
+
+/// Makes the sandbox: before the async runtime has threads, because it starts a helper process.
+///
+/// # Errors
+///
+/// If the helper cannot be started.
+pub(crate) fn sandbox(config: &Config) -> Result<Sandbox, Failure> {
+    Ok(Sandbox::start(config.sandbox.clone())?)
+}
+
+/// Takes the lock, opens everything, and starts the engine.
+///
+/// # Errors
+///
+/// If another engine runs, or any part cannot be made; nothing is left running then.
+pub(crate) async fn engine(context: &Context, config: &Config, sandbox: Sandbox) -> Result<Wired, Failure> {
+    let lock = HomeLock::acquire(&context.home.lock())?;
+    let secrets = keyring::open_secrets(context, config)?;
+    let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
+    let store = Store::open(&store_config(context, config), Arc::new(harness.clone()))?;
+    let rules = policies::load(&context.home, None)?;
+    let runtime = RuntimeConfig {
+        agent: config.general.agent.clone(),
+        installation: store.installation(),
+        epoch: store.epoch()?,
+        home_uid: nix::unistd::getuid().as_raw(),
+        overlays: config.overlays(),
+        approval_ttl: Duration::from_secs(config.general.approval_ttl_secs),
+        budget: config.budget.clone(),
+        agent_config: config.turn.clone(),
+        system: system_texts(context),
+        max_chronicle_entries: MAX_CHRONICLE_ENTRIES,
+        tools: Vec::new(),
+    };
+    let clock = Arc::new(SystemClock);
+    let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
+    drop(root);
+    let parts = Parts {
+        models: models(context, config, secrets)?,
+        config: runtime,
+        clock,
+        store,
+        rules,
+        gates: GateSet::new(config.gates.clone())?,
+        tools: Registry::core(),
+        sandbox,
+        keys,
+    };
+    let control = Control::bind(&context.home.socket())?;
+    let engine = Engine::start(parts).await?;
+    Ok(Wired { engine, control, lock })
+}
+
+#[cfg(debug_assertions)]
+fn store_config(context: &Context, config: &Config) -> StoreConfig {
+    let mut store = StoreConfig::new(config.database());
+    // For tests that end the process at either side of a commit.
+    store.kill_point = context.env.text("WRIT_KILL_POINT").and_then(|point| point.parse().ok());
+    store.max_pages = context.env.text("WRIT_MAX_PAGES").and_then(|pages| pages.parse().ok());
+    store
+}
+
+#[cfg(not(debug_assertions))]
+fn store_config(_: &Context, config: &Config) -> StoreConfig {
+    StoreConfig::new(config.database())
+}
+
+/// The models, if any is configured.
+fn models(context: &Context, config: &Config, secrets: SecretStore) -> Result<Option<Models>, Failure> {
+    if config.models.models.default.is_none() && config.models.models.roles.is_empty() {
+        return Ok(None);
+    }
+    let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
+    let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
+    match Models::new(&config.models, credentials, egress) {
+        Ok(models) => Ok(Some(models)),
+        Err(ModelsConfigError::MissingDefault) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where keys of providers lie: in the home's secrets or in the environment.
+struct Credentials {
+    secrets: SecretStore,
+    env: Env,
+}
+
+impl CredentialSource for Credentials {
+    fn resolve<'a>(&'a self, key: &'a KeyRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
+        Box::pin(async move {
+            match key {
+                KeyRef::Env(name) => self.env.secret(name).ok_or(CredentialError::Missing),
+                KeyRef::Secret(name) => {
+                    let name = name.parse().map_err(|_| CredentialError::Missing)?;
+                    let found = self.secrets.get(&name);
+                    let found = found.map_err(|error| CredentialError::Unreadable(error.to_string()))?;
+                    found.ok_or(CredentialError::Missing)
+                }
+                KeyRef::Vault { .. } => {
+                    Err(CredentialError::Unreadable("Vault is not available yet".to_owned()))
+                }
+            }
+        })
+    }
+}
+
+/// The pinned texts: what the agent is, the owner's rules, the agent's own notes.
+fn system_texts(context: &Context) -> Vec<SystemText> {
+    let owner = Label::new(Taint::Owner);
+    let mut texts = vec![SystemText {
+        source: SystemSource::Constitution,
+        text: CONSTITUTION.trim().to_owned(),
+        label: owner.clone(),
+    }];
+    if let Some(rules) = notes(&context.home.rules_file()) {
+        texts.push(SystemText { source: SystemSource::Rules, text: rules, label: owner.clone() });
+    }
+    // The agent may write its notes itself, so they are not its owner's word; they are not foreign either.
+    if let Some(own) = notes(&context.home.agent().join("AGENTS.md")) {
+        texts.push(SystemText { source: SystemSource::Notes, text: own, label: Label::new(Taint::Auth) });
+    }
+    texts
+}
+
+fn notes(path: &Path) -> Option<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(path).ok()?.take(MAX_NOTES_BYTES).read_to_string(&mut text).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The variables that a detached engine is started with: what it needs, never everything.
+pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap<String, String> {
+    let mut names: Vec<String> = [
+        "HOME",
+        "PATH",
+        "LANG",
+        "TZ",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+        "CREDENTIALS_DIRECTORY",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let routes = Routes::new(&config.models);
+    names.extend(routes.iter().flat_map(Routes::all).filter_map(|(_, route)| match &route.provider.key {
+        Some(KeyRef::Env(name)) => Some(name.clone()),
+        Some(KeyRef::Secret(_) | KeyRef::Vault { .. }) | None => None,
+    }));
+    names.extend(context.env.with_prefix("WRIT_").into_iter().map(|(name, _)| name.to_owned()));
+    names.into_iter().filter_map(|name| Some((name.clone(), context.env.text(&name)?.to_owned()))).collect()
+}

@@ -1,0 +1,494 @@
+//! The real binary, run as people run it, with homes of its own and nothing of the machine's configuration.
+//!
+//! Only commands that need no engine are run here.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+#[path = "suite/turns.rs"]
+mod turns;
+
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+
+/// A home in a temporary folder, and what is in its environment.
+struct Home {
+    dir: tempfile::TempDir,
+    env: Vec<(String, String)>,
+}
+
+impl Home {
+    /// A place for a home; nothing is there yet.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        // Never the keyring of whoever runs the tests.
+        let env = vec![("WRIT_SECRETS__BACKEND".to_owned(), "plain".to_owned())];
+        Self { dir, env }
+    }
+
+    /// A home that was set up.
+    fn ready() -> Self {
+        let home = Self::new();
+        let done = home.run(&["init", "--yes"]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        home
+    }
+
+    fn with(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    fn database(&self) -> PathBuf {
+        self.root().join("data/writ.db")
+    }
+
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.dir.path())
+            .env("WRIT_HOME", self.root())
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // A command that reads nothing closes the pipe early.
+        let _written = stdin.write_all(input);
+        drop(stdin);
+        child.wait_with_output().expect("it ends")
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.run_with(args, b"")
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {}", text(&output)))
+    }
+
+    /// Every file of the home with its content, for comparing.
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.root()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("reads") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !path.to_string_lossy().contains("writ.db") && !path.ends_with("runtime/lock") {
+                    files.push((path.clone(), std::fs::read(&path).expect("reads")));
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("there").mode() & 0o777
+}
+
+#[test]
+fn help_and_version_end_with_0_and_wrong_usage_with_2() {
+    let home = Home::new();
+    for (args, expected) in [
+        (&["--help"][..], 0),
+        (&["--version"], 0),
+        (&["audit", "--help"], 0),
+        (&[], 2),
+        (&["chta"], 2),
+        (&["audit", "proof", "minus-one"], 2),
+        (&["secrets", "set", "name", "value"], 2),
+        (&["approvals", "approve", "../../etc"], 2),
+    ] {
+        let output = home.run(args);
+        assert_eq!(code(&output), expected, "{args:?}: {}", text(&output));
+    }
+    assert!(!home.root().exists(), "nothing is made by asking");
+    let help = text(&home.run(&["--help"]));
+    let places: Vec<Option<usize>> =
+        ["demo", "chat", "start", "status", "approvals", "audit", "doctor", "init"]
+            .iter()
+            .map(|name| help.find(&format!("\n  {name} ")))
+            .collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{help}");
+}
+
+#[test]
+fn without_init_every_command_says_so_and_ends_with_3() {
+    let home = Home::new();
+    for args in [
+        &["status"][..],
+        &["approvals", "list"],
+        &["audit", "verify"],
+        &["audit", "tail"],
+        &["keys", "inspect"],
+        &["secrets", "list"],
+        &["memory", "search", "x"],
+        &["diff"],
+        &["apply"],
+        &["sandbox", "exec", "--", "true"],
+    ] {
+        let output = home.run(args);
+        assert_eq!(code(&output), 3, "{args:?}: {}", text(&output));
+        assert!(text(&output).contains("writ init"), "{args:?}: {}", text(&output));
+    }
+    let output = home.run(&["status", "--json"]);
+    let told: Value = serde_json::from_slice(&output.stderr).expect("JSON on standard error");
+    assert_eq!(told.pointer("/error/code").and_then(Value::as_str), Some("home.not_set_up"));
+    assert_eq!(told.pointer("/error/exit").and_then(Value::as_u64), Some(3));
+    assert!(!home.root().exists());
+}
+
+/// Rows: SIL-265 SIL-266
+#[test]
+fn init_makes_everything_once_and_a_second_run_changes_nothing() {
+    let home = Home::new();
+    let first = home.json(&["init", "--yes"]);
+    assert_eq!(first.get("backend").and_then(Value::as_str), Some("plain"));
+    let root = home.root();
+    for name in [
+        "RULES.md",
+        "config.toml",
+        "policies",
+        "agent",
+        "generated",
+        "workspace/inbox",
+        "data/writ.db",
+        "data/verify",
+        "keys/root.pub",
+        "runtime",
+        "backups",
+        "logs",
+    ] {
+        assert!(root.join(name).exists(), "{name}");
+    }
+    for folder in ["", "data", "keys", "runtime", "agent", "logs"] {
+        assert_eq!(mode(&root.join(folder)), 0o700, "{folder}");
+    }
+    for file in
+        ["config.toml", "data/writ.db", "keys/approver.pub", "keys/secrets.json", "keys/approver.json"]
+    {
+        assert_eq!(mode(&root.join(file)), 0o600, "{file}");
+    }
+    let config = std::fs::read_to_string(root.join("config.toml")).expect("reads");
+    assert!(config.lines().all(|line| line.is_empty() || line.starts_with('#')));
+    let before = home.files();
+    let second = home.json(&["init", "--yes"]);
+    assert_eq!(second.get("made"), Some(&Value::Array(Vec::new())));
+    assert_eq!(second.get("installation"), first.get("installation"));
+    assert!(home.files() == before, "a second run changes no file");
+    let entries = home.run(&["audit", "tail", "--json"]);
+    assert_eq!(String::from_utf8_lossy(&entries.stdout).lines().count(), 1, "one entry: the enrolled key");
+    assert!(text(&home.run(&["init"])).contains("nothing was changed"));
+}
+
+/// Rows: SIL-265 SIL-266
+#[test]
+fn init_names_what_is_in_its_way() {
+    let home = Home::new();
+    std::fs::write(home.root(), "").expect("written");
+    let output = home.run(&["init", "--yes"]);
+    assert_eq!(code(&output), 3, "{}", text(&output));
+    assert!(text(&output).contains("is not a folder"));
+    for (variable, name) in [("WRIT_VERIFY_DIR", "verify"), ("WRIT_DATA_DIR", "elsewhere")] {
+        let home = Home::new().with(variable, name);
+        std::fs::create_dir(home.root()).expect("made");
+        std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(0o700)).expect("closed");
+        std::fs::write(home.root().join(name), "").expect("written");
+        let output = home.run(&["init", "--yes"]);
+        assert_eq!(code(&output), 3, "{variable}: {}", text(&output));
+        assert!(text(&output).contains("is not a folder"), "{variable}: {}", text(&output));
+    }
+    // Another data folder moves the database.
+    let home = Home::new().with("WRIT_DATA_DIR", "elsewhere");
+    assert_eq!(code(&home.run(&["init", "--yes"])), 0);
+    assert!(home.root().join("elsewhere/writ.db").exists() && !home.database().exists());
+}
+
+#[test]
+fn a_home_that_others_can_read_is_refused() {
+    let home = Home::ready();
+    std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(0o755)).expect("opened");
+    let output = home.run(&["status"]);
+    assert_eq!(code(&output), 3);
+    assert!(text(&output).contains("hint: chmod 0700"), "{}", text(&output));
+}
+
+/// Rows: SIL-253 SIL-254
+#[test]
+fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
+    let home = Home::ready();
+    std::fs::write(
+        home.root().join("config.toml"),
+        "[budget]\nmax_token_per_day = 1\nday_starts_at_minute = \"x\"\n",
+    )
+    .expect("written");
+    for args in [&["config", "check"][..], &["status"], &["config", "show"]] {
+        let output = home.run(args);
+        assert_eq!(code(&output), 3, "{args:?}");
+        assert!(
+            text(&output).contains("config.toml line 2: unknown key 'budget.max_token_per_day'"),
+            "{}",
+            text(&output)
+        );
+    }
+    let found = home.json(&["config", "check"]);
+    assert_eq!(found.get("findings").and_then(Value::as_array).map(Vec::len), Some(2));
+    assert!(text(&home.run(&["config", "check"])).contains("did you mean 'budget.max_tokens_per_day'?"));
+    std::fs::write(home.root().join("config.toml"), "").expect("written");
+    assert_eq!(code(&home.run(&["config", "check"])), 0);
+    std::fs::write(home.root().join("policies/bad.cedar"), "permit everything").expect("written");
+    let output = home.run(&["config", "check"]);
+    assert_eq!(code(&output), 3);
+    assert!(text(&output).contains("policies/bad.cedar"), "{}", text(&output));
+}
+
+/// Rows: SIL-253
+#[test]
+fn the_effective_configuration_is_shown_with_origins() {
+    let home = Home::ready().with("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "7");
+    std::fs::write(home.root().join("config.toml"), "agent = \"ada\"\n[budget]\nmax_tokens_per_day = 5\n")
+        .expect("written");
+    let shown = home.json(&["config", "show"]);
+    let value = |key: &str| shown.get(key).map(|entry| (entry["value"].clone(), entry["origin"].clone()));
+    assert_eq!(value("agent"), Some(("ada".into(), "config.toml line 1".into())));
+    assert_eq!(
+        value("budget.max_tokens_per_day"),
+        Some((7.into(), "WRIT_BUDGET__MAX_TOKENS_PER_DAY".into()))
+    );
+    assert_eq!(value("owner_id"), Some(("owner".into(), "default".into())));
+}
+
+#[test]
+fn a_fresh_ledger_verifies_exports_and_proves_its_entries() {
+    let home = Home::ready();
+    let verified = home.json(&["audit", "verify", "--every-signature"]);
+    assert_eq!((verified["rows"].as_u64(), &verified["problem"]), (Some(1), &Value::Null));
+    let heads = home.dir.path().join("heads.jsonl");
+    let heads = heads.to_str().expect("UTF-8");
+    assert_eq!(code(&home.run(&["audit", "export", "--heads", heads])), 0);
+    assert_eq!(
+        code(&home.run(&["audit", "export", "--heads", heads])),
+        2,
+        "held heads are never overwritten"
+    );
+    assert_eq!(home.json(&["audit", "verify", "--heads", heads])["held"], 1);
+    let copy = home.dir.path().join("copy.db");
+    std::fs::copy(home.database(), &copy).expect("copied");
+    let copy = copy.to_str().expect("UTF-8");
+    assert_eq!(code(&home.run(&["audit", "verify", "--db", copy, "--heads", heads])), 0);
+    let other = "ab".repeat(32);
+    assert_eq!(code(&home.run(&["audit", "verify", "--db", copy, "--key", &other])), 9);
+    let proof = home.json(&["audit", "proof", "0"]);
+    assert_eq!(proof["event"], "keyed");
+    assert_eq!(code(&home.run(&["audit", "proof", "1"])), 2);
+    let exported = home.run(&["audit", "export"]);
+    assert_eq!(String::from_utf8_lossy(&exported.stdout).lines().count(), 1);
+    assert_eq!(code(&home.run(&["audit", "search", "ENROLLED"])), 0);
+    assert!(text(&home.run(&["audit", "search", "enrolled"])).contains("keyed"));
+    assert_eq!(text(&home.run(&["audit", "search", "nothing of the kind"])), "");
+}
+
+#[test]
+fn one_changed_byte_ends_with_9_and_names_the_leaf() {
+    let home = Home::ready();
+    // Whatever lies in the write-ahead log goes into the file, where a byte can be changed.
+    let conn = rusqlite::Connection::open(home.database()).expect("opens");
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("written back");
+    drop(conn);
+    let mut bytes = std::fs::read(home.database()).expect("reads");
+    let payload = b"\"role\":\"approver\"";
+    let at =
+        bytes.windows(payload.len()).position(|found| found == payload).expect("the payload is in the file");
+    bytes[at + 10] ^= 1;
+    std::fs::write(home.database(), bytes).expect("written");
+    let output = home.run(&["audit", "verify"]);
+    assert_eq!(code(&output), 9, "{}", text(&output));
+    assert!(text(&output).contains("first bad leaf: 0"), "{}", text(&output));
+    let report = home.json(&["audit", "verify"]);
+    assert_eq!(
+        (report["problem"]["leaf"].as_u64(), report["problem"]["kind"].as_str()),
+        (Some(0), Some("payload"))
+    );
+}
+
+#[test]
+fn a_missing_or_foreign_database_ends_with_3() {
+    let home = Home::ready();
+    for file in std::fs::read_dir(home.root().join("data"))
+        .expect("reads")
+        .map(|entry| entry.expect("an entry").path())
+    {
+        if file.is_file() {
+            std::fs::remove_file(file).expect("removed");
+        }
+    }
+    for args in [&["audit", "verify"][..], &["audit", "tail"]] {
+        let output = home.run(args);
+        assert_eq!(code(&output), 3, "{args:?}: {}", text(&output));
+        assert!(!home.database().exists(), "reading makes no database");
+    }
+    std::fs::write(home.database(), "this is not a database, whatever its name says").expect("written");
+    assert_eq!(code(&home.run(&["audit", "verify"])), 3);
+}
+
+/// Rows: SIL-264
+#[test]
+fn secrets_go_in_by_pipe_and_never_come_out() {
+    let home = Home::ready();
+    let value = "correct-horse-battery-staple";
+    let set = home.run_with(&["secrets", "set", "openai"], format!("{value}\n").as_bytes());
+    assert_eq!(code(&set), 0, "{}", text(&set));
+    std::fs::write(
+        home.root().join("config.toml"),
+        "[models]\ndefault = \"local/x\"\n[providers.local]\nkind = \"openai\"\nbase_url = \"http://127.0.0.1:9/v1/\"\napi_key = \"secret:openai\"\n",
+    )
+    .expect("written");
+    let mut said = text(&set);
+    for args in [
+        &["secrets", "list"][..],
+        &["secrets", "list", "--json"],
+        &["config", "show"],
+        &["config", "show", "--json"],
+        &["keys", "inspect", "--json", "-v"],
+        &["audit", "export"],
+        &["doctor", "--json"],
+    ] {
+        said += &text(&home.run(args));
+    }
+    assert!(said.contains("openai"));
+    assert!(!said.contains(value), "{said}");
+    let seeds = std::fs::read_to_string(home.root().join("keys/secrets.json")).expect("reads");
+    let seeds: Value = serde_json::from_str(&seeds).expect("JSON");
+    for seed in seeds["keys"].as_object().expect("keys").values().filter_map(Value::as_str) {
+        assert!(!said.contains(seed), "a private key was printed");
+    }
+    assert_eq!(code(&home.run(&["secrets", "remove", "openai"])), 0);
+    assert_eq!(home.json(&["secrets", "list"])["secrets"], Value::Array(Vec::new()));
+    for (args, input, expected) in [
+        (&["secrets", "set", "../x"][..], "v", 2),
+        (&["secrets", "set", "empty"], "", 2),
+        (&["secrets", "remove", "openai"], "", 3),
+    ] {
+        let output = home.run_with(args, input.as_bytes());
+        assert_eq!(code(&output), expected, "{args:?}: {}", text(&output));
+    }
+    assert_eq!(code(&home.run_with(&["secrets", "set", "binary"], &[0xff, 0xfe])), 2);
+}
+
+#[test]
+fn an_encrypted_home_without_a_passphrase_ends_with_10() {
+    let mut home = Home::new();
+    home.env = vec![("WRIT_SECRETS__BACKEND".into(), "age".into())];
+    let output = home.run(&["init"]);
+    assert_eq!(code(&output), 10, "{}", text(&output));
+    let credentials = home.dir.path().join("credentials");
+    std::fs::create_dir(&credentials).expect("made");
+    std::fs::write(credentials.join("writ-passphrase"), "a long passphrase\n").expect("written");
+    let with = Home { env: home.env.clone(), dir: home.dir };
+    let with = with.with("CREDENTIALS_DIRECTORY", credentials.to_str().expect("UTF-8"));
+    assert_eq!(code(&with.run(&["init"])), 0);
+    let set = with.run_with(&["secrets", "set", "a"], b"v");
+    assert_eq!(code(&set), 0, "{}", text(&set));
+    let without = Home { env: home.env, dir: with.dir };
+    let output = without.run(&["secrets", "list"]);
+    assert_eq!(code(&output), 10, "{}", text(&output));
+    // What needs public keys alone works without it.
+    assert_eq!(code(&without.run(&["audit", "verify"])), 0);
+    assert_eq!(code(&without.run(&["keys", "root"])), 0);
+    std::fs::write(credentials.join("writ-passphrase"), "another passphrase").expect("written");
+    let wrong = without.with("CREDENTIALS_DIRECTORY", credentials.to_str().expect("UTF-8"));
+    assert_eq!(code(&wrong.run(&["secrets", "list"])), 10);
+}
+
+#[test]
+fn doctor_ends_with_0_or_1_and_names_what_is_wrong() {
+    let home = Home::ready();
+    let output = home.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let checks = report["checks"].as_array().expect("checks");
+    let verdict =
+        |name: &str| checks.iter().find(|check| check["name"] == name).map(|check| check["verdict"].clone());
+    for name in ["clock", "home", "config", "rules", "folders", "database", "approver", "engine"] {
+        assert_eq!(verdict(name), Some("good".into()), "{name}: {report}");
+    }
+    assert_eq!(verdict("secrets"), Some("warn".into()), "plain files are warned about");
+    assert_eq!(verdict("model"), Some("warn".into()));
+    assert!(verdict("sandbox").is_some());
+    let healthy = checks.iter().all(|check| check["verdict"] != "bad");
+    assert_eq!((report["healthy"].as_bool(), code(&output)), (Some(healthy), i32::from(!healthy)));
+    std::fs::set_permissions(home.root().join("data"), std::fs::Permissions::from_mode(0o755))
+        .expect("opened");
+    std::fs::remove_file(home.root().join("keys/approver.pub")).expect("removed");
+    let output = home.run(&["doctor"]);
+    assert_eq!(code(&output), 1);
+    assert!(
+        text(&output).contains("mode 0755") && text(&output).contains("approver.pub is missing"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn keys_are_shown_by_their_public_halves() {
+    let home = Home::ready();
+    let root = home.json(&["keys", "root"]);
+    let key = root["public_key"].as_str().expect("a key").to_owned();
+    assert_eq!(key.len(), 64);
+    assert_eq!(text(&home.run(&["keys", "root"])).trim(), key);
+    let all = home.json(&["keys", "inspect"]);
+    let roles: Vec<&str> =
+        all["keys"].as_array().expect("keys").iter().filter_map(|key| key["role"].as_str()).collect();
+    assert_eq!(roles, ["root", "harness", "approver"]);
+}
+
+#[test]
+fn status_says_that_no_engine_runs_and_starts_none() {
+    let home = Home::ready();
+    assert_eq!(home.json(&["status"])["engine"], "not running");
+    assert!(!home.root().join("runtime/control.sock").exists());
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let home = Home::ready();
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+        .args(["config", "show"])
+        .env_clear()
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // Closed before anything is written, or while it is: either way the command ends quietly.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((code(&output), text(&output).contains("panic")), (0, false), "{}", text(&output));
+}

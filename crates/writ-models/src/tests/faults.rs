@@ -1,0 +1,394 @@
+//! Everything that goes wrong, over both wire formats.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list};
+use writ_types::chat::Usage;
+use writ_types::error::{Exit, ToReport as _};
+use writ_types::unit::Tokens;
+
+use super::bench::{BOTH, Bench, KEY, PROMPT, request, text, user};
+use crate::config::ProviderKind;
+use crate::error::{EndlessLimit, Failure};
+use crate::fold::{MAX_ARGUMENT_BYTES, MAX_CALLS};
+
+fn faulty(fault: Fault) -> Reply {
+    Reply::text("partial text that is never final").fault(fault)
+}
+
+/// Rows: SCL-017
+#[tokio::test]
+async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
+    for kind in BOTH {
+        for fault in [Fault::CutAfter(5), Fault::EndAfter(5), Fault::CutAfter(0), Fault::EndAfter(0)] {
+            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
+            let error = reply.expect_err("cut");
+            assert!(matches!(error.failure, Failure::Cut | Failure::Dropped), "{kind:?} {fault:?}: {error}");
+            assert_eq!(error.begun, !deltas.is_empty());
+            assert_eq!(error.report().exit, Exit::Model);
+            assert!(text(&deltas).len() < "partial text that is never final".len());
+        }
+    }
+}
+
+/// Rows: SCL-011
+#[tokio::test]
+async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
+    for kind in BOTH {
+        for fault in [
+            Fault::GarbageAfter(4),
+            Fault::InvalidUtf8After(4),
+            Fault::MalformedCallAfter(4),
+            Fault::GarbageAfter(0),
+        ] {
+            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let error = bench.fail().await;
+            assert!(matches!(error.failure, Failure::Invalid { .. }), "{kind:?} {fault:?}: {error}");
+            assert_eq!(bench.models.backoff().wait(&error, 1), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stop_for_tools_without_tools_is_an_error() {
+    for kind in BOTH {
+        let reply = Reply::text("so").stop(writ_testkit::model_server::Stop::ToolUse);
+        let bench = Bench::new(kind, list([reply])).await;
+        assert!(matches!(bench.fail().await.failure, Failure::Invalid { .. }));
+    }
+}
+
+/// Rows: SCL-021 SCL-022
+#[tokio::test]
+async fn http_errors_are_told_apart_and_say_when_to_try_again() {
+    type Check = Box<dyn Fn(&Failure) -> bool>;
+    let limited = |seconds| move |failure: &Failure| matches!(failure, Failure::RateLimited { retry_after: Some(wait) } if *wait == Duration::from_secs(seconds));
+    let cases: Vec<(Reply, Check, bool)> = vec![
+        (Reply::too_many_requests("7"), Box::new(limited(7)), true),
+        (Reply::too_many_requests("86400"), Box::new(limited(60)), true),
+        (Reply::status(429), Box::new(|f| matches!(f, Failure::RateLimited { retry_after: None })), true),
+        (Reply::status(500), Box::new(|f| matches!(f, Failure::Unavailable { status: 500, .. })), true),
+        (Reply::status(529), Box::new(|f| matches!(f, Failure::Unavailable { status: 529, .. })), true),
+        (Reply::status(400), Box::new(|f| matches!(f, Failure::Rejected { status: 400, .. })), false),
+        (Reply::status(401), Box::new(|f| matches!(f, Failure::Unauthorized { status: 401 })), false),
+        (Reply::status(403), Box::new(|f| matches!(f, Failure::Unauthorized { status: 403 })), false),
+        (Reply::status(404), Box::new(|f| matches!(f, Failure::Rejected { status: 404, .. })), false),
+        (
+            Reply::default().fault(Fault::ContextTooLong),
+            Box::new(|f| matches!(f, Failure::ContextLength)),
+            false,
+        ),
+        (
+            Reply::default().fault(Fault::Redirect("http://127.0.0.1:9/".into())),
+            Box::new(|f| matches!(f, Failure::Rejected { status: 307, .. })),
+            false,
+        ),
+        (faulty(Fault::ErrorEventAfter(0)), Box::new(|f| matches!(f, Failure::Unavailable { .. })), true),
+    ];
+    for kind in BOTH {
+        for (reply, expected, transient) in &cases {
+            let bench = Bench::new(kind, list([reply.clone()])).await;
+            let error = bench.fail().await;
+            assert!(expected(&error.failure), "{kind:?} {:?}: {error:?}", reply.fault);
+            assert_eq!(bench.models.backoff().wait(&error, 1).is_some(), *transient, "{error}");
+            assert_eq!(error.report().exit, Exit::Model);
+        }
+    }
+}
+
+/// Rows: SCL-021
+#[tokio::test]
+async fn an_error_within_a_stream_is_final_once_text_was_shown() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([faulty(Fault::ErrorEventAfter(5))])).await;
+        let error = bench.fail().await;
+        assert!(error.begun && error.failure.is_transient());
+        assert_eq!(bench.models.backoff().wait(&error, 1), None);
+    }
+}
+
+/// A second permit, a second attempt: the same plan succeeds when the provider has recovered.
+///
+/// Rows: SCL-021
+#[tokio::test]
+async fn a_transient_failure_is_tried_again_under_a_new_permit() {
+    for kind in BOTH {
+        let bench =
+            Bench::new(kind, list([Reply::status(500), Reply::too_many_requests("1"), Reply::text("there")]))
+                .await;
+        let planned = bench.plan(request(vec![user("hi")]));
+        let mut waits = Vec::new();
+        let reply = loop {
+            match bench.attempt(&planned, CancellationToken::new()).await.0 {
+                Ok(reply) => break reply,
+                Err(error) => {
+                    let tries = u32::try_from(waits.len() + 1).expect("few");
+                    waits.push(bench.models.backoff().wait(&error, tries).expect("transient"));
+                }
+            }
+        };
+        assert_eq!(reply.text, "there");
+        assert_eq!(waits, [Duration::from_secs(1), Duration::from_secs(2)]);
+        assert_eq!(bench.server.recorded().len(), 3, "one request for each permit, no more");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_never_stops_is_stopped() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([faulty(Fault::EndlessText)])).await;
+        let error = bench.fail().await;
+        assert!(matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }), "{error}");
+        let report = error.report();
+        assert_eq!((report.exit, report.code.as_str()), (Exit::Model, "model.endless"));
+        assert!(!report.hint.is_empty());
+    }
+}
+
+/// What no frame shows is bounded by the bytes on the line.
+#[tokio::test]
+async fn a_frame_or_an_error_body_without_end_is_stopped() {
+    for kind in BOTH {
+        for fault in [Fault::EndlessErrorBody, Fault::EndlessFrame] {
+            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let error = bench.fail().await;
+            assert!(
+                matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }),
+                "{kind:?} {fault:?}: {error}"
+            );
+            assert_eq!(bench.models.backoff().wait(&error, 1), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
+    for kind in BOTH {
+        let mut large = request(vec![user("hi")]);
+        large.max_output_tokens = Tokens::new(100_000);
+        let bench = Bench::new(
+            kind,
+            list([
+                Reply::large_arguments("search", 900_000),
+                Reply::large_arguments("search", MAX_ARGUMENT_BYTES),
+            ]),
+        )
+        .await;
+        let reply = bench.ask(large.clone()).await.0.expect("large, but within bounds");
+        let content = reply.calls.first().and_then(|call| call.arguments["content"].as_str().map(str::len));
+        assert_eq!(content, Some(900_000));
+        let error = bench.ask(large.clone()).await.0.expect_err("too large");
+        assert!(matches!(error.failure, Failure::ArgumentsTooLong { .. }), "{error}");
+
+        let bench = Bench::new(
+            kind,
+            list([Reply::many_calls(MAX_CALLS, "search"), Reply::many_calls(10_000, "search")]),
+        )
+        .await;
+        assert_eq!(bench.ask(large.clone()).await.0.expect("many, but within bounds").calls.len(), MAX_CALLS);
+        let error = bench.ask(large).await.0.expect_err("too many");
+        assert!(matches!(error.failure, Failure::TooManyCalls { limit: MAX_CALLS }), "{error}");
+        assert_eq!(error.report().exit, Exit::Model);
+    }
+}
+
+/// Rows: SCL-013 SCL-018
+#[tokio::test]
+async fn silence_ends_after_the_request_timeout_and_not_before() {
+    for kind in BOTH {
+        for fault in [Fault::SlowFirstByte(Gate::new()), Fault::SilenceAfter(0), Fault::SilenceAfter(5)] {
+            let bench = Bench::with(kind, list([faulty(fault.clone())]), |config| {
+                config.models.request_timeout_ms = 100;
+            })
+            .await;
+            let error = bench.fail().await;
+            assert!(matches!(error.failure, Failure::Timeout { .. }), "{kind:?} {fault:?}: {error}");
+        }
+        // The twin: an answer that takes its time is waited for.
+        let gate = Gate::new();
+        let bench =
+            Bench::new(kind, list([Reply::text("at last").fault(Fault::SlowFirstByte(gate.clone()))])).await;
+        let (asked, ()) = tokio::join!(bench.ask(request(vec![user("hi")])), async {
+            while bench.server.connections_waiting() == 0 {
+                tokio::task::yield_now().await;
+            }
+            gate.open();
+        });
+        assert_eq!(asked.0.expect("an answer").text, "at last");
+    }
+    assert_eq!(crate::config::ModelsTable::default().request_timeout_ms, 120_000);
+}
+
+#[tokio::test]
+async fn an_answer_that_trickles_for_too_long_is_stopped() {
+    for kind in BOTH {
+        let bench = Bench::with(kind, list([faulty(Fault::SilenceAfter(5))]), |config| {
+            config.models.answer_timeout_ms = 100;
+        })
+        .await;
+        let error = bench.fail().await;
+        assert!(matches!(error.failure, Failure::Endless { limit: EndlessLimit::Time(_) }), "{error}");
+    }
+}
+
+/// Rows: SCL-029
+#[tokio::test]
+async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
+    for kind in BOTH {
+        let scripted = Reply::text("some words and then").usage(40, 9).fault(Fault::SilenceAfter(5));
+        let bench = Bench::new(kind, list([scripted])).await;
+        let planned = bench.plan(request(vec![user("hi")]));
+        let cancel = CancellationToken::new();
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let permit = super::door::permit(planned.action()).await;
+        let call = bench.models.call(permit, &planned, sender, cancel.clone(), super::door::NOW);
+        let (reply, ()) = tokio::join!(call, async {
+            receiver.recv().await.expect("a first piece");
+            cancel.cancel();
+            while receiver.recv().await.is_some() {}
+        });
+        let error = reply.expect_err("cancelled");
+        assert!(matches!(error.failure, Failure::Cancelled) && error.begun);
+        assert_eq!(error.report().exit, Exit::Interrupted);
+        // Anthropic has counted the request by then, OpenAI counts at the end.
+        let counted = if kind == ProviderKind::Anthropic { Tokens::new(40) } else { Tokens::ZERO };
+        assert_eq!(error.usage.input, counted);
+        // The connection is closed: the server can stop, and nothing of the call is left.
+        bench.server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_does_not_lose_the_answer() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([Reply::text("nobody listens to this")])).await;
+        let planned = bench.plan(request(vec![user("hi")]));
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        drop(receiver);
+        let permit = super::door::permit(planned.action()).await;
+        let reply =
+            bench.models.call(permit, &planned, sender, CancellationToken::new(), super::door::NOW).await;
+        assert_eq!(reply.expect("an answer").text, "nobody listens to this");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_count_is_estimated() {
+    let bench = Bench::new(ProviderKind::OpenAi, |_: &ParsedRequest| {
+        Reply::text("12345678").fault(Fault::EndAfter(3))
+    })
+    .await;
+    // Role, text, finish reason; then the stream ends without usage and without [DONE].
+    let reply = bench.ask(request(vec![user("hi")])).await.0.expect("it had a stop reason");
+    assert_eq!(reply.usage.output, Tokens::new(2));
+    assert!(reply.usage.input > Tokens::ZERO && reply.usage != Usage::default());
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_a_typed_error() {
+    for kind in BOTH {
+        let gone = ModelServer::start(list([])).await.expect("a server");
+        let url = gone.base_url();
+        gone.stop().await;
+        let bench = Bench::with(kind, list([]), |config| {
+            config.providers.get_mut("scripted").expect("the table").base_url = Some(url);
+        })
+        .await;
+        let error = bench.fail().await;
+        assert!(matches!(error.failure, Failure::Egress(_)), "{error}");
+        assert!(bench.models.backoff().wait(&error, 1).is_some());
+        assert_eq!(error.report().exit, Exit::Model);
+    }
+}
+
+/// Rows: SCL-014 SCL-019
+#[tokio::test]
+async fn a_missing_key_is_named_by_its_variable_and_nothing_is_sent() {
+    for (kind, variable) in
+        [(ProviderKind::Anthropic, "ANTHROPIC_API_KEY"), (ProviderKind::OpenAi, "OPENAI_API_KEY")]
+    {
+        let bench = Bench::with(kind, list([]), |config| {
+            let table = config.providers.get_mut("scripted").expect("the table");
+            table.api_key = Some(format!("env:{variable}").parse().expect("a reference"));
+        })
+        .await;
+        let error = bench.fail().await;
+        assert!(matches!(error.failure, Failure::NoCredential { .. }));
+        let report = error.report();
+        assert!(report.outside.contains(variable) && report.hint.contains(variable), "{report:?}");
+        assert!(bench.server.recorded().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_permit_for_another_call_is_refused() {
+    let bench = Bench::new(ProviderKind::OpenAi, list([])).await;
+    let (judged, other) = (bench.plan(request(vec![user("a")])), bench.plan(request(vec![user("b")])));
+    let permit = super::door::permit(judged.action()).await;
+    let (sender, _receiver) = tokio::sync::mpsc::channel(1);
+    let reply = bench.models.call(permit, &other, sender, CancellationToken::new(), super::door::NOW).await;
+    assert!(matches!(reply.expect_err("refused").failure, Failure::OtherPermit));
+    let permit = super::door::permit(judged.action()).await;
+    let (sender, _receiver) = tokio::sync::mpsc::channel(1);
+    let late = super::door::NOW.plus(Duration::from_secs(3600));
+    let reply = bench.models.call(permit, &judged, sender, CancellationToken::new(), late).await;
+    assert_eq!(reply.expect_err("expired").report().exit, Exit::Denied);
+    assert!(bench.server.recorded().is_empty());
+}
+
+/// Rows: SCL-023
+#[tokio::test]
+async fn failures_are_logged_with_context_and_without_prompt_or_key() {
+    for kind in BOTH {
+        for fault in [
+            Fault::Status { status: 401, retry_after: None },
+            Fault::ContextTooLong,
+            Fault::GarbageAfter(3),
+            Fault::ErrorEventAfter(3),
+            Fault::CutAfter(4),
+        ] {
+            let log = super::log::Captured::default();
+            let guard = tracing::subscriber::set_default(log.subscriber());
+            let bench = Bench::new(kind, |request: &ParsedRequest| {
+                // The worst provider repeats what it was sent.
+                Reply::text(&format!("{KEY} {}", request.last_user_text()))
+            })
+            .await;
+            drop(bench);
+            let bench = Bench::new(kind, list([Reply::text(&format!("{PROMPT} {KEY}")).fault(fault)])).await;
+            let error = bench.fail().await;
+            drop(guard);
+            let logged = log.text();
+            for field in ["provider=\"scripted\"", "model=\"some-model-high\"", "attempt=\""] {
+                assert!(logged.contains(field), "{field} is missing in {logged}");
+            }
+            let report = error.report();
+            for text in [&logged, &report.outside, &report.inside, &report.hint] {
+                assert!(!text.contains(KEY) && !text.contains(PROMPT), "a secret in {text}");
+            }
+        }
+    }
+}
+
+/// Numbers that would overflow or allocate without end, were they believed.
+#[tokio::test]
+async fn absurd_numbers_do_no_harm() {
+    let usage = r#"{"input_tokens":2147483647,"cache_read_input_tokens":2147483647,"cache_creation_input_tokens":2147483647,"output_tokens":18446744073709551615}"#;
+    let anthropic = format!(
+        "event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"usage\":{usage}}}}}\n\n"
+    );
+    let openai = concat!(
+        r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":4294967295,"id":"x","function":{"name":"search","arguments":"{}"}}]}}]}"#,
+        "\n\n",
+        r#"data: {"choices":[],"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":-5}}"#,
+        "\n\n",
+    );
+    for (kind, raw) in [(ProviderKind::Anthropic, anthropic), (ProviderKind::OpenAi, openai.to_owned())] {
+        let bench = Bench::new(kind, list([faulty(Fault::RawAfter(1, raw))])).await;
+        let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
+        assert_eq!(reply.calls.len(), usize::from(kind == ProviderKind::OpenAi));
+        assert!(reply.usage.total() > Tokens::ZERO);
+    }
+}

@@ -1,0 +1,330 @@
+//! Calls that succeed, over both wire formats.
+
+use serde_json::json;
+use writ_testkit::model_server::{Fault, ParsedRequest, Reply, Stop, list};
+use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, Usage};
+use writ_types::digest::Digest;
+use writ_types::unit::Tokens;
+
+use super::bench::{BOTH, Bench, KEY, message, request, result, text, user};
+use crate::call::Delta;
+use crate::config::ProviderKind;
+
+/// Rows: SCL-010 SCL-017
+#[tokio::test]
+async fn text_streams_and_is_whole_at_the_end() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([Reply::text("Hello, wörld of many wörds.").usage(12, 7)])).await;
+        let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
+        let reply = reply.expect("an answer");
+        assert_eq!(reply.text, "Hello, wörld of many wörds.");
+        assert_eq!(text(&deltas), reply.text, "the pieces are the whole");
+        assert!(deltas.len() > 3, "it was streamed");
+        assert_eq!(reply.stop, StopReason::EndTurn);
+        assert_eq!(reply.model, "some-model-high", "the provider's own word for the model");
+        let usage = Usage { input: Tokens::new(12), output: Tokens::new(7), ..Usage::default() };
+        assert_eq!(reply.usage, usage);
+    }
+}
+
+#[tokio::test]
+async fn usage_tells_cached_tokens_apart() {
+    for kind in BOTH {
+        let mut scripted = Reply::text("ok").usage(1_000, 5);
+        scripted.cached_tokens = 600;
+        scripted.cache_write_tokens = 100;
+        let bench = Bench::new(kind, list([scripted])).await;
+        let usage = bench.ask(request(vec![user("hi")])).await.0.expect("an answer").usage;
+        // OpenAI does not say what was written.
+        let cache_write = Tokens::new(if kind == ProviderKind::Anthropic { 100 } else { 0 });
+        let cache_read = Tokens::new(600);
+        assert_eq!(
+            usage,
+            Usage { input: Tokens::new(1_000), output: Tokens::new(5), cache_read, cache_write }
+        );
+    }
+}
+
+/// Rows: SCL-011 SCL-015
+#[tokio::test]
+async fn tool_calls_come_with_id_name_and_arguments() {
+    for kind in BOTH {
+        let scripted = Reply::text("Let me look.")
+            .and_call("file_read", json!({"path": "a/ü.rs", "depth": {"n": 3}}))
+            .and_raw_call("search", "");
+        let bench = Bench::new(kind, list([scripted])).await;
+        let (reply, deltas) = bench.ask(request(vec![user("look")])).await;
+        let reply = reply.expect("an answer");
+        assert_eq!(reply.stop, StopReason::ToolUse);
+        assert_eq!(reply.text, "Let me look.");
+        let [read, search] = reply.calls.as_slice() else { panic!("two calls, found {:?}", reply.calls) };
+        assert_eq!(
+            (read.name.as_str(), &read.arguments),
+            ("file_read", &json!({"path": "a/ü.rs", "depth": {"n": 3}}))
+        );
+        assert_eq!((search.name.as_str(), &search.arguments), ("search", &json!({})));
+        assert!(!read.id.is_empty() && read.id != search.id);
+        assert!(deltas.contains(&Delta::Call { id: read.id.clone(), name: "file_read".into() }));
+    }
+}
+
+/// Rows: SCL-015
+#[tokio::test]
+async fn arguments_that_are_no_json_object_are_kept_for_the_tool_to_refuse() {
+    for kind in BOTH {
+        for raw in ["{\"path\": ", "[1]", "7", "\"path\""] {
+            let bench =
+                Bench::new(kind, list([Reply::default().and_raw_call("file_read", raw), Reply::text("ok")]))
+                    .await;
+            let reply = bench.ask(request(vec![user("look")])).await.0.expect("an answer");
+            assert_eq!(reply.calls.first().map(|call| &call.arguments), Some(&json!(raw)));
+            // And the strict provider accepts the conversation with them in it.
+            let call = reply.calls.first().cloned().expect("a call");
+            let id = call.id.clone();
+            let history = vec![
+                user("look"),
+                message(Role::Assistant, vec![Part::Call(call)]),
+                result(&id, "bad arguments"),
+            ];
+            let next = bench.ask(request(history)).await.0.expect("accepted");
+            assert_eq!(next.text, "ok");
+        }
+    }
+}
+
+/// A model that asks for a file, reads the result and answers from it. It is told nothing else.
+fn reader(request: &ParsedRequest) -> Reply {
+    match request.results().last() {
+        None => Reply::call("file_read", json!({"path": "secret.txt"})),
+        Some(result) => Reply::text(&format!("{} said: {}", result.name, result.text)),
+    }
+}
+
+/// Rows: SCL-010 SCL-025
+#[tokio::test]
+async fn results_go_back_to_the_model_and_the_offered_tools_are_those_of_the_request() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, reader).await;
+        let mut history = vec![user("what is in it?")];
+        let first = bench.ask(request(history.clone())).await.0.expect("an answer");
+        let call = first.calls.first().cloned().expect("a call");
+        let id = call.id.clone();
+        history.push(message(Role::Assistant, vec![Part::Call(call)]));
+        history.push(result(&id, "forty-two"));
+        let second = bench.ask(request(history)).await.0.expect("an answer");
+        assert_eq!(second.text, "file_read said: forty-two");
+        for recorded in bench.server.recorded() {
+            let tools = recorded.body["tools"].as_array().expect("tools").iter();
+            let names: Vec<String> = tools
+                .map(|tool| {
+                    tool.pointer("/function/name")
+                        .unwrap_or(&tool["name"])
+                        .as_str()
+                        .expect("a name")
+                        .to_owned()
+                })
+                .collect();
+            assert_eq!(names, ["file_read", "search"]);
+        }
+    }
+}
+
+/// What runs of real agents leave behind: a call that was cancelled, a result whose call was evicted, a tool
+/// that never existed, a conversation whose beginning is gone. Strict providers must accept all of it.
+#[tokio::test]
+async fn a_damaged_conversation_is_still_accepted() {
+    let call = |id: &str, name: &str| {
+        Part::Call(ToolCall { id: id.into(), name: name.into(), arguments: json!({"path": "a"}) })
+    };
+    let damaged: Vec<Vec<ChatMessage>> = vec![
+        vec![
+            user("go"),
+            message(Role::Assistant, vec![call("a", "search")]),
+            user("stop, do something else"),
+        ],
+        vec![
+            user("go"),
+            message(Role::Assistant, vec![call("a", "search"), call("b", "search")]),
+            result("b", "found"),
+        ],
+        vec![result("gone", "a result without its call"), user("go on")],
+        vec![
+            user("go"),
+            message(Role::Assistant, vec![call("x:1/é", "rm -rf")]),
+            result("x:1/é", "unknown tool"),
+        ],
+        vec![message(Role::Assistant, vec![Part::Text { text: "as I said".into() }]), user("yes")],
+        vec![
+            user("go"),
+            message(Role::Assistant, vec![]),
+            user(""),
+            message(Role::System, vec![Part::Text { text: "note".into() }]),
+        ],
+        vec![],
+    ];
+    for kind in BOTH {
+        for (index, history) in damaged.iter().enumerate() {
+            let bench = Bench::new(kind, list([Reply::text("fine")])).await;
+            let reply = bench.ask(request(history.clone())).await.0;
+            assert_eq!(reply.unwrap_or_else(|e| panic!("case {index} of {kind:?}: {e}")).text, "fine");
+        }
+        let bench = Bench::new(kind, list([Reply::text("fine")])).await;
+        let mut without_tools =
+            request(vec![user("go"), message(Role::Assistant, vec![call("a", "search")]), result("a", "r")]);
+        without_tools.tools.clear();
+        assert_eq!(bench.ask(without_tools).await.0.expect("accepted").text, "fine");
+    }
+}
+
+/// Rows: SCL-026
+#[tokio::test]
+async fn stop_reasons_are_unified_over_the_wire() {
+    for kind in BOTH {
+        for (scripted, expected) in [
+            (Stop::EndTurn, StopReason::EndTurn),
+            (Stop::MaxTokens, StopReason::MaxTokens),
+            (Stop::ContentFilter, StopReason::ContentFilter),
+            (Stop::Raw("sudden_insight".into()), StopReason::Other("sudden_insight".into())),
+        ] {
+            let bench = Bench::new(kind, list([Reply::text("so").stop(scripted)])).await;
+            let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
+            assert_eq!(reply.stop, expected);
+        }
+    }
+}
+
+/// Rows: SCL-014 SCL-019 WIN-012
+#[tokio::test]
+async fn the_request_on_the_wire_is_what_the_provider_documents() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+        bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
+        let recorded = bench.server.recorded();
+        let [sent] = recorded.as_slice() else { panic!("one request") };
+        assert_eq!(
+            sent.key_digest,
+            Some(Digest::of(KEY.as_bytes()).to_string()),
+            "the key that was configured"
+        );
+        assert_eq!(sent.body["model"], "some-model-high", "the name is sent as it was written");
+        assert_eq!(sent.body["stream"], true);
+        assert_eq!(sent.body["max_tokens"], 1_000);
+        assert!(sent.body.get("reasoning_effort").is_none());
+        match kind {
+            ProviderKind::Anthropic => {
+                assert_eq!(sent.path, "/v1/messages");
+                assert_eq!(sent.headers.get("anthropic-version").map(String::as_str), Some("2023-06-01"));
+                assert!(
+                    sent.headers.contains_key("x-api-key") && !sent.headers.contains_key("authorization")
+                );
+            }
+            ProviderKind::OpenAi => {
+                assert_eq!(sent.path, "/v1/chat/completions");
+                assert!(
+                    sent.headers.contains_key("authorization") && !sent.headers.contains_key("x-api-key")
+                );
+                assert_eq!(sent.body["stream_options"]["include_usage"], true);
+            }
+        }
+        assert!(
+            !sent.headers.contains_key("accept-encoding"),
+            "compressed answers would escape the byte limits"
+        );
+    }
+}
+
+/// The stable part of a prompt stays byte-identical between calls, so that providers can cache it.
+#[tokio::test]
+async fn system_and_tools_are_byte_identical_between_calls() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([Reply::text("one"), Reply::text("two")])).await;
+        let answered = |text: &str| message(Role::Assistant, vec![Part::Text { text: text.into() }]);
+        bench.ask(request(vec![user("a")])).await.0.expect("an answer");
+        bench.ask(request(vec![user("a"), answered("one"), user("b")])).await.0.expect("an answer");
+        let recorded = bench.server.recorded();
+        let stable = |n: usize| {
+            let body = &recorded[n].body;
+            let system = match kind {
+                ProviderKind::Anthropic => body["system"].clone(),
+                ProviderKind::OpenAi => body["messages"][0].clone(),
+            };
+            (system.to_string(), body["tools"].to_string())
+        };
+        assert_eq!(stable(0), stable(1));
+        assert!(stable(0).0.contains("You are helpful."));
+    }
+}
+
+/// Rows: SCL-024
+#[tokio::test]
+async fn every_role_has_its_place_in_both_formats() {
+    for kind in BOTH {
+        let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+        let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: json!({}) };
+        let history = vec![
+            user("question"),
+            message(Role::Assistant, vec![Part::Text { text: "let me see".into() }, Part::Call(call)]),
+            result("c1", "found"),
+            user("and?"),
+        ];
+        bench.ask(request(history)).await.0.expect("an answer");
+        let body = bench.server.recorded().remove(0).body;
+        let messages = body["messages"].as_array().expect("messages");
+        let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
+        match kind {
+            ProviderKind::Anthropic => {
+                assert_eq!(roles, ["user", "assistant", "user", "user"]);
+                assert_eq!(body["system"][0]["text"], "You are helpful.");
+                assert_eq!(messages[1]["content"][1]["type"], "tool_use");
+                assert_eq!(messages[2]["content"][0]["type"], "tool_result");
+            }
+            ProviderKind::OpenAi => {
+                assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
+                assert_eq!(messages[2]["tool_calls"][0]["id"], "c1");
+                assert_eq!(messages[3]["tool_call_id"], "c1");
+            }
+        }
+    }
+}
+
+/// Frames that real servers send beside the ordinary ones.
+#[tokio::test]
+async fn thinking_comments_and_unknown_events_are_passed_over() {
+    let thinking = [
+        r#"{"type":"content_block_start","index":9,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+        r#"{"type":"content_block_delta","index":9,"delta":{"type":"thinking_delta","thinking":"hmm"}}"#,
+        r#"{"type":"content_block_delta","index":9,"delta":{"type":"signature_delta","signature":"c2ln"}}"#,
+        r#"{"type":"content_block_stop","index":9}"#,
+        r#"{"type":"an_event_of_the_future","x":1}"#,
+    ];
+    let named = |frame: &&str| {
+        let kind = frame.split('"').nth(3).expect("a type");
+        format!("event: {kind}\ndata: {frame}\n\n")
+    };
+    let anthropic: String = thinking.iter().map(named).collect();
+    let openai = concat!(
+        ": keep-alive\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"hmm"},"finish_reason":null}]}"#,
+        "\n\n",
+        r#"data: {"choices":[],"usage":null,"x_groq":{"id":"1"}}"#,
+        "\n\n",
+    );
+    for (kind, raw) in [(ProviderKind::Anthropic, anthropic), (ProviderKind::OpenAi, openai.to_owned())] {
+        let bench = Bench::new(kind, list([Reply::text("said").fault(Fault::RawAfter(1, raw))])).await;
+        assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "said", "{kind:?}");
+    }
+}
+
+/// Some compatible servers send each call whole, without an index.
+#[tokio::test]
+async fn whole_calls_without_an_index_are_understood() {
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "search", "arguments": "{\"q\":1}"}});
+    let frame = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call("a"), call("b")]}, "finish_reason": null}]});
+    let reply = Reply::text("x").fault(Fault::RawAfter(1, format!("data: {frame}\n\n")));
+    let bench = Bench::new(ProviderKind::OpenAi, list([reply])).await;
+    let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
+    let calls: Vec<(&str, &serde_json::Value)> =
+        reply.calls.iter().map(|call| (call.id.as_str(), &call.arguments)).collect();
+    assert_eq!(calls, [("a", &json!({"q": 1})), ("b", &json!({"q": 1}))]);
+    assert_eq!(reply.stop, StopReason::ToolUse, "it said «stop», but it wants tools");
+}

@@ -1,0 +1,217 @@
+//! Which model and provider a call goes to, and what it may cost.
+
+use std::sync::Arc;
+
+use writ_testkit::model_server::{ModelServer, Reply, list};
+use writ_types::digest::Digest;
+use writ_types::error::{Exit, ToReport as _};
+use writ_types::unit::{MicroUsd, Tokens};
+
+use super::bench::{BOTH, Bench, Keys, request, table, user};
+use super::door::NOW;
+use crate::call::Models;
+use crate::config::{ModelRole, ModelsConfig, ProviderKind};
+use crate::provider::{ModelsConfigError, Routes};
+
+fn parsed(text: &str) -> Result<ModelsConfig, toml::de::Error> {
+    toml::from_str(text)
+}
+
+fn routes(text: &str) -> Result<Routes, ModelsConfigError> {
+    Routes::new(&parsed(text).expect("valid TOML of the right shape"))
+}
+
+#[test]
+fn the_configuration_of_the_design_is_understood() {
+    let routes = routes(
+        r#"
+        [models]
+        default = "anthropic/claude-sonnet-4-6"
+        [models.roles]
+        planner = "local/qwen3:8b"
+        observer = "openrouter:meta/llama"
+        [providers.local]
+        kind = "openai"
+        base_url = "http://127.0.0.1:11434/v1"
+        api_key = "secret:local"
+        clearance = "secret"
+        "#,
+    )
+    .expect("resolves");
+    let default = routes.route(ModelRole::Proxy);
+    assert_eq!(
+        (default.provider.host.as_str(), default.model.as_str()),
+        ("api.anthropic.com:443", "claude-sonnet-4-6")
+    );
+    assert_eq!(
+        default.provider.key.as_ref().map(ToString::to_string).as_deref(),
+        Some("env:ANTHROPIC_API_KEY")
+    );
+    let planner = routes.route(ModelRole::Planner);
+    assert_eq!((planner.provider.host.as_str(), planner.model.as_str()), ("127.0.0.1:11434", "qwen3:8b"));
+    assert_eq!(planner.provider.base_url, "http://127.0.0.1:11434/v1/");
+    let observer = routes.route(ModelRole::Observer);
+    assert_eq!((observer.provider.name.as_str(), observer.model.as_str()), ("openrouter", "meta/llama"));
+    assert_eq!(routes.all().count(), 3);
+}
+
+/// Rows: WIN-026
+#[test]
+fn a_missing_default_is_named_with_three_lines_of_help() {
+    let error = routes("[models]\n").expect_err("no default");
+    assert!(error.to_string().contains("models.default"));
+    let report = error.report();
+    assert_eq!(report.exit, Exit::Config);
+    assert_eq!(report.hint.lines().count(), 3);
+    assert_eq!(
+        routes("[models]\ndefault = \"anthropic/claude-opus-4-6\"\n")
+            .expect("resolves")
+            .route(ModelRole::Oracle)
+            .model,
+        "claude-opus-4-6"
+    );
+}
+
+/// Rows: SIL-012
+#[test]
+fn an_unknown_provider_fails_at_start_with_the_nearest_right_one() {
+    let error = routes("[models]\ndefault = \"antropic/claude\"\n").expect_err("a typing error");
+    let expected = ModelsConfigError::UnknownProvider {
+        setting: "models.default".into(),
+        provider: "antropic".into(),
+        nearest: Some("anthropic".into()),
+    };
+    assert_eq!(error, expected);
+    assert!(error.report().hint.contains("anthropic"));
+    let error = routes("[models]\ndefault = \"openai/x\"\n[models.roles]\noracle = \"zzz/y\"\n")
+        .expect_err("unknown");
+    assert!(matches!(error, ModelsConfigError::UnknownProvider { nearest: None, .. }), "{error}");
+}
+
+#[test]
+fn bad_configuration_is_a_typed_error() {
+    for text in [
+        "[models]\ndefualt = \"a/b\"",
+        "[providers.x]\nurl = \"y\"",
+        "[models.roles]\nking = \"a/b\"",
+        "[providers.x]\nkind = \"telepathy\"",
+    ] {
+        assert!(parsed(text).is_err(), "{text}");
+    }
+    let error =
+        parsed("[providers.x]\napi_key = \"sk-live-12345678\"").expect_err("a key in the configuration");
+    assert!(error.message().contains("secret:NAME"), "{error}");
+    for value in ["", "claude", "/x", "openai/", "openai/a b"] {
+        let error = routes(&format!("[models]\ndefault = \"{value}\"\n")).expect_err("malformed");
+        assert!(matches!(error, ModelsConfigError::BadModel { .. }), "{value}: {error}");
+    }
+    for (provider, setting) in [("base_url = \"http://h/\"", "kind"), ("kind = \"openai\"", "base_url")] {
+        let text = format!("[models]\ndefault = \"mine/m\"\n[providers.mine]\n{provider}\n");
+        let expected = ModelsConfigError::MissingSetting { provider: "mine".into(), setting };
+        assert_eq!(routes(&text), Err(expected));
+    }
+    for url in ["ftp://h/", "no url", "http://user:pw@h/", "http://h/?a=b", "http://h/#x"] {
+        let text = format!(
+            "[models]\ndefault = \"mine/m\"\n[providers.mine]\nkind = \"openai\"\nbase_url = \"{url}\"\n"
+        );
+        assert!(matches!(routes(&text), Err(ModelsConfigError::BadUrl { .. })), "{url}");
+    }
+}
+
+/// Rows: SIL-012 WIN-012 WIN-050
+#[tokio::test]
+async fn each_role_reaches_its_own_server_with_its_own_key() {
+    let first = ModelServer::start(list([Reply::text("first")])).await.expect("a server");
+    let second = ModelServer::start(list([Reply::text("second")])).await.expect("a server");
+    let mut config = ModelsConfig::default();
+    config.providers.insert("one".into(), table(ProviderKind::Anthropic, first.base_url()));
+    let mut two = table(ProviderKind::OpenAi, second.base_url());
+    two.api_key = Some("secret:two".parse().expect("a reference"));
+    config.providers.insert("two".into(), two);
+    config.models.default = Some("one/model-a".into());
+    config.models.roles.insert(ModelRole::Planner, "two/model-b".into());
+    let runtime = tempfile::tempdir().expect("a folder");
+    let egress =
+        writ_egress::Egress::new(&writ_egress::EgressConfig::default(), runtime.path()).expect("egress");
+    let keys = [("env:TEST_KEY".to_owned(), "key-one"), ("secret:two".to_owned(), "key-two")];
+    let models = Models::new(&config, Arc::new(Keys(keys.into())), Arc::new(egress)).expect("models");
+    for (role, server, answer, model, key) in [
+        (ModelRole::Proxy, &first, "first", "model-a", "key-one"),
+        (ModelRole::Planner, &second, "second", "model-b", "key-two"),
+    ] {
+        let planned = models.plan(role, Arc::new(request(vec![user("hi")])), NOW).expect("a plan");
+        assert_eq!(planned.model_call().host, server.address().to_string());
+        let (sender, _receiver) = tokio::sync::mpsc::channel(1);
+        let permit = super::door::permit(planned.action()).await;
+        let reply =
+            models.call(permit, &planned, sender, tokio_util::sync::CancellationToken::new(), NOW).await;
+        assert_eq!(reply.expect("an answer").text, answer);
+        let recorded = server.recorded();
+        let [sent] = recorded.as_slice() else { panic!("one request each, found {}", recorded.len()) };
+        assert_eq!(sent.body["model"], model);
+        assert_eq!(sent.key_digest, Some(Digest::of(key.as_bytes()).to_string()));
+    }
+}
+
+/// Rows: WIN-050
+#[test]
+fn no_default_key_goes_to_a_url_that_is_not_the_providers_own() {
+    let own = routes("[models]\ndefault = \"openai/m\"\n").expect("resolves");
+    assert!(own.route(ModelRole::Proxy).provider.key.is_some());
+    let foreign =
+        routes("[models]\ndefault = \"openai/m\"\n[providers.openai]\nbase_url = \"http://elsewhere/v1/\"\n");
+    assert_eq!(foreign.expect("resolves").route(ModelRole::Proxy).provider.key, None);
+}
+
+#[tokio::test]
+async fn a_server_without_a_key_gets_none() {
+    let bench = Bench::with(ProviderKind::OpenAi, list([Reply::text("open")]), |config| {
+        config.providers.get_mut("scripted").expect("the table").api_key = None;
+    })
+    .await;
+    assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "open");
+    assert!(!bench.server.recorded()[0].headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn a_plan_says_what_the_call_is_and_costs_at_most() {
+    for kind in BOTH {
+        let bench = Bench::with(kind, list([Reply::text("ok").usage(1_000, 100)]), |config| {
+            let table = config.providers.remove("scripted").expect("the table");
+            config.providers.insert("anthropic".into(), table);
+            config.models.default = Some("anthropic/claude-sonnet-4-6".into());
+        })
+        .await;
+        let planned = bench.plan(request(vec![user(&"word ".repeat(1_000))]));
+        let call = planned.model_call();
+        assert_eq!(planned.requested(), "anthropic/claude-sonnet-4-6");
+        assert!(
+            call.input_tokens >= Tokens::new(1_250),
+            "5,000 characters and more, found {}",
+            call.input_tokens
+        );
+        assert_eq!(call.max_output_tokens, Tokens::new(1_000));
+        let reply =
+            bench.attempt(&planned, tokio_util::sync::CancellationToken::new()).await.0.expect("an answer");
+        // $3 and $15 per million tokens.
+        let cost = bench.models.cost(&planned, &reply.usage, NOW).expect("a known price");
+        assert_eq!(cost, MicroUsd::new(3_000 + 1_500));
+        assert!(call.ceiling.expect("a known price") > cost);
+        // Another request, another digest; the same one, the same.
+        let other = bench.plan(request(vec![user("else")]));
+        assert_ne!(other.model_call().request, call.request);
+        assert_eq!(bench.plan(request(vec![user("else")])).model_call(), other.model_call());
+    }
+}
+
+/// Rows: SCL-028
+#[tokio::test]
+async fn an_unknown_model_has_no_price_cautious_limits_and_a_warning() {
+    let log = super::log::Captured::default();
+    let bench = Bench::new(ProviderKind::OpenAi, list([])).await;
+    let planned =
+        tracing::subscriber::with_default(log.subscriber(), || bench.plan(request(vec![user("hi")])));
+    assert_eq!(planned.model_call().ceiling, None);
+    assert!(!planned.info().known);
+    assert!(log.text().contains("unknown model"), "{}", log.text());
+}

@@ -1,0 +1,441 @@
+//! The door against a slow, plain model of it: written from the design, sharing none of the door's helpers.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use writ_types::action::ModelCall;
+
+use super::*;
+use crate::approval::Approval;
+use crate::fixture::AGENT;
+use crate::rules::RuleSet;
+
+/// An action with what the model must know of it, written by hand.
+#[derive(Clone, Debug)]
+struct Wish {
+    action: Action,
+    touches: Vec<(Dimension, &'static str)>,
+    leaves: bool,
+    network: bool,
+    memory: Option<(MemoryTrust, Taint)>,
+    /// Tokens are counted and money may cost: `Some(ceiling)` for model calls.
+    model: Option<Option<u64>>,
+}
+
+fn wishes() -> &'static [Wish] {
+    static WISHES: OnceLock<Vec<Wish>> = OnceLock::new();
+    WISHES.get_or_init(|| {
+        let plain = |action: Action, touches: &[(Dimension, &'static str)], leaves| Wish {
+            action,
+            touches: touches.to_vec(),
+            leaves,
+            network: false,
+            memory: None,
+            model: None,
+        };
+        let mut wishes: Vec<Wish> = samples()
+            .into_iter()
+            .map(|sample| plain(sample.action, &sample.touches, sample.leaves))
+            .collect();
+        for wish in &mut wishes {
+            if wish.action.kind() == ActionKind::Remember {
+                wish.memory = Some((MemoryTrust::Working, Taint::External));
+            }
+            if wish.action.kind() == ActionKind::ModelCall {
+                wish.model = Some(Some(10));
+            }
+        }
+        let hosts = vec!["docs.rs".to_owned(), "crates.io".to_owned()];
+        let touches =
+            [(Dimension::Profile, "task"), (Dimension::Host, "docs.rs"), (Dimension::Host, "crates.io")];
+        wishes.push(Wish { network: true, ..plain(Action::Exec(Exec { hosts, ..exec() }), &touches, true) });
+        let touches = [
+            (Dimension::Place, "project"),
+            (Dimension::Path, "/home/me/p/a"),
+            (Dimension::Path, "/home/me/q"),
+        ];
+        wishes.push(plain(Action::WriteFile(project_write(&["a", "../q"])), &touches, true));
+        let inside = WriteFile { place: Place::Overlay, root: "/work".into(), ..project_write(&["x/y"]) };
+        let touches = [(Dimension::Place, "overlay"), (Dimension::Path, "/work/x/y")];
+        wishes.push(plain(Action::WriteFile(inside), &touches, false));
+        for (trust, noted) in [
+            (MemoryTrust::Verified, Taint::Owner),
+            (MemoryTrust::Working, Taint::Owner),
+            (MemoryTrust::Verified, Taint::External),
+        ] {
+            let touches = [(Dimension::Memory, "session")];
+            let wish = plain(Action::Remember(remember(trust, noted)), &touches, false);
+            wishes.push(Wish { memory: Some((trust, noted)), ..wish });
+        }
+        let touches = [(Dimension::Provider, "local")];
+        let unpriced = plain(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }), &touches, false);
+        wishes.push(Wish { model: Some(None), ..unpriced });
+        wishes
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleSays {
+    Permit,
+    Ask,
+    Forbid,
+}
+
+/// What rules may look at, for the model.
+struct Seen<'a> {
+    wish: &'a Wish,
+    external: bool,
+    preapproved: bool,
+}
+
+type Meaning = fn(&Seen<'_>) -> RuleSays;
+
+/// Rules, and what they mean.
+fn rule_sets() -> &'static [(RuleSet, Meaning)] {
+    static RULES: OnceLock<Vec<(RuleSet, Meaning)>> = OnceLock::new();
+    RULES.get_or_init(|| {
+        let all = PERMIT_ALL;
+        let ask_all = r#"@id("ask") @ask("Sure?") forbid (principal, action, resource);"#;
+        let table: Vec<(String, Meaning)> = vec![
+            (all.to_owned(), |_| RuleSays::Permit),
+            (String::new(), |_| RuleSays::Forbid),
+            (ask_all.to_owned(), |_| RuleSays::Forbid),
+            (format!("{all} {ask_all}"), |_| RuleSays::Ask),
+            (
+                format!("{all} @id(\"e\") forbid (principal, action, resource) when {{ context.taint == \"external\" }};"),
+                |seen| if seen.external { RuleSays::Forbid } else { RuleSays::Permit },
+            ),
+            (
+                format!("{all} @id(\"a\") @ask(\"?\") forbid (principal, action, resource) unless {{ context.preapproved }};"),
+                |seen| if seen.preapproved { RuleSays::Permit } else { RuleSays::Ask },
+            ),
+            (
+                format!(
+                    "{all} {ask_all} @id(\"q\") forbid (principal, action, resource == Target::\"/home/me/q\");
+                     @id(\"n\") forbid (principal, action, resource) when {{ context.network }};"
+                ),
+                |seen| {
+                    let secret = seen.wish.touches.contains(&(Dimension::Path, "/home/me/q"));
+                    if secret || seen.wish.network { RuleSays::Forbid } else { RuleSays::Ask }
+                },
+            ),
+            (
+                r#"@id("some") permit (principal, action in [Action::"exec", Action::"write_file", Action::"remember"], resource);"#
+                    .to_owned(),
+                |seen| {
+                    let some = [ActionKind::Exec, ActionKind::WriteFile, ActionKind::Remember];
+                    if some.contains(&seen.wish.action.kind()) { RuleSays::Permit } else { RuleSays::Forbid }
+                },
+            ),
+        ];
+        table.into_iter().map(|(text, meaning)| (rules(&text), meaning)).collect()
+    })
+}
+
+/// What is wrong with one key, if anything.
+#[derive(Clone, Copy, Debug)]
+enum Flaw {
+    None,
+    Kind,
+    /// The n-th thing that is touched lies outside.
+    Place(usize),
+    /// Everything is inside, by wider scopes.
+    Wide,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    None,
+    Bad,
+    Given { deny: bool, other: bool, ends: i64 },
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    wish: usize,
+    taint: Taint,
+    flaws: [Flaw; 2],
+    binding: [bool; 3],
+    revoked: u8,
+    now: i64,
+    ends: [i64; 2],
+    preapproved: [bool; 2],
+    gates: Vec<GateVerdict>,
+    rules: usize,
+    by_model: bool,
+    calls: u64,
+    tokens: [u64; 2],
+    costs: [Option<u64>; 4],
+    answer: Answer,
+}
+
+/// True once in about `n`.
+fn seldom(n: u32) -> impl Strategy<Value = bool> {
+    (0..n).prop_map(|drawn| drawn == 0)
+}
+
+fn flaw() -> impl Strategy<Value = Flaw> {
+    prop_oneof![
+        20 => Just(Flaw::None),
+        6 => Just(Flaw::Wide),
+        1 => Just(Flaw::Kind),
+        2 => (0..3_usize).prop_map(Flaw::Place),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        3 => Just(Answer::None),
+        1 => Just(Answer::Bad),
+        6 => (seldom(6), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
+            .prop_map(|(deny, other, ends)| Answer::Given { deny, other, ends }),
+    ]
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let taint = prop_oneof![Just(Taint::Owner), Just(Taint::Auth), Just(Taint::External)];
+    let gate = prop_oneof![8 => Just(GateVerdict::Pass), 2 => Just(GateVerdict::Transform), 1 => Just(GateVerdict::Block)];
+    let ends = || prop_oneof![6 => Just(100_000_i64), 1 => 1..200_i64];
+    let cost = || prop_oneof![4 => Just(None), 1 => (0..30_u64).prop_map(Some)];
+    let keys = (
+        [flaw(), flaw()],
+        [seldom(25), seldom(25), seldom(25)],
+        0..25_u8,
+        prop_oneof![1 => -2..0_i64, 12 => 0..200_i64],
+        [ends(), ends()],
+        any::<[bool; 2]>(),
+    );
+    let rest = (
+        proptest::collection::vec(gate, 0..3),
+        prop_oneof![3 => Just(0), 3 => Just(3), 4 => 0..8_usize],
+        any::<bool>(),
+        prop_oneof![6 => 0..20_u64, 1 => 19..22_u64],
+        [prop_oneof![6 => Just(0_u64), 1 => 98..102_u64], prop_oneof![6 => Just(0_u64), 1 => 198..202_u64]],
+        [cost(), cost(), cost(), cost()],
+        answer(),
+    );
+    (0..wishes().len(), taint, keys, rest).prop_map(|(wish, taint, keys, rest)| {
+        let (flaws, binding, revoked, now, ends, preapproved) = keys;
+        let (gates, rules, by_model, calls, tokens, costs, answer) = rest;
+        Case {
+            wish,
+            taint,
+            flaws,
+            binding,
+            revoked,
+            now,
+            ends,
+            preapproved,
+            gates,
+            rules,
+            by_model,
+            calls,
+            tokens,
+            costs,
+            answer,
+        }
+    })
+}
+
+/// What was spent of each of the four money limits before: call, turn, session, day.
+const SPENT: [u64; 4] = [0, 5, 10, 15];
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Grant { with_approval: bool },
+    Ask,
+    Deny,
+}
+
+/// The model: everything that must hold, in plain words.
+fn model(case: &Case) -> Outcome {
+    let wish = &wishes()[case.wish];
+    let external = case.taint == Taint::External;
+    let covered = case.flaws.iter().all(|flaw| match flaw {
+        Flaw::None | Flaw::Wide => true,
+        Flaw::Kind => false,
+        Flaw::Place(n) => *n >= wish.touches.len(),
+    });
+    let own = case.binding == [false, false, false];
+    let unrevoked = case.revoked > 1;
+    let in_time = case.now >= 0 && case.now < case.ends[0] && case.now < case.ends[1];
+    if !(covered && own && unrevoked && in_time) || case.gates.contains(&GateVerdict::Block) {
+        return Outcome::Deny;
+    }
+    let preapproved = case.preapproved[1];
+    let mut ask = match rule_sets()[case.rules].1(&Seen { wish, external, preapproved }) {
+        RuleSays::Forbid => return Outcome::Deny,
+        RuleSays::Ask => true,
+        RuleSays::Permit => false,
+    };
+    if let Some((trust, noted)) = wish.memory {
+        let cleaner = match (noted, case.taint) {
+            (Taint::Owner, Taint::Auth | Taint::External) | (Taint::Auth, Taint::External) => true,
+            (Taint::Owner | Taint::Auth | Taint::External, _) => false,
+        };
+        if cleaner || (trust != MemoryTrust::Working && noted == Taint::External) {
+            return Outcome::Deny;
+        }
+    } else if external && wish.leaves && !preapproved {
+        ask = true;
+    }
+    let affordable = match wish.model {
+        Some(price) => {
+            let limits = case.costs.iter().zip(SPENT);
+            let mut money = limits.map(|(limit, spent)| match (limit, price) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(limit), Some(price)) => spent + price <= *limit,
+            });
+            case.tokens[0] < 100 && case.tokens[1] < 200 && money.all(|one| one)
+        }
+        None => !case.by_model || case.calls < 20,
+    };
+    if !affordable {
+        return Outcome::Deny;
+    }
+    match (ask, case.answer) {
+        (false, _) => Outcome::Grant { with_approval: false },
+        (true, Answer::None) => Outcome::Ask,
+        (true, Answer::Bad) => Outcome::Deny,
+        (true, Answer::Given { deny, other, ends }) => {
+            if deny || other || case.now >= ends {
+                Outcome::Deny
+            } else {
+                Outcome::Grant { with_approval: true }
+            }
+        }
+    }
+}
+
+fn granted(case: &Case, flaw: Flaw) -> Grants {
+    let wish = &wishes()[case.wish];
+    let kind = wish.action.kind();
+    let mut grants = Grants::default().allow(ActionKind::Recall, [(Dimension::Memory, "session")]);
+    if !matches!(flaw, Flaw::Kind) {
+        let mut scopes: Vec<(Dimension, String)> =
+            wish.touches.iter().map(|(dimension, value)| (*dimension, (*value).to_owned())).collect();
+        match flaw {
+            Flaw::Place(n) if n < scopes.len() => {
+                // Another scope of the same value in another dimension, or nearly the same, must not help.
+                let (dimension, value) = scopes.remove(n);
+                let elsewhere =
+                    if dimension == Dimension::Name { Dimension::Recipient } else { Dimension::Name };
+                scopes.push((elsewhere, value.clone()));
+                scopes.push((dimension, format!("{value}/deeper")));
+            }
+            Flaw::Wide => {
+                for (dimension, value) in &mut scopes {
+                    *value = match (*dimension, value.as_str()) {
+                        (Dimension::Path, path) if path.starts_with("/home/me") => "/home/me".to_owned(),
+                        (_, _) => "*".to_owned(),
+                    };
+                }
+            }
+            Flaw::None | Flaw::Kind | Flaw::Place(_) => {}
+        }
+        let scopes: Vec<(Dimension, &str)> = scopes.iter().map(|(d, value)| (*d, value.as_str())).collect();
+        grants = grants.allow(kind, scopes);
+        if kind == ActionKind::Recall && matches!(flaw, Flaw::Place(0)) {
+            grants.kinds.entry(kind).or_default().remove(&(Dimension::Memory, "session".to_owned()));
+        }
+    } else {
+        grants.kinds.remove(&kind);
+    }
+    grants
+}
+
+fn answered(answer: Answer, hash: Digest) -> Option<Result<Approval, ApprovalError>> {
+    match answer {
+        Answer::None => None,
+        Answer::Bad => Some(Err(ApprovalError::Signature)),
+        Answer::Given { deny, other, ends } => {
+            let hash = if other { Digest::of(b"something else") } else { hash };
+            let decision = if deny { Decision::Deny } else { Decision::Approve };
+            Some(Ok(approved(ApprovalClaims { decision, expires_at: later(ends), ..claims(hash) })))
+        }
+    }
+}
+
+fn door(case: &Case) -> Outcome {
+    let wish = &wishes()[case.wish];
+    let rules = &rule_sets()[case.rules].0;
+    let mut world = World::new(rules);
+    let kind = wish.action.kind();
+    world.base.grants = granted(case, case.flaws[0]);
+    world.task.grants = granted(case, case.flaws[1]);
+    if case.preapproved[0] {
+        world.base.grants = world.base.grants.preapprove(kind);
+    }
+    if case.preapproved[1] {
+        world.task.grants = world.task.grants.preapprove(kind);
+    }
+    (world.base.expires_at, world.task.expires_at) = (later(case.ends[0]), later(case.ends[1]));
+    world.now = later(case.now);
+    world.revoked = match case.revoked {
+        0 => [world.base.key.to_string()].into(),
+        1 => [world.task.key.to_string()].into(),
+        2 => ["somebody else's".to_owned()].into(),
+        _ => BTreeSet::new(),
+    };
+    world.verdicts.gates = case.gates.iter().map(|verdict| gate(*verdict)).collect();
+    let (limits, spent) = (&mut world.budget.limits, &mut world.budget.spent);
+    (limits.max_tokens_per_session, limits.max_tokens_per_day) = (Tokens::new(100), Tokens::new(200));
+    (spent.session_tokens, spent.day_tokens) = (Tokens::new(case.tokens[0]), Tokens::new(case.tokens[1]));
+    spent.turn_tool_calls = case.calls;
+    let money = case.costs.map(|limit| limit.map(MicroUsd::new));
+    [
+        limits.max_cost_per_call,
+        limits.max_cost_per_turn,
+        limits.max_cost_per_session,
+        limits.max_cost_per_day,
+    ] = money;
+    [_, spent.turn_cost, spent.session_cost, spent.day_cost] = SPENT.map(MicroUsd::new);
+
+    let mut prepared = tainted(wish.action.clone(), case.taint);
+    let [another_agent, another_session, no_session] = case.binding;
+    prepared.agent = if another_agent { "somebody".into() } else { AGENT.into() };
+    if another_session {
+        prepared.session = Some(session(2));
+    }
+    if no_session {
+        prepared.session = None;
+    }
+    if !case.by_model {
+        prepared.call = None;
+    }
+    world.approval = answered(case.answer, prepared.hash(rules.digest()).expect("canonical"));
+    match world.decide(prepared) {
+        Ok(grant) => Outcome::Grant { with_approval: grant.approval().is_some() },
+        Err(Stop::Ask(_)) => Outcome::Ask,
+        Err(Stop::Deny(_)) => Outcome::Deny,
+    }
+}
+
+/// The door allows nothing that the model forbids, and forbids nothing that it allows.
+#[test]
+fn the_door_agrees_with_the_model() {
+    const CASES: u32 = 800;
+    let seen = [const { Cell::new(0_u32) }; 4];
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let result = TestRunner::new_with_rng(config, rng).run(&cases(), |case| {
+        let expected = model(&case);
+        let n = match expected {
+            Outcome::Grant { with_approval: false } => 0,
+            Outcome::Grant { with_approval: true } => 1,
+            Outcome::Ask => 2,
+            Outcome::Deny => 3,
+        };
+        seen[n].set(seen[n].get() + 1);
+        prop_assert_eq!(door(&case), expected);
+        Ok(())
+    });
+    if let Err(found) = result {
+        panic!("{found}");
+    }
+    let seen = seen.map(|count| count.get());
+    assert!(seen.iter().all(|count| *count >= CASES / 40), "the cases are lopsided: {seen:?}");
+}

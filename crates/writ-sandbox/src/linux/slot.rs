@@ -1,0 +1,103 @@
+//! Zygotes at rest. Each has a control group of its own, so that a sandbox is born into its limits: moving a process
+//! into a group takes the kernel ten times as long as forking one.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::cgroup::{Cgroups, Group};
+use super::spec::Walls;
+use super::zygote::{Parcel, Zygote, helper};
+use crate::error::SandboxError;
+
+/// The most zygotes that rest; more are started when more commands run at once, and end after them.
+const RESTING_MAX: usize = 4;
+/// What the zygote and the sandbox's first process add to the number of processes.
+const OWN_PROCESSES: u64 = 2;
+
+/// The zygotes of a sandbox.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    exe: PathBuf,
+    cgroups: Arc<Cgroups>,
+    memory: u64,
+    processes: u64,
+    resting: Mutex<Vec<Slot>>,
+}
+
+/// One zygote: forks one sandbox at a time.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    zygote: Zygote,
+    group: Option<Group>,
+    kills: u64,
+}
+
+impl Slots {
+    /// Starts the first zygote.
+    pub(crate) fn start(
+        exe: &Path,
+        cgroups: Arc<Cgroups>,
+        memory: u64,
+        processes: u64,
+    ) -> Result<Self, SandboxError> {
+        let slots = Self { exe: exe.to_owned(), cgroups, memory, processes, resting: Mutex::default() };
+        let first = slots.make()?;
+        slots.give_back(first);
+        Ok(slots)
+    }
+
+    /// Has a sandbox forked by a zygote at rest, or by a new one.
+    pub(crate) fn fork(&self, walls: Walls, parcel: &Parcel) -> Result<Slot, SandboxError> {
+        loop {
+            let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let (mut slot, new) = match resting {
+                Some(slot) => (slot, false),
+                None => (self.make()?, true),
+            };
+            slot.kills = slot.group.as_ref().map_or(0, Group::kills);
+            match slot.zygote.request(walls, parcel) {
+                Ok(()) => return Ok(slot),
+                // It died while it rested.
+                Err(_) if !new => {}
+                Err(why) => return Err(helper("request", &why)),
+            }
+        }
+    }
+
+    /// Takes a zygote back whose sandbox is gone.
+    pub(crate) fn give_back(&self, slot: Slot) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        if resting.len() < RESTING_MAX {
+            resting.push(slot);
+        }
+    }
+
+    fn make(&self) -> Result<Slot, SandboxError> {
+        let zygote = Zygote::start(&self.exe)?;
+        let group = self.cgroups.make(self.memory, self.processes.saturating_add(OWN_PROCESSES));
+        // A group that cannot be entered limits nothing: then the watchdog measures.
+        let group = group.filter(|group| group.admit(zygote.pid()).is_ok());
+        Ok(Slot { zygote, group, kills: 0 })
+    }
+}
+
+impl Slot {
+    /// Whether a control group limits what it forks.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// Whether the kernel had to kill for want of memory since the sandbox was forked.
+    pub(crate) fn out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.kills() > self.kills)
+    }
+}
+
+#[cfg(test)]
+impl Slots {
+    /// The process ids of the zygotes at rest.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        resting.iter().map(|slot| i32::try_from(slot.zygote.pid()).unwrap_or(-1)).collect()
+    }
+}

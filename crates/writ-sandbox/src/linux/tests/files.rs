@@ -1,0 +1,175 @@
+//! The file worker.
+
+use super::*;
+
+async fn ask(fixture: &Fixture, request: Request) -> Result<Reply, FileFault> {
+    match fixture.workspace.ask(request).await {
+        Ok(reply) => Ok(reply),
+        Err(SandboxError::File(fault)) => Err(fault),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+async fn read(fixture: &Fixture, path: &str, mode: ReadMode) -> Result<ReadResult, FileFault> {
+    let reply = ask(fixture, Request::Read(ReadFile { path: path.into(), mode })).await?;
+    let Reply::Read(result) = reply else { panic!("{reply:?}") };
+    Ok(result)
+}
+
+async fn text(fixture: &Fixture, path: &str, first_line: u64, lines: u64) -> Result<ReadResult, FileFault> {
+    read(fixture, path, ReadMode::Text { first_line, lines }).await
+}
+
+async fn search(fixture: &Fixture, pattern: &str, glob: &str) -> Vec<String> {
+    let mode = ReadMode::Search { pattern: pattern.into(), glob: glob.into(), max_matches: 10 };
+    match read(fixture, "", mode).await {
+        Ok(ReadResult::Search { matches, .. }) => {
+            matches.iter().map(|found| format!("{}:{}:{}", found.path, found.line, found.text)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn change(path: &str, before: Option<&str>, after: Option<&str>) -> FileChange {
+    let digest = |text: &str| Digest::of(text.as_bytes());
+    FileChange {
+        path: path.into(),
+        kind: match (before, after) {
+            (None, _) => ChangeKind::Create,
+            (Some(_), Some(_)) => ChangeKind::Modify,
+            (Some(_), None) => ChangeKind::Delete,
+        },
+        before: before.map(digest),
+        after: after.map(digest),
+        executable: false,
+        bytes: after.map_or(0, |text| text.len() as u64),
+    }
+}
+
+async fn write(
+    fixture: &Fixture,
+    path: &str,
+    before: Option<&str>,
+    after: Option<&str>,
+) -> Result<Written, FileFault> {
+    let request = Request::Write { change: change(path, before, after), content: after.map(str::to_owned) };
+    let reply = ask(fixture, request).await?;
+    let Reply::Written(written) = reply else { panic!("{reply:?}") };
+    Ok(written)
+}
+
+#[tokio::test]
+async fn text_is_read_by_lines() {
+    let fixture = Fixture::new().await;
+    let found = text(&fixture, "README.md", 2, 5).await.unwrap();
+    let digest = Digest::of(b"one\ntwo\n");
+    assert_eq!(
+        found,
+        ReadResult::Text {
+            text: "two\n".into(),
+            first_line: 2,
+            total_lines: 2,
+            bytes: 8,
+            digest,
+            truncated: false
+        }
+    );
+    fixture.sh("head -c 100 /dev/zero > bin; printf 'a\\377b' > latin").await;
+    assert!(matches!(text(&fixture, "bin", 1, 1).await, Ok(ReadResult::Binary { bytes: 100, .. })));
+    assert!(matches!(text(&fixture, "latin", 1, 1).await, Ok(ReadResult::Binary { bytes: 3, .. })));
+    fixture.sh("yes abcdefg | head -c 1000000 > long").await;
+    let Ok(ReadResult::Text { text, truncated, total_lines, .. }) =
+        self::text(&fixture, "long", 1, u64::MAX).await
+    else {
+        panic!("not text")
+    };
+    assert_eq!((text.len() as u64, truncated, total_lines), (crate::file::TEXT_MAX, true, 125_000));
+}
+
+#[tokio::test]
+async fn paths_that_leave_or_pass_links_are_refused() {
+    let fixture = Fixture::new().await;
+    fixture.sh("ln -s /etc/passwd abs; ln -s src dir; mkfifo pipe").await;
+    let fault = |path: &'static str| {
+        let fixture = &fixture;
+        async move { text(fixture, path, 1, 1).await.unwrap_err() }
+    };
+    for path in ["/etc/passwd", "../project/README.md", "src/../../x", "a\0b"] {
+        assert_eq!(fault(path).await, FileFault::Outside { path: path.into() });
+    }
+    for path in ["abs", "link", "dir/a.rs"] {
+        assert_eq!(fault(path).await, FileFault::Link { path: path.into() });
+    }
+    assert_eq!(fault("none").await, FileFault::NotFound { path: "none".into() });
+    assert!(matches!(fault("src").await, FileFault::Kind { .. }));
+    assert!(matches!(fault("pipe").await, FileFault::Kind { .. }));
+    assert!(text(&fixture, "./src//a.rs", 1, 1).await.is_ok());
+    assert!(matches!(write(&fixture, "abs", None, Some("x")).await, Err(FileFault::Link { .. })));
+    assert!(matches!(write(&fixture, "dir/x", None, Some("x")).await, Err(FileFault::Link { .. })));
+}
+
+#[tokio::test]
+async fn folders_are_listed_and_files_searched() {
+    let fixture = Fixture::new().await;
+    let Ok(ReadResult::List { entries, truncated }) = read(&fixture, "", ReadMode::List).await else {
+        panic!()
+    };
+    let names: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.kind, entry.bytes)).collect();
+    use crate::file::EntryKind::{File, Folder, Link};
+    assert_eq!(names, [("README.md", File, 8), ("link", Link, 0), ("src", Folder, 0)]);
+    assert!(!truncated);
+    assert!(matches!(read(&fixture, "README.md", ReadMode::List).await, Err(FileFault::Kind { .. })));
+
+    fixture
+        .sh("mkdir target .git; echo 'fn t() {}' | tee target/t.rs > .git/x; echo target > .gitignore")
+        .await;
+    assert_eq!(search(&fixture, r"fn \w+\(", "*.rs").await, ["src/a.rs:1:fn a() {}", "src/b.rs:1:fn b() {}"]);
+    assert_eq!(search(&fixture, "two", "").await, ["README.md:2:two"]);
+    assert_eq!(search(&fixture, "fn", "src/a*").await, ["src/a.rs:1:fn a() {}"]);
+    let bad = ReadMode::Search { pattern: "(".into(), glob: String::new(), max_matches: 1 };
+    assert!(matches!(read(&fixture, "", bad).await, Err(FileFault::Pattern { .. })));
+    let one = ReadMode::Search { pattern: "fn".into(), glob: String::new(), max_matches: 1 };
+    assert!(
+        matches!(read(&fixture, "", one).await, Ok(ReadResult::Search { matches, truncated: true, .. }) if matches.len() == 1)
+    );
+}
+
+#[tokio::test]
+async fn a_write_replaces_only_what_it_was_made_for() {
+    let fixture = Fixture::new().await;
+    let (old, new) = ("one\ntwo\n", "one\n2\n");
+    let written = write(&fixture, "README.md", Some(old), Some(new)).await.unwrap();
+    assert_eq!(written, Written { digest: Some(Digest::of(new.as_bytes())), bytes: 6 });
+    let conflict = write(&fixture, "README.md", Some(old), Some("lost")).await;
+    assert_eq!(
+        conflict,
+        Err(FileFault::Conflict { path: "README.md".into(), found: Some(Digest::of(new.as_bytes())) })
+    );
+    assert!(matches!(
+        write(&fixture, "README.md", None, Some("lost")).await,
+        Err(FileFault::Conflict { .. })
+    ));
+    let forged = Request::Write { change: change("x", None, Some("said")), content: Some("done".into()) };
+    assert!(matches!(ask(&fixture, forged).await, Err(FileFault::Content { .. })));
+    write(&fixture, "deep/er/file", None, Some("x")).await.unwrap();
+    write(&fixture, "src/a.rs", Some("fn a() {}\n"), None).await.unwrap();
+    assert_eq!(
+        fixture.sh("cat README.md deep/er/file; ls -A . src").await,
+        "one\n2\nx.:\nREADME.md\ndeep\nlink\nsrc\n\nsrc:\nb.rs"
+    );
+    assert_eq!(fixture.read("README.md"), old);
+}
+
+#[tokio::test]
+async fn a_peek_gives_bytes_and_digest() {
+    let fixture = Fixture::new().await;
+    fixture.sh("printf 'a\\000\\377' > raw; chmod +x raw").await;
+    let found = fixture.workspace.peek("raw").await.unwrap().unwrap();
+    assert_eq!((found.bytes.as_slice(), found.executable), (b"a\0\xff".as_slice(), true));
+    assert_eq!(found.digest, Digest::of(&found.bytes));
+    assert_eq!(fixture.workspace.peek("none").await.unwrap(), None);
+    assert!(matches!(
+        fixture.workspace.peek("../x").await,
+        Err(SandboxError::File(FileFault::Outside { .. }))
+    ));
+}

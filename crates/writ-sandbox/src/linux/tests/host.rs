@@ -1,0 +1,265 @@
+//! Processes around the sandbox: the zygote and engine that die, an ordinary user, the second rung, git.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::chown;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::super::sys;
+use super::*;
+use crate::host::{HostError, host_git};
+use crate::status::{Cgroup, Rung};
+
+/// What this binary does as a process of its own.
+pub(super) async fn scenario(name: &str, dir: PathBuf) {
+    match name {
+        "engine" => engine(SandboxConfig::default(), dir).await,
+        "engine-reduced" => {
+            engine(SandboxConfig { forbid_user_namespaces: true, ..SandboxConfig::default() }, dir).await
+        }
+        "ordinary" => ordinary(dir).await,
+        "bench" => bench(dir).await,
+        other => panic!("{other}"),
+    }
+}
+
+/// An engine with a program that does not end; says so when it has begun.
+async fn engine(config: SandboxConfig, dir: PathBuf) {
+    let marker = fs::read_to_string(dir.join("marker")).unwrap();
+    let fixture = Fixture::in_folder(config, dir).await;
+    let (output, mut pieces) = tokio::sync::mpsc::channel(1);
+    let options = ExecOptions { output: Some(output), ..ExecOptions::default() };
+    let script = format!("(setsid sleep {marker} &) ; echo ready; sleep {marker}");
+    let mut forever = exec(&["sh", "-c", &script]);
+    forever.timeout_ms = 60_000;
+    let running = fixture.workspace.run_exec(forever, options);
+    let told = async {
+        pieces.recv().await.unwrap();
+        println!("ready");
+    };
+    let (result, ()) = tokio::join!(running, told);
+    panic!("{result:?}");
+}
+
+/// A user without any right of root: no control groups, a user namespace all the same.
+async fn ordinary(dir: PathBuf) {
+    let fixture =
+        Fixture::in_folder(SandboxConfig { memory_max: 512 * MIB, ..SandboxConfig::default() }, dir).await;
+    let status = fixture.sandbox.status().await;
+    assert_eq!((status.rung, status.overlay, status.cgroup), (Rung::Full, true, Cgroup::Watchdog));
+    assert_eq!(
+        fixture.sh("id -u; echo x >> README.md; rm src/a.rs; cat README.md").await,
+        "1000\none\ntwo\nx"
+    );
+    let set = fixture.changes().await;
+    assert_eq!(set.changes.len(), 2);
+    fixture.workspace.carry(set.changes).await.unwrap();
+    assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
+    let verify = Exec { profile: ExecProfile::Verification, ..exec(&["cat", "README.md"]) };
+    let result = fixture.workspace.run_exec(verify, ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "one\ntwo\nx\n");
+    // Without a control group, one process is limited by the kernel and all of them by the watchdog.
+    let one = fixture.exec(&["perl", "-e", "$x = 'x' x (10 << 30)"]).await;
+    assert_ne!(one.ending, Ending::Exited { code: 0 }, "{one:?}");
+    let many = "for i in 1 2 3 4; do perl -e '$x = q(x) x (200 << 20); sleep 60' & done; wait";
+    let many = fixture.exec(&["sh", "-c", many]).await;
+    assert_eq!(many.ending, Ending::Killed { limit: Limit::Memory });
+    fixture.sh("mkdir -m 000 shut; mkdir -p a/b; chmod 000 a").await;
+    fixture.workspace.discard().await.unwrap();
+    assert_eq!(fixture.sh("ls").await, "README.md\nlink\nsrc");
+    println!("ok");
+}
+
+/// Prints how long commands take; run by hand.
+#[expect(clippy::disallowed_types, reason = "bench")]
+async fn bench(dir: PathBuf) {
+    let fixture = Fixture::in_folder(SandboxConfig::default(), dir.clone()).await;
+    let empty = open(&fixture.sandbox, &dir.join("empty"), None).await.unwrap();
+    let bw = fs::read_to_string("/tmp/bw.args").unwrap();
+    let args: Vec<&str> = bw.split_whitespace().collect();
+    let mut times = vec![Vec::new(); 4];
+    for _ in 0..200 {
+        let began = std::time::Instant::now();
+        assert_eq!(fixture.exec(&["/bin/true"]).await.exit_code(), 0);
+        times[0].push(began.elapsed());
+        let began = std::time::Instant::now();
+        std::process::Command::new(args[0]).args(&args[1..]).status().unwrap();
+        times[1].push(began.elapsed());
+        let began = std::time::Instant::now();
+        empty.run_exec(exec(&["/bin/true"]), ExecOptions::default()).await.unwrap();
+        times[2].push(began.elapsed());
+        let began = std::time::Instant::now();
+        fixture.workspace.peek("README.md").await.unwrap();
+        times[3].push(began.elapsed());
+    }
+    for (name, times) in ["overlay exec", "bwrap", "empty exec", "peek"].iter().zip(&mut times) {
+        times.sort();
+        println!("{name}: min {:?} p25 {:?} p50 {:?} p90 {:?}", times[0], times[50], times[100], times[180]);
+    }
+}
+
+/// Waits until processes are gone.
+fn wait_for_end(pids: &[i32]) {
+    for handle in pids.iter().filter_map(|pid| sys::handle(*pid)) {
+        let mut watch = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
+        let ended = poll(&mut watch, PollTimeout::from(10_000_u16)).unwrap();
+        assert_eq!(ended, 1, "a process outlives its engine");
+    }
+}
+
+fn kill_an_engine(scenario: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let marker = marker(scenario);
+    fs::write(dir.path().join("marker"), &marker).unwrap();
+    let mut engine = start_scenario(scenario, dir.path(), None);
+    let mut line = String::new();
+    BufReader::new(engine.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let running = processes(&marker);
+    assert!(running.len() >= 2, "{running:?}");
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+    wait_for_end(&running);
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+#[test]
+fn the_death_of_the_engine_ends_every_program() {
+    kill_an_engine("engine");
+}
+
+#[test]
+fn the_death_of_the_engine_ends_every_program_on_the_second_rung() {
+    kill_an_engine("engine-reduced");
+}
+
+#[tokio::test]
+async fn a_zygote_that_died_is_replaced() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.sh("echo one").await, "one");
+    let pids = fixture.sandbox.inner.slots.pids();
+    assert!(!pids.is_empty());
+    for pid in &pids {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    wait_for_end(&pids);
+    assert_eq!(fixture.sh("echo two").await, "two");
+    assert!(fixture.sandbox.inner.slots.pids().iter().all(|pid| !pids.contains(pid)));
+}
+
+#[test]
+fn an_ordinary_user_has_the_whole_recipe() {
+    if !nix::unistd::getuid().is_root() {
+        // Then every other test of this file has shown it.
+        assert_ne!(nix::unistd::geteuid().as_raw(), 0);
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut child = start_scenario("ordinary", dir.path(), Some(NOBODY));
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said, "ok\n");
+}
+
+#[tokio::test]
+async fn the_status_says_what_was_found() {
+    let fixture = Fixture::new().await;
+    let status = fixture.sandbox.status().await;
+    assert_eq!(
+        (status.rung, status.user_namespaces, status.overlay, status.seccomp),
+        (Rung::Full, true, true, true)
+    );
+    assert_eq!(status.landlock_abi, sys::landlock_abi());
+    assert_eq!(
+        serde_json::from_str::<crate::status::SandboxStatus>(&serde_json::to_string(&status).unwrap())
+            .unwrap(),
+        status
+    );
+}
+
+#[tokio::test]
+async fn the_second_rung_confines_what_it_can_and_says_what_not() {
+    let fixture =
+        Fixture::with(SandboxConfig { forbid_user_namespaces: true, ..SandboxConfig::default() }).await;
+    let status = fixture.sandbox.status().await;
+    assert_eq!((status.rung, status.user_namespaces, status.overlay), (Rung::Reduced, false, false));
+    assert!(status.reduced.len() >= 5 && !status.hints.is_empty(), "{status:?}");
+    assert!(fixture.workspace.is_copy());
+
+    let result = fixture
+        .exec(&["sh", "-c", "echo x >> README.md; cat README.md; rm src/a.rs; echo t > $TMPDIR/t"])
+        .await;
+    assert_eq!(
+        (result.rung, result.ending, result.stdout.text.as_str()),
+        (Rung::Reduced, Ending::Exited { code: 0 }, "one\ntwo\nx\n")
+    );
+    let target = fixture.dir.join("home/marker");
+    for trick in [
+        format!("cat {}", target.display()),
+        format!("echo x > {}", target.display()),
+        format!("ln {} hard", target.display()),
+        format!("cat {}", fixture.project.join("README.md").display()),
+        "cat /proc/1/environ".into(),
+        "cat /etc/shadow".into(),
+        "touch /usr/x".into(),
+        "kill -0 1".into(),
+    ] {
+        fixture.refused(&trick).await;
+    }
+    let network = fixture.exec(&["python3", "-c", "import socket\nsocket.socket()"]).await;
+    assert!(network.stderr.text.contains("not permitted"), "{network:?}");
+    let marker = marker("reduced");
+    let result = fixture.exec(&["sh", "-c", &format!("(setsid sleep {marker} &) & wait; echo left")]).await;
+    assert_eq!(result.ending, Ending::Exited { code: 0 });
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+    let mut slow = exec(&["sh", "-c", &format!("(setsid sleep {marker} &); sleep {marker}")]);
+    slow.timeout_ms = 500;
+    let result = fixture.workspace.run_exec(slow, ExecOptions::default()).await.unwrap();
+    assert!(result.timed_out());
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+    let verify = Exec {
+        profile: ExecProfile::Verification,
+        ..exec(&["sh", "-c", "cat README.md; echo lost > README.md"])
+    };
+    let result = fixture.workspace.run_exec(verify, ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "one\ntwo\nx\n");
+
+    let read = fixture.workspace.peek("README.md").await.unwrap().unwrap();
+    assert_eq!(read.bytes, b"one\ntwo\nx\n");
+    // A file that the owner adds meanwhile is not taken for one that the session deleted.
+    fs::write(fixture.project.join("added"), "by the owner").unwrap();
+    let set = fixture.changes().await;
+    let told: Vec<_> = set.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect();
+    assert_eq!(told, [("README.md", ChangeKind::Modify), ("src/a.rs", ChangeKind::Delete)]);
+    assert_eq!(set.left_out, []);
+    fixture.workspace.carry(set.changes).await.unwrap();
+    assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
+    assert!(fixture.changes().await.is_empty());
+}
+
+#[tokio::test]
+async fn git_runs_nothing_that_a_repository_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let git = async |args: &[&str]| {
+        host_git(dir.path(), &args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()).await
+    };
+    assert_eq!(git(&["init", "-q", "-b", "main"]).await.unwrap().code, 0);
+    let hook = dir.path().join(".git/hooks/pre-commit");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, format!("#!/bin/sh\ntouch {}\nexit 1\n", dir.path().join("ran").display())).unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(dir.path().join("a"), "a").unwrap();
+    git(&["add", "a"]).await.unwrap();
+    let commit = ["-c", "user.name=writ", "-c", "user.email=writ@localhost", "commit", "-q", "-m", "one"];
+    let done = git(&commit).await.unwrap();
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(!dir.path().join("ran").exists());
+    assert_eq!(git(&["log", "--format=%s"]).await.unwrap().stdout, b"one\n");
+    let config = dir.path().join(".git/config");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}[filter \"x\"]\n\tclean = touch ran\n")).unwrap();
+    assert!(matches!(git(&["status"]).await, Err(HostError::Foreign { key }) if key == "filter.x.clean"));
+}

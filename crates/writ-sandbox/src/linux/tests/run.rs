@@ -1,0 +1,378 @@
+//! Running programs: what they see, what they may use, how they end. Threats 19 and 21.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// Rows: SIL-203 SIL-196
+#[tokio::test]
+async fn a_program_runs_and_an_unknown_one_is_told() {
+    let fixture = Fixture::new().await;
+    let result = fixture.exec(&["echo", "hello"]).await;
+    assert_eq!(result.stdout, Output { text: "hello\n".into(), bytes: 6, truncated: false });
+    assert_eq!((result.ending, result.exit_code()), (Ending::Exited { code: 0 }, 0));
+    let result = fixture.exec(&["no-such-program"]).await;
+    assert_eq!((result.ending, result.exit_code()), (Ending::NotFound, 127));
+    let result = fixture.exec(&["/work/README.md"]).await;
+    assert_eq!((result.ending, result.exit_code()), (Ending::NotExecutable, 126));
+    let result = fixture.exec(&["sh", "-c", "kill -TERM $$"]).await;
+    assert_eq!((result.ending, result.exit_code()), (Ending::Signalled { signal: 15 }, 143));
+}
+
+/// Rows: SIL-195
+#[tokio::test]
+async fn arguments_arrive_as_they_are() {
+    let fixture = Fixture::new().await;
+    let result = fixture.exec(&["printf", "%s", "$(touch x) `touch y` * ; | \n"]).await;
+    assert_eq!(result.stdout.text, "$(touch x) `touch y` * ; | \n");
+    assert_eq!(fixture.sh("ls").await, "README.md\nlink\nsrc");
+    let mut with_zero = exec(&["echo", "a\0b"]);
+    let refused = fixture.workspace.run_exec(with_zero.clone(), ExecOptions::default()).await;
+    assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
+    with_zero.argv = Vec::new();
+    let refused = fixture.workspace.run_exec(with_zero, ExecOptions::default()).await;
+    assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
+}
+
+/// Rows: SIL-197
+#[tokio::test]
+async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
+    let fixture = Fixture::new().await;
+    let other = open(&fixture.sandbox, &fixture.dir.join("other"), None).await.unwrap();
+    fixture.sh("echo mine > mine").await;
+    let result = other.run_exec(exec(&["sh", "-c", "pwd; ls -A"]), ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "/work\n");
+    assert_eq!(fixture.sh("cat mine").await, "mine");
+    // Cargo gives this process variables; none of them is inside, not even in the first process.
+    let names = fixture.sh("env | cut -d= -f1 | sort | tr '\\n' ' '").await;
+    assert_eq!(
+        names,
+        "HOME LANG LOGNAME PATH PWD RUSTUP_HOME SHELL TERM TMPDIR USER"
+            .replace(if names.contains("RUSTUP_HOME") { "" } else { "RUSTUP_HOME " }, "")
+    );
+    let mut with_env = exec(&["sh", "-c", "echo $GREETING"]);
+    with_env.env.insert("GREETING".into(), "hi".into());
+    let result = fixture.workspace.run_exec(with_env, ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "hi\n");
+}
+
+/// Rows: SIL-198 SCL-184
+#[tokio::test]
+async fn a_program_that_takes_too_long_is_killed_with_its_children() {
+    let fixture = Fixture::new().await;
+    let marker = marker("timeout");
+    let mut slow = exec(&["sh", "-c", &format!("sleep {marker} & sleep {marker}")]);
+    slow.timeout_ms = 1_000;
+    let result = fixture.workspace.run_exec(slow, ExecOptions::default()).await.unwrap();
+    assert_eq!((result.ending, result.exit_code()), (Ending::Killed { limit: Limit::Time }, 124));
+    assert!(result.timed_out() && result.duration() < Duration::from_secs(5), "{result:?}");
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+#[tokio::test]
+async fn cancelling_or_dropping_kills_everything() {
+    let fixture = Fixture::new().await;
+    let (marker, cancel) = (marker("cancel"), CancellationToken::new());
+    let (output, mut pieces) = tokio::sync::mpsc::channel(4);
+    let options = ExecOptions { cancel: cancel.clone(), output: Some(output) };
+    let script = format!("echo ready; sleep {marker}");
+    let running = fixture.workspace.run_exec(exec(&["sh", "-c", &script]), options);
+    let stop = async {
+        assert_eq!(pieces.recv().await.unwrap().bytes, b"ready\n");
+        assert!(!processes(&marker).is_empty());
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(running, stop);
+    assert_eq!(result.unwrap().ending, Ending::Killed { limit: Limit::Cancelled });
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+
+    let (output, mut pieces) = tokio::sync::mpsc::channel(4);
+    let options = ExecOptions { output: Some(output), ..ExecOptions::default() };
+    let mut running = Box::pin(fixture.workspace.run_exec(exec(&["sh", "-c", &script]), options));
+    tokio::select! {
+        _ = &mut running => panic!("it cannot have ended"),
+        piece = pieces.recv() => assert!(piece.is_some()),
+    }
+    drop(running);
+    // The next command gets the folder only when every process of the dropped one is gone.
+    assert_eq!(fixture.sh("echo next").await, "next");
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+/// Rows: SIL-199
+#[tokio::test]
+async fn there_is_no_network_but_the_sandbox_s_own() {
+    let fixture = Fixture::new().await;
+    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = host.local_addr().unwrap().port();
+    let connect =
+        |address: &str, port: u16| format!("import socket\nsocket.create_connection(('{address}',{port}),2)");
+    for (address, port) in [("127.0.0.1", port), ("192.0.2.1", 80), ("::1", port)] {
+        let result = fixture.exec(&["python3", "-c", &connect(address, port)]).await;
+        assert_eq!(result.ending, Ending::Exited { code: 1 }, "{address}: {result:?}");
+        assert!(
+            result.stderr.text.contains("refused") || result.stderr.text.contains("unreachable"),
+            "{result:?}"
+        );
+    }
+    let result =
+        fixture.exec(&["python3", "-c", "import socket\nsocket.getaddrinfo('example.com',80)"]).await;
+    assert!(result.stderr.text.contains("gaierror"), "{result:?}");
+    // Its own loopback works: tests of servers need it.
+    let own = "import socket\ns=socket.create_server(('127.0.0.1',0))\nsocket.create_connection(s.getsockname())\n\
+               socket.getaddrinfo('localhost',80)\nprint('ok')";
+    assert_eq!(fixture.exec(&["python3", "-c", own]).await.stdout.text, "ok\n");
+    let mut asks = exec(&["true"]);
+    asks.hosts = vec!["example.com".into()];
+    let refused = fixture.workspace.run_exec(asks, ExecOptions::default()).await;
+    assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
+}
+
+/// Rows: SIL-201
+#[tokio::test]
+async fn python_prints_and_reads_its_input() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.exec(&["python3", "-c", "print(6*7)"]).await.stdout.text, "42\n");
+    let mut script = exec(&["python3", "-"]);
+    script.stdin = Some("print('from stdin', 40 + 2)".into());
+    let result = fixture.workspace.run_exec(script, ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "from stdin 42\n");
+    assert_eq!(fixture.exec(&["python9"]).await.ending, Ending::NotFound);
+}
+
+/// Rows: SCL-188
+#[tokio::test]
+async fn a_flood_on_standard_error_completes_and_is_bounded() {
+    let fixture = Fixture::new().await;
+    let result = fixture.exec(&["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x >&2; echo done"]).await;
+    assert_eq!((result.ending, result.stdout.text.as_str()), (Ending::Exited { code: 0 }, "done\n"));
+    assert_eq!((result.stderr.bytes, result.stderr.truncated), (10_000_000, true));
+    assert_eq!(result.stderr.text.len() as u64, MIB);
+}
+
+#[tokio::test]
+async fn a_gibibyte_of_output_is_counted_and_an_endless_one_is_stopped() {
+    let fixture = Fixture::new().await;
+    let result = fixture.exec(&["head", "-c", "1073741824", "/dev/zero"]).await;
+    assert_eq!((result.ending, result.stdout.bytes), (Ending::Exited { code: 0 }, 1024 * MIB));
+    let small = Fixture::with(SandboxConfig { output_kill: 8 * MIB, ..SandboxConfig::default() }).await;
+    let result = small.exec(&["yes"]).await;
+    assert_eq!(result.ending, Ending::Killed { limit: Limit::Output });
+}
+
+#[tokio::test]
+async fn memory_is_limited_for_all_processes_together() {
+    let fixture = Fixture::with(SandboxConfig { memory_max: 256 * MIB, ..SandboxConfig::default() }).await;
+    let result = fixture.exec(&["python3", "-c", "b'x'*(10<<30)"]).await;
+    assert!(
+        result.ending == Ending::Killed { limit: Limit::Memory }
+            || result.stderr.text.contains("MemoryError"),
+        "{result:?}"
+    );
+    let result = fixture.exec(&["python3", "-c", "print(len(b'x'*(64<<20)))"]).await;
+    assert_eq!(result.stdout.text, "67108864\n");
+}
+
+#[tokio::test]
+async fn a_fork_bomb_stays_in_its_bounds_and_leaves_nobody() {
+    let fixture = Fixture::with(SandboxConfig { processes_max: 64, ..SandboxConfig::default() }).await;
+    let marker = marker("bomb");
+    let bomb =
+        "import os,sys,time\nwhile True:\n  try:\n    os.fork()\n  except OSError:\n    time.sleep(0.01)\n";
+    let mut bomb = exec(&["python3", "-c", bomb, &marker]);
+    bomb.timeout_ms = 2_000;
+    let (output, watched) = (fixture.workspace.run_exec(bomb, ExecOptions::default()), async {
+        // The host goes on meanwhile.
+        let other = open(&fixture.sandbox, &fixture.dir.join("other"), None).await.unwrap();
+        let result = other.run_exec(exec(&["echo", "alive"]), ExecOptions::default()).await.unwrap();
+        (result.stdout.text, processes(&marker).len())
+    });
+    let (result, (said, most)) = tokio::join!(output, watched);
+    assert_eq!(result.unwrap().ending, Ending::Killed { limit: Limit::Time });
+    assert_eq!(said, "alive\n");
+    assert!(most <= 64, "{most}");
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+#[tokio::test]
+async fn a_daemon_does_not_outlive_its_command() {
+    let fixture = Fixture::new().await;
+    let marker = marker("daemon");
+    let result = fixture.exec(&["sh", "-c", &format!("(setsid sleep {marker} &) & wait; echo left")]).await;
+    assert_eq!((result.ending, result.stdout.text.as_str()), (Ending::Exited { code: 0 }, "left\n"));
+    assert_eq!(processes(&marker), NOBODY_LEFT);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_the_sandbox_s_own() {
+    let config = SandboxConfig { overlay_max: 32 * MIB, tmp_max: 8 * MIB, ..SandboxConfig::default() };
+    let fixture = Fixture::with(config).await;
+    let result = fixture
+        .exec(&["sh", "-c", "i=0; while :; do i=$((i+1)); head -c 4000000 /dev/zero > f$i; done"])
+        .await;
+    assert_eq!(result.ending, Ending::Killed { limit: Limit::Disk });
+    let full = fixture.refused("head -c 16000000 /dev/zero > /tmp/f").await;
+    assert!(full.stderr.text.contains("No space left"), "{full:?}");
+    fixture.workspace.discard().await.unwrap();
+    assert_eq!(
+        fixture.sh("ls; head -c 1000000 /dev/zero > /tmp/f && echo fits").await,
+        "README.md\nlink\nsrc\nfits"
+    );
+}
+
+/// Rows: WIN-016
+#[tokio::test]
+async fn nothing_of_the_host_is_there_that_was_not_given() {
+    let fixture = Fixture::new().await;
+    let data = fixture.dir.join("data");
+    fs::write(data.join("memory.db"), "MARKER-DB").unwrap();
+    assert_eq!(fixture.sh("find / \\( -path /proc -o -path /usr -o -path '*/.rustup' -o -path '*/registry' -o -path '*/.pyenv' \\) \
+                      -prune -o -name memory.db -print 2>/dev/null; true").await, "");
+    let home = fixture.dir.join("home");
+    for path in [
+        home.join(".ssh/id_ed25519"),
+        home.join("marker"),
+        data,
+        "/etc/shadow".into(),
+        "/root/.bashrc".into(),
+    ] {
+        fixture.refused(&format!("cat '{0}' || ls '{0}'", path.display())).await;
+    }
+    fixture.refused("ls -d /var/run/docker.sock /run/docker.sock /run/user /sys/kernel /old_root").await;
+    assert_eq!(
+        fixture.sh("ls /").await.replace("lib32\n", "").replace("libx32\n", "").replace('\n', " "),
+        fixture
+            .sh("ls -d /*")
+            .await
+            .replace("/lib32\n", "")
+            .replace("/libx32\n", "")
+            .replace('/', "")
+            .replace('\n', " ")
+    );
+    let hosts = fs::read_to_string("/etc/passwd").unwrap();
+    assert_ne!(fixture.sh("cat /etc/passwd").await, hosts.trim_end());
+    assert_eq!(fixture.sh("id -un; hostname; cat /etc/resolv.conf").await, "agent\nwrit");
+    // What is given can be used.
+    assert_eq!(
+        fixture.sh("cat README.md; echo x > /dev/null; head -c1 /dev/urandom | wc -c").await,
+        "one\ntwo\n1"
+    );
+}
+
+#[tokio::test]
+async fn no_trick_leads_out() {
+    let fixture = Fixture::new().await;
+    let outside = fixture.dir.join("home/marker");
+    let target = outside.display();
+    let tricks = [
+        format!("cat /work/../../../../../..{target}"),
+        format!("ln -s {target} out && cat out"),
+        format!("ln {target} hard"),
+        format!("ln -s / root && cat root{target}"),
+        "mkdir -p a/b && mv a ../gone".into(),
+        "mount --bind / /tmp".into(),
+        format!("echo changed > {target}"),
+        format!("cat /proc/1/root{target}"),
+        "cat /proc/1/environ".into(),
+        "ls /proc/1/root/".into(),
+        "readlink /proc/1/fd/1".into(),
+        "cat /proc/1/mem".into(),
+        "echo 1 > /proc/sys/kernel/core_pattern".into(),
+        "echo b > /proc/sysrq-trigger".into(),
+        "echo 0 > /proc/sys/vm/drop_caches".into(),
+        "touch /usr/x".into(),
+        "touch /etc/x".into(),
+        "touch /x".into(),
+        "rm /usr/bin/env".into(),
+        "chmod 777 /".into(),
+        "mknod dev b 254 0".into(),
+        "echo x > /dev/sda".into(),
+    ];
+    for trick in &tricks {
+        let result = fixture.refused(trick).await;
+        assert!(!result.stdout.text.contains("MARKER"), "{trick}: {result:?}");
+    }
+    let environs = fixture.exec(&["sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"]).await;
+    assert!(!environs.stdout.text.contains("CARGO_PKG_NAME"), "{environs:?}");
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "MARKER-HOME");
+    assert_eq!(
+        fixture
+            .sh("ln -s README.md in && cat in && ln README.md twin && mkdir -p a && mv a b && ls -d b")
+            .await,
+        "one\ntwo\nb"
+    );
+}
+
+/// Rows: WIN-017
+#[tokio::test]
+async fn work_is_kept_between_commands_and_the_project_is_not_touched() {
+    let fixture = Fixture::new().await;
+    fixture
+        .sh("echo three >> README.md; rm src/a.rs; mkdir new; echo n > new/n; touch ~/kept /tmp/lost")
+        .await;
+    assert_eq!(
+        fixture.sh("cat README.md; ls src new ~ /tmp").await,
+        "one\ntwo\nthree\n/home/agent:\nkept\n\n/tmp:\n\nnew:\nn\n\nsrc:\nb.rs"
+    );
+    assert_eq!(fixture.read("README.md"), "one\ntwo\n");
+    assert!(fixture.project.join("src/a.rs").exists());
+    fixture.refused("cat /work/../project/README.md").await;
+    // What the owner changes meanwhile is seen.
+    fs::write(fixture.project.join("src/b.rs"), "fn changed() {}\n").unwrap();
+    assert_eq!(fixture.sh("cat src/b.rs").await, "fn changed() {}");
+    // Another handle on the same folder, as after a restart.
+    let again = open(&fixture.sandbox, &fixture.dir.join("data"), Some(&fixture.project)).await.unwrap();
+    let result = again.run_exec(exec(&["cat", "new/n"]), ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "n\n");
+}
+
+#[tokio::test]
+async fn verification_sees_the_work_and_leaves_nothing() {
+    let fixture = Fixture::new().await;
+    fixture.sh("echo three >> README.md; rm src/a.rs; echo secret > ~/.cache-token").await;
+    let verify = |argv: &[&str]| Exec { profile: ExecProfile::Verification, ..exec(argv) };
+    let run = |exec| fixture.workspace.run_exec(exec, ExecOptions::default());
+    let result =
+        run(verify(&["sh", "-c", "cat README.md; ls src; ls -A ~; echo x > made; rm README.md; ls"]))
+            .await
+            .unwrap();
+    assert_eq!(
+        result.stdout.text,
+        "one\ntwo\nthree\nb.rs\n.cargo\nlink\nmade\nsrc\n"
+            .replace(if result.stdout.text.contains(".cargo") { "" } else { ".cargo\n" }, ""),
+        "{result:?}"
+    );
+    let result = run(verify(&["env"])).await.unwrap();
+    let names: Vec<&str> = result.stdout.text.lines().filter_map(|line| line.split('=').next()).collect();
+    assert_eq!(names, ["HOME", "PATH"]);
+    let mut with_env = verify(&["env"]);
+    with_env.env.insert("TOKEN".into(), "t".into());
+    assert!(matches!(run(with_env).await, Err(SandboxError::BadCommand { .. })));
+    assert_eq!(fixture.sh("ls").await, "README.md\nlink\nsrc");
+}
+
+#[tokio::test]
+async fn folders_that_hold_a_home_or_our_data_are_refused() {
+    let fixture = Fixture::new().await;
+    let home = fixture.dir.join("home");
+    let sandbox =
+        Sandbox::start(SandboxConfig { host_home: Some(home.clone()), ..SandboxConfig::default() }).unwrap();
+    for project in
+        [Path::new("/"), Path::new("/etc"), &home, &home.join(".ssh"), &fixture.dir, Path::new("/no/such")]
+    {
+        let refused = open(&sandbox, &fixture.dir.join("data2"), Some(project)).await;
+        assert!(matches!(refused, Err(SandboxError::Project { .. })), "{}: {refused:?}", project.display());
+    }
+    assert!(open(&sandbox, &fixture.dir.join("data2"), Some(&fixture.project)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_missing_working_directory_is_told() {
+    let fixture = Fixture::new().await;
+    let mut lost = exec(&["true"]);
+    lost.cwd = "/work/nowhere".into();
+    let refused = fixture.workspace.run_exec(lost, ExecOptions::default()).await;
+    assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
+}
