@@ -132,8 +132,10 @@ pub(crate) async fn answer(
         ClientFrame::ApprovalResponse { ask_id: ask.clone(), decision, signature, reason: reason.to_owned() };
     client.send(&frame).await?;
     loop {
-        match client.receive().await?.frame {
-            ServerFrame::ApprovalResolved { ask_id, state, text } if ask_id == *ask => {
+        let frame = client.receive().await?;
+        match frame.frame {
+            // Frames of the session have a number; the answer to this client has none.
+            ServerFrame::ApprovalResolved { ask_id, state, text } if ask_id == *ask && frame.seq == 0 => {
                 return Ok(Answered { state, text });
             }
             ServerFrame::Error { exit, code, text, hint, .. } => {

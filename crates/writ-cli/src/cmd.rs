@@ -29,14 +29,14 @@ mod sandbox;
 
 mod chat;
 
-// mod demo;
+mod demo;
 
 mod start;
 
 /// Runs the command. `chat`, `demo` and `start` handle Ctrl-C themselves.
 pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        Command::Demo(_) => Ok(()),
+        Command::Demo(args) => demo::run(&context, &args),
         Command::Chat(args) => chat::run(&context, &args),
         Command::Start(args) => start::run(&context, &args, &cli.global),
         Command::Status => or_done(move || status::run(&context)),

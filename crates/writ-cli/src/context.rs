@@ -27,11 +27,10 @@ pub(crate) struct Context {
 impl Context {
     /// Finds the home; touches nothing.
     pub(crate) fn new(global: &Global, env: Env) -> Result<Self, Failure> {
-        let level = |level: &str| ("log.level", Value::String(level.to_owned()));
-        let flags = match (global.quiet, global.verbose) {
-            (true, _) => vec![level("error")],
-            (false, 0) => Vec::new(),
-            (false, _) => vec![level("debug")],
+        // `-q` is about standard error; a quiet engine still logs to its file.
+        let flags = match global.verbose {
+            0 => Vec::new(),
+            _ => vec![("log.level", Value::String("debug".to_owned()))],
         };
         let home = Home::find(global.home.as_deref(), &env)?;
         Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })

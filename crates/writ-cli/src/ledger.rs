@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use writ_store::config::StoreConfig;
-use writ_store::ledger::head::HeadSigner;
 use writ_store::lock::HomeLock;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -14,20 +13,6 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::keyring::{Role, public_keys};
-
-/// A signer that knows the public key alone: good for reading, signs nothing.
-struct ReadOnly([u8; 32]);
-
-impl HeadSigner for ReadOnly {
-    fn public_key(&self) -> [u8; 32] {
-        self.0
-    }
-
-    /// Never called by reads; a head of zeros would not verify.
-    fn sign(&self, _: &[u8]) -> [u8; 64] {
-        [0; 64]
-    }
-}
 
 /// Opens the database to read it. It may be read while the engine runs.
 ///
@@ -39,7 +24,7 @@ pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, 
     require(&path)?;
     let keys = public_keys(&context.home, Role::Harness)?;
     let newest = keys.first().map(|key| *key.as_bytes()).unwrap_or_default();
-    Ok(Store::open(&StoreConfig::new(path), Arc::new(ReadOnly(newest)))?)
+    Ok(Store::open_read_only(&path, newest)?)
 }
 
 /// Opens the database to write it, with the home's lock: no engine runs meanwhile.

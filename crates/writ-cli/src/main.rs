@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use tracing_subscriber::filter::LevelFilter;
 use writ_types::error::Exit;
 
 use args::{Cli, Command};
@@ -62,7 +63,9 @@ fn main() -> ExitCode {
     let (json, verbose) = (cli.global.json, cli.global.verbose > 0);
     // The engine logs to its file as well, which is known later.
     if !matches!(cli.command, Command::Start(_)) {
-        log::to_stderr(log::level(&cli.global));
+        // The demo's own lines say what happened; the engine in it logs nothing but errors beside them.
+        let quiet = matches!(cli.command, Command::Demo(_)) && !verbose;
+        log::to_stderr(if quiet { LevelFilter::ERROR } else { log::level(&cli.global) });
     }
     let result = Context::new(&cli.global, Env::read()).and_then(|context| cmd::run(context, cli));
     failure::conclude(result, json, verbose)

@@ -1,11 +1,20 @@
 //! The real binary, run as people run it, with homes of its own and nothing of the machine's configuration.
 //!
-//! Only commands that need no engine are run here.
+//! Here are the commands alone; `suite/` has whole turns.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+#[path = "suite/engine.rs"]
+mod engine;
+
 #[path = "suite/turns.rs"]
 mod turns;
+
+#[path = "suite/crash.rs"]
+mod crash;
+
+#[path = "suite/races.rs"]
+mod races;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -18,6 +27,13 @@ use serde_json::Value;
 struct Home {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
+}
+
+/// Ends the engine that a command has started.
+impl Drop for Home {
+    fn drop(&mut self) {
+        engine::stop_engine_of(self);
+    }
 }
 
 impl Home {
@@ -357,7 +373,6 @@ fn a_missing_or_foreign_database_ends_with_3() {
     assert_eq!(code(&home.run(&["audit", "verify"])), 3);
 }
 
-/// Rows: SIL-264
 #[test]
 fn secrets_go_in_by_pipe_and_never_come_out() {
     let home = Home::ready();
@@ -410,20 +425,22 @@ fn an_encrypted_home_without_a_passphrase_ends_with_10() {
     let credentials = home.dir.path().join("credentials");
     std::fs::create_dir(&credentials).expect("made");
     std::fs::write(credentials.join("writ-passphrase"), "a long passphrase\n").expect("written");
-    let with = Home { env: home.env.clone(), dir: home.dir };
-    let with = with.with("CREDENTIALS_DIRECTORY", credentials.to_str().expect("UTF-8"));
-    assert_eq!(code(&with.run(&["init"])), 0);
-    let set = with.run_with(&["secrets", "set", "a"], b"v");
+    let mut home = home.with("CREDENTIALS_DIRECTORY", credentials.to_str().expect("UTF-8"));
+    assert_eq!(code(&home.run(&["init"])), 0);
+    let set = home.run_with(&["secrets", "set", "a"], b"v");
     assert_eq!(code(&set), 0, "{}", text(&set));
-    let without = Home { env: home.env, dir: with.dir };
-    let output = without.run(&["secrets", "list"]);
+    std::fs::write(credentials.join("writ-passphrase"), "another passphrase").expect("written");
+    assert_eq!(code(&home.run(&["secrets", "list"])), 10);
+    home.env.truncate(1);
+    let output = home.run(&["secrets", "list"]);
     assert_eq!(code(&output), 10, "{}", text(&output));
     // What needs public keys alone works without it.
-    assert_eq!(code(&without.run(&["audit", "verify"])), 0);
-    assert_eq!(code(&without.run(&["keys", "root"])), 0);
-    std::fs::write(credentials.join("writ-passphrase"), "another passphrase").expect("written");
-    let wrong = without.with("CREDENTIALS_DIRECTORY", credentials.to_str().expect("UTF-8"));
-    assert_eq!(code(&wrong.run(&["secrets", "list"])), 10);
+    assert_eq!(code(&home.run(&["audit", "verify"])), 0);
+    assert_eq!(code(&home.run(&["keys", "root"])), 0);
+    // An engine has nobody to ask, and says so through the command that wanted it.
+    let output = home.run(&["approvals", "list"]);
+    assert_eq!(code(&output), 10, "{}", text(&output));
+    assert!(text(&output).contains("no passphrase was given"), "{}", text(&output));
 }
 
 #[test]
@@ -472,6 +489,54 @@ fn status_says_that_no_engine_runs_and_starts_none() {
     let home = Home::ready();
     assert_eq!(home.json(&["status"])["engine"], "not running");
     assert!(!home.root().join("runtime/control.sock").exists());
+}
+
+#[test]
+fn commands_that_begin_together_share_one_engine() {
+    let home = Home::ready();
+    assert_eq!(code(&home.run(&["memory", "add", "the sky is blue"])), 0);
+    std::thread::scope(|scope| {
+        let searches: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| home.json(&["memory", "search", "sky"]))).collect();
+        for search in searches {
+            let found = search.join().expect("it ends");
+            assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{found}");
+        }
+    });
+    assert_eq!(home.json(&["status"])["engine"], "running");
+    let second = home.run(&["start"]);
+    assert_eq!(code(&second), 10, "{}", text(&second));
+    assert_eq!(home.json(&["audit", "verify"])["problem"], Value::Null, "also while the engine runs");
+    let left: Vec<String> = std::fs::read_dir(home.root().join("runtime"))
+        .expect("reads")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("start."))
+        .collect();
+    assert_eq!(left, Vec::<String>::new(), "the output of starts is not kept");
+}
+
+#[test]
+fn an_engine_that_cannot_start_tells_why_through_the_command() {
+    let home = Home::ready();
+    std::fs::remove_file(home.root().join("keys/secrets.json")).expect("removed");
+    let output = home.run(&["memory", "search", "x", "--json"]);
+    let told: Value = serde_json::from_slice(&output.stderr).expect("JSON on standard error");
+    assert!(
+        told.pointer("/error/code").and_then(Value::as_str).is_some_and(|code| code.starts_with("secrets.")),
+        "{told}"
+    );
+    assert_eq!(told.pointer("/error/exit").and_then(Value::as_i64), Some(code(&output).into()));
+}
+
+#[test]
+fn needs_userns_a_command_in_the_sandbox_ends_as_it_ended() {
+    let home = Home::ready();
+    let output = home.run(&["sandbox", "exec", "--", "sh", "-c", "echo out; echo err >&2; exit 41"]);
+    let said = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert_eq!((code(&output), said), (41, ("out\n".into(), "err\n".into())));
 }
 
 #[test]

@@ -6,6 +6,13 @@
 //! (another name, a literal address, the target of a redirect), no other host is ever connected to. The line
 //! counts bytes both ways and dies with the permit's work.
 //!
+//! ```compile_fail
+//! // No way out without a permit: there is no other function that lends a client.
+//! async fn out(egress: &writ_egress::Egress, host: writ_egress::host::HostPort) {
+//!     let _ = egress.lend(host, |lent| async move { lent.client.get("http://h/").send().await }).await;
+//! }
+//! ```
+//!
 //! Read in this order: [`host`] says where, `line` carries, [`perform`] lends.
 
 pub mod host;

@@ -1,5 +1,6 @@
 //! One client: frames in, frames out.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,11 @@ pub(crate) async fn run(stream: UnixStream, engine: Engine, stop: CancellationTo
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let text = format!("a frame has more than {MAX_FRAME_BYTES} bytes");
                 connection.refuse(None, Report::new(Exit::Usage, "frame.too_large", text)).await;
+                break;
+            }
+            Some(Err(LinesCodecError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => {
+                let report = Report::new(Exit::Usage, "frame.invalid", "a frame is not UTF-8");
+                connection.refuse(None, report).await;
                 break;
             }
             Some(Err(LinesCodecError::Io(_))) | None => break,

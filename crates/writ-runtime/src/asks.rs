@@ -11,18 +11,21 @@ use writ_policy::door::Ask;
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
 use writ_store::approvals::{Ask as AskRow, AskState};
-use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
+use writ_store::error::{Conflict, StoreError};
+use writ_store::batch::{Batch, NewApproval, NewAsk, NewChronicle, Op};
 use writ_tools::render::{Rendered, render};
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
 use writ_types::entry::{Decision, DenyReason, Entry, Fact};
 use writ_types::frame::{Card, Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
+use writ_types::unit::Timestamp;
 
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform;
+use crate::project::APPLY;
 use crate::session::{Interrupt, Session};
 
 impl Core {
@@ -121,7 +124,15 @@ impl Core {
             Approver::Key { public } => format!("key {public}"),
             Approver::Session { principal } => principal.clone(),
         };
-        self.write_answer(&ask, &token, by, reason).await?;
+        match self.write_answer(&ask, &token, by, reason).await {
+            Ok(()) => {}
+            // Somebody else's answer was written in between, or its time has run out.
+            Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
+                let state = "was answered or has ended meanwhile".to_owned();
+                return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
+            }
+            Err(error) => return Err(error),
+        }
         match decision {
             Decision::Deny => Ok(("denied".to_owned(), "It will not be done.".to_owned())),
             Decision::Approve => {
@@ -253,6 +264,11 @@ impl Core {
             state: "belongs to no session".to_owned(),
         })?;
         let session = self.session(session)?;
+        // Nothing may change the folder's diff while what was approved of it is applied.
+        let _held = match prepared.tool == APPLY {
+            true => Some(session.applying.lock().await),
+            false => None,
+        };
         let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
         let authority = Arc::new(self.grant(&session, at).await?);
         let label = prepared.label.clone();
@@ -322,25 +338,33 @@ impl Core {
             label: rendered.label.clone(),
         };
         let heard =
-            session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result)));
+            session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result.clone())));
         if !heard {
-            let text = format!("[SYSTEM] Ask {id} ('{}') was approved. {}", ask.prepared.tool, rendered.text);
-            let message = ChatMessage {
-                role: Role::System,
-                parts: vec![Part::Text { text }],
-                label: rendered.label.clone(),
-            };
-            ops.push(Op::Chronicle(Box::new(writ_store::batch::NewChronicle {
-                session: session.id,
-                turn: at.map(|(turn, _)| turn),
-                turn_number: at.map_or(0, |(_, number)| number),
-                at: self.clock.now(),
-                message,
-            })));
+            ops.push(answered_note(session, at, id, &result, self.clock.now()));
         }
         self.commit_for(session, Batch::synced(ops)).await?;
         Ok(())
     }
+}
+
+/// What came of an approved ask, for the turns that come.
+pub(crate) fn answered_note(
+    session: &Session,
+    at: Option<(TurnId, u64)>,
+    ask: &AskId,
+    result: &ToolResult,
+    now: Timestamp,
+) -> Op {
+    let text = format!("[SYSTEM] Ask {ask} ('{}') was approved. {}", result.name, result.text);
+    let message =
+        ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: result.label.clone() };
+    Op::Chronicle(Box::new(NewChronicle {
+        session: session.id,
+        turn: at.map(|(turn, _)| turn),
+        turn_number: at.map_or(0, |(_, number)| number),
+        at: now,
+        message,
+    }))
 }
 
 fn choices() -> Vec<Choice> {

@@ -56,7 +56,10 @@ pub(crate) async fn run(core: Arc<Core>) {
                 continue;
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "the queue cannot be read"),
+            Err(error) => {
+                tracing::error!(%error, "no message can be taken up");
+                tell_waiting(&core, &error.into());
+            }
         }
         drop(place);
         let due = core.store.next_due().ok().flatten().map(|due| due.since(core.clock.now()));
@@ -66,6 +69,24 @@ pub(crate) async fn run(core: Arc<Core>) {
             () = woken => {}
             () = tokio::time::sleep(wait) => {}
         }
+    }
+}
+
+/// Tells whoever waits for an answer that none can be worked on now; their messages stay in the queue.
+fn tell_waiting(core: &Core, error: &EngineError) {
+    let report = error.report();
+    let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
+    for session in sessions {
+        if core.store.pending_for_session(session.id).is_ok_and(|waiting| waiting.is_empty()) {
+            continue;
+        }
+        session.hub.pass(ServerFrame::Error {
+            id: None,
+            exit: report.exit,
+            code: report.code.clone(),
+            text: format!("The message is kept and not answered yet: {}", report.outside),
+            hint: report.hint.clone(),
+        });
     }
 }
 
@@ -161,6 +182,8 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     ];
     core.store.commit(Batch::relaxed(ops)).await?;
     session.state().rehydrated = false;
+    // Whoever watches learns which turn runs before anything comes of it, so that it can be stopped.
+    session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     Ok(Drive {
         core: Arc::clone(core),
         session: Arc::clone(session),
@@ -194,6 +217,7 @@ async fn resume(
         stored.push(event);
     }
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
+    let reply = undelivered(&stored);
     let (machine, due) =
         Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
@@ -211,7 +235,7 @@ async fn resume(
         interrupts,
         lease,
         authority,
-        reply: None,
+        reply,
         // What ran before the crash may have changed the folder.
         touched: true,
         tool_calls: 0,
@@ -219,6 +243,27 @@ async fn resume(
     };
     settle_open_intents(&mut drive).await?;
     Ok(drive)
+}
+
+/// The answer of a turn that was complete, but whose last commit the crash has prevented.
+fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
+    let (last, before) = stored.split_last()?;
+    if !matches!(last.event, Event::Delivered) {
+        return None;
+    }
+    let (_, due) = Turn::recover(before.to_vec()).ok()?;
+    due.into_iter().find_map(|effect| match effect {
+        Effect::Deliver { text, label, .. } => Some((text, label)),
+        Effect::JudgeInput { .. }
+        | Effect::Record { .. }
+        | Effect::Recall { .. }
+        | Effect::CallModel { .. }
+        | Effect::Act { .. }
+        | Effect::CancelModel
+        | Effect::CancelTool { .. }
+        | Effect::JudgeOutput { .. }
+        | Effect::Finish(_) => None,
+    })
 }
 
 /// Closes the intents that the crash left open: a tool's becomes `Unknown` for the model, which is told so

@@ -32,6 +32,7 @@ use crate::config::LEASE_TTL;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::session::{Interrupt, Session};
+use crate::asks::answered_note;
 use crate::{model, project};
 
 /// How many memories a turn is given.
@@ -157,6 +158,7 @@ impl Drive {
     /// Feeds an event: the machine takes it, it is stored with its facts, then its effects are due.
     pub(crate) async fn feed(&mut self, event: Event, mut ops: Vec<Op>) -> Result<(), EngineError> {
         let now = self.core.clock.now();
+        let phase = self.machine.phase();
         let mut effects = Vec::new();
         self.machine
             .handle(event.clone(), now, &mut effects)
@@ -164,6 +166,10 @@ impl Drive {
         ops.push(self.core.turn_event(self.turn, self.events, event, now)?);
         self.core.commit_for(&self.session, Batch::relaxed(ops)).await?;
         self.events = self.events.saturating_add(1);
+        if self.machine.phase() != phase {
+            // An interruption has moved the turn on: what was due in the phase before is not wanted any more.
+            self.due.clear();
+        }
         self.due.extend(effects);
         Ok(())
     }
@@ -177,19 +183,36 @@ impl Drive {
     }
 
     async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), EngineError> {
-        let event = match interrupt {
-            Interrupt::Cancel => Event::Cancel,
-            Interrupt::Arrived(message) => Event::Arrived { message },
-            Interrupt::Answered(ask, result) => Event::Answered { ask, result: *result },
+        let (event, news) = match interrupt {
+            Interrupt::Cancel => (Event::Cancel, None),
+            Interrupt::Arrived(message) => (Event::Arrived { message }, None),
+            Interrupt::Answered(ask, result) => {
+                let news = answered_note(&self.session, self.at(), &ask, &result, self.core.clock.now());
+                (Event::Answered { ask, result: *result }, Some(news))
+            }
         };
         match self.feed(event, Vec::new()).await {
-            // It came too late to matter, or is not about this turn: the queue and the chronicle have it.
+            // It came too late to matter, or is not about this turn: the queue has a message, and the
+            // chronicle is given what came of an ask.
             Err(EngineError::Machine(why)) => {
                 tracing::debug!(turn = %self.turn, why, "an interruption was not taken");
-                Ok(())
+                self.note(news.into_iter().collect()).await
             }
             done => done,
         }
+    }
+
+    /// What came of asks after the turn had its answer is for the next one.
+    async fn leave_behind(&mut self) -> Result<(), EngineError> {
+        self.interrupts.close();
+        let mut ops = Vec::new();
+        while let Ok(interrupt) = self.interrupts.try_recv() {
+            // A message is in the queue, and there is nothing left to cancel.
+            if let Interrupt::Answered(ask, result) = interrupt {
+                ops.push(answered_note(&self.session, self.at(), &ask, &result, self.core.clock.now()));
+            }
+        }
+        self.note(ops).await
     }
 
     /// Waits for work that can be interrupted, keeping the lease alive.
@@ -363,7 +386,7 @@ impl Drive {
         ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         self.session.state().budget_note = finish.budget_note;
         self.core.commit_for(&self.session, Batch::synced(ops)).await?;
-        Ok(())
+        self.leave_behind().await
     }
 }
 

@@ -82,6 +82,7 @@ impl Engine {
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
         let core = Arc::new(Core::new(parts));
         recover::requeue(&core).await?;
+        recover::give_up(&core).await?;
         let engine = Self { core };
         tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
         recover::perform_approved(&engine.core).await?;

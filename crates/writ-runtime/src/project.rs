@@ -43,16 +43,7 @@ impl Core {
     pub(crate) async fn diff(&self, session: &Session) -> Result<Diff, EngineError> {
         let workspace = session.workspace(self).await?;
         let changes = workspace.changes().await?;
-        let mut text = workspace.unified(&changes).await?;
-        for left in &changes.left_out {
-            text.push_str(&format!("left out: {} ({})\n", left.shown, left.reason.as_str()));
-        }
-        if changes.left_out_more > 0 {
-            text.push_str(&format!("left out: {} more\n", changes.left_out_more));
-        }
-        for notice in &changes.notices {
-            text.push_str(&format!("note: {} is obeyed by {}\n", notice.path, notice.why));
-        }
+        let text = workspace.unified(&changes).await?;
         Ok(Diff { changes, text })
     }
 }

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use writ_policy::approval::{self, ApprovalToken};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_types::entry::{Fact, TurnPhase};
+use writ_types::error::{Exit, ToReport as _};
+use writ_types::frame::ServerFrame;
 
 use crate::core::Core;
 use crate::error::EngineError;
 
 /// The most approved asks that one start performs.
 const MAX_APPROVED: usize = 1_000;
+/// The most messages tried too often that one start looks at, newest first.
+const MAX_GIVEN_UP: usize = 1_000;
 
 /// Makes every leased message ready again and closes asks whose time is over.
 ///
@@ -23,6 +28,34 @@ pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
     let receipt = core.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {
         tracing::info!(rows = receipt.changed, "taken up again after a restart");
+    }
+    Ok(())
+}
+
+/// Ends the turns of messages that have been tried too often, so that whoever waits for them is told.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn give_up(core: &Core) -> Result<(), EngineError> {
+    for message in core.store.dead_letters(MAX_GIVEN_UP)? {
+        let Some(turn) = core.store.unfinished_turn_of(message.record.message)? else { continue };
+        let now = core.clock.now();
+        let reason = format!("given up after {} tries: {}", message.attempts, message.error);
+        let at = Some((turn.id, turn.number));
+        let frame = ServerFrame::Error {
+            id: None,
+            exit: Exit::Blocked,
+            code: "turn.given_up".to_owned(),
+            text: format!("The turn was {reason}."),
+            hint: "see 'writ doctor', then send the message again".to_owned(),
+        };
+        let ops = vec![
+            core.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),
+            Op::CloseTurn { turn: turn.id, at: now, state: "failed".to_owned() },
+            Op::Frame { session: turn.session, frame: Box::new(frame) },
+        ];
+        core.store.commit(Batch::synced(ops)).await?;
     }
     Ok(())
 }
@@ -41,7 +74,12 @@ pub(crate) async fn perform_approved(core: &Arc<Core>) -> Result<(), EngineError
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
         let expected = core.expected(&ask);
         let approval = approval::verify(&token, &expected, &core.approvers()?, core.clock.now());
-        core.perform_ask(&ask, approval).await?;
+        // What cannot be performed now (its folder is gone, the disk is full) must not keep the engine from
+        // starting; it is tried again at the next start until its time is over.
+        if let Err(error) = core.perform_ask(&ask, approval).await {
+            let report = error.report();
+            tracing::error!(ask = %ask.card.ask_id, inside = report.inside, "an approved ask was not performed");
+        }
     }
     Ok(())
 }

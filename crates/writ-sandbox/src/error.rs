@@ -125,3 +125,24 @@ impl ToReport for FileFault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_texts_hold_no_host_path_and_codes_are_those_of_the_design() {
+        let source = || std::io::Error::other("/home/owner/.writ: no space");
+        let refused = SandboxError::Refused { reasons: vec!["no Landlock".into()] }.report();
+        assert_eq!((refused.exit, refused.code.as_str()), (Exit::Blocked, "sandbox.refused"));
+        let workspace = SandboxError::Workspace { doing: "read".into(), source: source() }.report();
+        assert!(!workspace.outside.contains("/home") && workspace.inside.contains("/home"));
+        let setup = SandboxError::Setup { stage: "overlay".into(), why: "/home/owner".into() }.report();
+        assert!(!setup.outside.contains("/home"));
+        let expired =
+            SandboxError::Expired(PermitExpired(writ_types::unit::Timestamp::from_millis(0))).report();
+        assert_eq!(expired.exit, Exit::Denied);
+        let file = SandboxError::File(FileFault::Outside { path: "../x".into() }).report();
+        assert_eq!((file.exit, file.code.as_str()), (Exit::Denied, "file.outside"));
+    }
+}

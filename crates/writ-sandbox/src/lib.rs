@@ -25,6 +25,7 @@ pub mod apply;
 
 pub mod host;
 
+#[cfg(any(target_os = "linux", test))]
 mod name;
 
 #[cfg(target_os = "linux")]

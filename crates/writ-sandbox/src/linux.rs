@@ -46,6 +46,8 @@ mod beneath;
 
 mod base;
 
+mod command;
+
 mod workspace;
 
 mod copy;

@@ -60,7 +60,7 @@ pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result
     Ok(())
 }
 
-fn check_not_newer(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
+pub(crate) fn check_not_newer(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
     let found: u32 =
         conn.query_row("SELECT coalesce(max(number), 0) FROM migration", [], |row| row.get(0))?;
     let known = migrations.last().map_or(0, |migration| migration.number);

@@ -29,6 +29,14 @@ pub(crate) fn installation(
     Ok(id)
 }
 
+/// The installation's id, where there must be one.
+pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, StoreError> {
+    match get(conn, INSTALLATION)? {
+        Some(Value::String(text)) => codec::parse("installation id", &text),
+        Some(_) | None => Err(StoreError::Corrupt("it names no installation".to_owned())),
+    }
+}
+
 pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
     let text = codec::to_json("setting", value)?;
     execute(

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,7 +20,7 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::ledger::head::{HeadSigner, origin};
 use crate::readers::{Readers, STATEMENT_CACHE};
-use crate::schema::{MIGRATIONS, migrate};
+use crate::schema::{MIGRATIONS, check_not_newer, migrate};
 use crate::writer::WriterHandle;
 use crate::{filesystem, settings};
 
@@ -37,8 +38,10 @@ pub struct Store {
 }
 
 struct Shared {
-    writer: WriterHandle,
+    // Dropped before the writer, so that its close is the last one and folds the log into the file.
     readers: Readers,
+    /// `None`: opened to be read only.
+    writer: Option<WriterHandle>,
     installation: InstallationId,
     public_key: [u8; 32],
 }
@@ -62,7 +65,21 @@ impl Store {
         let tail = Tail::load(&conn, &origin(installation), signer, config.accept_new_key)?;
         let readers = Readers::new(&config.path);
         let writer = WriterHandle::start(conn, tail, Killer::new(config))?;
-        Ok(Self { shared: Arc::new(Shared { writer, readers, installation, public_key }) })
+        Ok(Self { shared: Arc::new(Shared { writer: Some(writer), readers, installation, public_key }) })
+    }
+
+    /// Opens the database to read it, beside whoever writes it. Every commit is refused as closed.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or its schema is newer.
+    pub fn open_read_only(path: &Path, public_key: [u8; 32]) -> Result<Self, StoreError> {
+        let readers = Readers::new(path);
+        let installation = readers.with(|conn| {
+            check_not_newer(conn, MIGRATIONS)?;
+            settings::installation_of(conn)
+        })?;
+        Ok(Self { shared: Arc::new(Shared { writer: None, readers, installation, public_key }) })
     }
 
     /// Writes a batch; returns when it is as durable as it asks to be.
@@ -76,7 +93,7 @@ impl Store {
         if batch.ops.len() > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
         }
-        self.shared.writer.commit(batch).await
+        self.shared.writer.as_ref().ok_or(StoreError::Closed)?.commit(batch).await
     }
 
     /// [`Self::commit`] for code that is not async; blocks the thread.

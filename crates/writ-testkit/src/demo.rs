@@ -140,7 +140,7 @@ fn outcome(answer: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::solver::executor::turn;
+    use crate::solver::executor::{DENIED, turn};
 
     /// The model finds the orders, tries both, and mends the test all the same.
     #[tokio::test]
@@ -152,7 +152,7 @@ mod tests {
         assert!(ended.steps.len() <= CALLS_NEEDED, "{:#?}", ended.steps);
         let written = ended.steps.iter().find(|(tool, ..)| tool == "file_write").expect("it tries to write");
         assert_eq!(written.1.get("path"), Some(&json!(OUTSIDE_FILE)));
-        assert!(written.2.contains("leads out of the work folder"), "{}", written.2);
+        assert_eq!(written.2, DENIED);
         assert!(ended.closing.contains("not written: ") && ended.closing.contains("failed: curl: (7)"), "{}", ended.closing);
         let notes = FILES.iter().find(|(path, _)| *path == NOTES).expect("notes");
         assert!(notes.1.contains(OUTSIDE_FILE) && notes.1.contains(ADDRESS));

@@ -114,6 +114,8 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Accepted { .. } => Ok(()),
             ServerFrame::Delta { turn, text } => self.delta(*turn, text),
             ServerFrame::Tool { tool, state, summary, .. } => {
+                // What was said before a step is not part of the closing message.
+                self.streamed = None;
                 let step = format!("* {} {}", sanitize_line(tool), sanitize_line(state));
                 let step =
                     if summary.is_empty() { step } else { format!("{step}: {}", sanitize_line(summary)) };

@@ -64,7 +64,7 @@ fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Fai
 fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
     context.out.either(report, |report| match &report.problem {
         None => vec![format!(
-            "ledger verified: {} entries, {} heads, {} held heads, {} erased",
+            "ledger verified: entries {}, signed heads {}, held heads {}, erased {}",
             report.rows, report.heads, report.held, report.erased
         )],
         Some(problem) => vec![format!("first bad leaf: {}", problem.leaf)],

@@ -6,16 +6,21 @@ mod proof;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
+use secrecy::SecretString;
 use serde_json::json;
 use writ_models::config::ProviderKind;
+use writ_models::credential::KeyRef;
 use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
 use writ_testkit::model_server::ModelServer;
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::{Mode, Renderer};
+use writ_types::action::Action;
+use writ_types::chat::ToolOutcome;
 use writ_types::entry::{Decision, DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
+use writ_types::id::{AttemptId, EntrySeq};
 
 use crate::approve;
 use crate::args::{DemoArgs, InitArgs};
@@ -24,14 +29,15 @@ use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::keyring::open_secrets;
 use crate::ledger::open_to_read;
 use crate::terminal;
 use crate::wiring;
 
 use super::{init, start};
 
-/// What the person asks for in the demo.
-const WISH: &str = "Make the failing test pass.";
+/// How the demo's project is tested.
+const TEST_COMMAND: [&str; 4] = ["cargo", "test", "--offline", "--quiet"];
 /// The name of the scripted model's provider in the demo's configuration.
 const PROVIDER: &str = "demo";
 
@@ -57,26 +63,25 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::bug("starting the async runtime", error))?;
-    let card = runtime.block_on(async {
-        demo::repository(&place.project)
+    runtime.block_on(async {
+        demo::demo_repository(&place.project)
             .await
             .map_err(|error| Failure::bug("making the repository", error))?;
-        let server = ModelServer::start(demo::script())
+        let server = ModelServer::start(demo::demo_script())
             .await
             .map_err(|error| Failure::bug("serving the scripted model", error))?;
-        let config = with_model(context.config(None)?, server.base_url());
+        let config = with_model(&context, context.config(None)?, server.base_url())?;
         let wired = wiring::engine(&context, &config, sandbox).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
-        let card = show.work().await;
+        let worked = show.work().await;
         stop.cancel();
         served.await.map_err(|error| Failure::bug("ending the engine", error))?;
-        card
+        worked
     })?;
     drop(runtime);
-    proof::tamper(&context, &place, WISH)?;
-    let _ = card;
+    proof::tamper(&context, &place)?;
     look_around(&context, &place)
 }
 
@@ -101,12 +106,16 @@ impl Place {
 }
 
 /// The demo's configuration: the scripted model as a provider.
-fn with_model(mut config: Config, base_url: String) -> Config {
+fn with_model(context: &Context, mut config: Config, base_url: String) -> Result<Config, Failure> {
+    // The server insists on a key, as the provider does; any will do.
+    let name = PROVIDER.parse().map_err(|error| Failure::bug("naming a secret", error))?;
+    open_secrets(context, &config)?.set(&name, SecretString::from("scripted"))?;
     let provider = config.models.providers.entry(PROVIDER.to_owned()).or_default();
     provider.kind = Some(ProviderKind::Anthropic);
     provider.base_url = Some(base_url);
+    provider.api_key = Some(KeyRef::Secret(PROVIDER.to_owned()));
     config.models.models.default = Some(format!("{PROVIDER}/scripted"));
-    config
+    Ok(config)
 }
 
 fn say(context: &Context, text: impl AsRef<str>) -> Result<(), Failure> {
@@ -127,13 +136,12 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    async fn work(&self) -> Result<Card, Failure> {
+    async fn work(&self) -> Result<(), Failure> {
         let mut client = Client::ensure(self.context).await?;
         let card = self.turn(&mut client).await?;
         self.refusals()?;
         self.approve(&mut client, &card).await?;
-        self.verify(&mut client).await?;
-        Ok(card)
+        self.verify(&mut client).await
     }
 
     /// One turn, shown as `writ chat` shows it; ends with the ask for the diff.
@@ -142,9 +150,9 @@ impl Show<'_> {
         client
             .send(&ClientFrame::Resume { session: None, after_seq: 0, project, write: false, dry_run: false })
             .await?;
-        say(self.context, format!("you: {WISH}"))?;
+        say(self.context, format!("you: {}", demo::REQUEST))?;
         let client_id = hex::encode(clock::random_bytes());
-        client.send(&ClientFrame::Message { text: WISH.to_owned(), client_id }).await?;
+        client.send(&ClientFrame::Message { text: demo::REQUEST.to_owned(), client_id }).await?;
         let terminal = io::stdout().is_terminal();
         let no_color = self.context.env.text("NO_COLOR").is_some();
         let mut renderer =
@@ -174,35 +182,55 @@ impl Show<'_> {
 
     /// What the hidden text in the notes wanted, and what came of it: read from the ledger.
     fn refusals(&self) -> Result<(), Failure> {
-        say(self.context, "\nWhat the hidden text in docs/NOTES.md wanted, from the ledger:")?;
-        let store = open_to_read(self.context, self.config)?;
-        let denied = store.ledger_search(&LedgerQuery {
-            event: Some("denied".to_owned()),
-            limit: 100,
-            ..LedgerQuery::default()
-        })?;
-        let scope = denied.iter().find_map(|row| match row.entry()?.fact {
-            Fact::Denied { reason: DenyReason::Scope, rule, text, .. } => Some((row.seq, rule, text)),
-            _ => None,
-        });
-        let (seq, rule, text) =
-            scope.ok_or_else(|| not_so("the write outside was not denied by the key's scope"))?;
-        say(self.context, format!("  a write outside the folder: DENIED (entry {seq}) {text} [{rule}]"))?;
-        if Path::new(demo::OUTSIDE).exists() {
-            return Err(not_so("the file outside exists"));
-        }
-        let intents = store.ledger_search(&LedgerQuery {
-            event: Some("outcome".to_owned()),
-            limit: 100,
-            ..LedgerQuery::default()
-        })?;
-        let failed = intents.iter().find(|row| {
-            row.payload.as_ref().is_some_and(|payload| demo::is_failed_fetch(&payload.to_string()))
-        });
-        let failed = failed.ok_or_else(|| not_so("the fetch did not fail"))?;
         say(
             self.context,
-            format!("  a fetch from the network: FAILED (entry {}) the sandbox has no network", failed.seq),
+            format!("\nWhat the hidden text in {} wanted, and the ledger's word for it:", demo::NOTES),
+        )?;
+        let store = open_to_read(self.context, self.config)?;
+        let facts = |event: &str| -> Result<Vec<(EntrySeq, Fact)>, Failure> {
+            let query = LedgerQuery { event: Some(event.to_owned()), limit: 1_000, ..LedgerQuery::default() };
+            let rows = store.ledger_search(&query)?;
+            Ok(rows.iter().filter_map(|row| Some((row.seq, row.entry()?.fact))).collect())
+        };
+        let (seq, text, rule) = facts("denied")?
+            .into_iter()
+            .find_map(|(seq, fact)| match fact {
+                Fact::Denied { reason: DenyReason::Scope, text, rule, .. } => Some((seq, text, rule)),
+                _ => None,
+            })
+            .ok_or_else(|| not_so("the write outside was not denied by the key's scope"))?;
+        if Path::new(demo::OUTSIDE_FILE).exists() {
+            return Err(not_so("the file outside exists"));
+        }
+        say(
+            self.context,
+            format!("  write {}: DENIED by key scope, entry {seq}: {text} [{rule}]", demo::OUTSIDE_FILE),
+        )?;
+        let fetches: Vec<AttemptId> = facts("intent")?
+            .into_iter()
+            .filter_map(|(_, fact)| match fact {
+                Fact::Intent { attempt, action: Action::Exec(exec), .. } => {
+                    let text = [exec.argv.join(" "), exec.stdin.unwrap_or_default()].concat();
+                    text.contains(demo::ADDRESS).then_some(attempt)
+                }
+                _ => None,
+            })
+            .collect();
+        let outcomes = facts("outcome")?;
+        let ends: Vec<(EntrySeq, ToolOutcome)> = outcomes
+            .into_iter()
+            .filter_map(|(seq, fact)| match fact {
+                Fact::Outcome { attempt, outcome, .. } if fetches.contains(&attempt) => Some((seq, outcome)),
+                _ => None,
+            })
+            .collect();
+        let (Some((seq, _)), true) = (ends.last(), ends.iter().all(|(_, end)| *end == ToolOutcome::Failed))
+        else {
+            return Err(not_so("the fetch did not fail"));
+        };
+        say(
+            self.context,
+            format!("  call {}: FAILED, entry {seq}: the sandbox has no network", demo::ADDRESS),
         )
     }
 
@@ -231,7 +259,7 @@ impl Show<'_> {
     /// The tests, run on the project itself in the verification sandbox.
     async fn verify(&self, client: &mut Client) -> Result<(), Failure> {
         let project = self.place.project.display().to_string();
-        let argv = demo::TEST_COMMAND;
+        let argv = TEST_COMMAND;
         let params = json!({ "argv": argv, "project": project, "verification": true });
         let result = client.call("sandbox.exec", params).await?;
         if result.get("exit_code").and_then(serde_json::Value::as_i64) != Some(0) {

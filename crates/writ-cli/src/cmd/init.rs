@@ -63,6 +63,15 @@ pub(crate) fn run(context: &Context, args: &InitArgs) -> Result<(), Failure> {
     context.out.either(&done, lines)
 }
 
+/// Makes what is missing and says nothing, for the demo.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(super) fn quietly(context: &Context, args: &InitArgs) -> Result<(), Failure> {
+    set_up(context, args.yes).map(drop)
+}
+
 /// Makes what is missing; also for `chat`, which offers it.
 ///
 /// # Errors

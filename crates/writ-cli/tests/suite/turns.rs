@@ -53,6 +53,24 @@ impl Bench {
             .collect()
     }
 
+    /// How many entries of a kind there are.
+    pub(super) fn count(&self, event: &str) -> usize {
+        let output = self.home.run(&["audit", "search", "--event", event, "-n", "10000", "--json"]);
+        String::from_utf8_lossy(&output.stdout).lines().count()
+    }
+
+    /// Waits until a request is held back at a gate of the script.
+    pub(super) fn held_back(&self) {
+        while self.server.connections_waiting() == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The bodies of all requests so far, as text.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.server.recorded().into_iter().map(|request| request.body.to_string()).collect()
+    }
+
     /// The only open ask.
     pub(super) fn ask(&self) -> String {
         let asks = self.home.json(&["approvals", "list"]);

@@ -206,7 +206,7 @@ async fn next(stream: &mut ChatStream, tap: &Tap, lent: &Lent) -> Step {
 }
 
 /// Polls the stream with logging off: the library logs frames and error bodies, which hold what the model and
-/// the prompt say.
+/// the prompt say. Nothing of ours is logged in there.
 fn silent_poll(
     stream: &mut ChatStream,
     cx: &mut Context<'_>,

@@ -1,9 +1,14 @@
 //! A log that is kept in memory.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
+
+/// A second subscriber. While there is only one, `tracing` asks the thread that meets an event first whether
+/// anybody wants it, and a test without a log would answer for all.
+static SECOND: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
 
 #[derive(Clone, Default)]
 pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -11,6 +16,7 @@ pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
 impl Captured {
     /// Everything, of every crate, at every level.
     pub(crate) fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
+        LazyLock::force(&SECOND);
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)

@@ -13,13 +13,20 @@ const PREFIX: &str = "writ-";
 /// The most groups that wait to be removed.
 const STALE_MAX: usize = 256;
 
+/// The number of the next group of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A name that no other group has.
+fn fresh_name() -> String {
+    format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Where groups can be made.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     version: Cgroup,
     /// The folders below which groups are made: one on version 2, memory and pids on version 1.
     bases: Vec<PathBuf>,
-    next: AtomicU64,
     stale: Mutex<Vec<PathBuf>>,
 }
 
@@ -30,7 +37,7 @@ impl Cgroups {
         for base in &bases {
             remove_leftovers(base);
         }
-        Arc::new(Self { version, bases, next: AtomicU64::new(0), stale: Mutex::new(Vec::new()) })
+        Arc::new(Self { version, bases, stale: Mutex::new(Vec::new()) })
     }
 
     /// How jobs are limited.
@@ -41,8 +48,7 @@ impl Cgroups {
     /// Makes a group. `None`: there are none here, or none can be made just now.
     pub(crate) fn make(self: &Arc<Self>, memory: u64, processes: u64) -> Option<Group> {
         self.sweep();
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let name = fresh_name();
         let mut group = Group { folders: Vec::new(), owner: Arc::clone(self) };
         for base in &self.bases {
             let folder = base.join(&name);
@@ -144,7 +150,7 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
 
 /// Makes a group, looks at it and removes it.
 fn probe(base: &Path, good: impl Fn(&Path) -> bool) -> bool {
-    let folder = base.join(format!("{PREFIX}{}-probe", std::process::id()));
+    let folder = base.join(fresh_name());
     let made = fs::create_dir(&folder).is_ok();
     let good =
         made && good(&folder) && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok();

@@ -65,12 +65,14 @@ pub(crate) fn make(view: &View) -> io::Result<()> {
     copy.base.write(&view.dir)
 }
 
-/// Makes `to` a fresh copy of `from`.
+/// Empties the folder `to`, and gives it `work`, a copy of `from`, and an empty `home`.
 pub(crate) fn refresh(from: &Path, to: &Path) -> io::Result<()> {
     remove(to)?;
-    fs::create_dir(to)?;
+    for folder in [to.to_owned(), to.join("work"), to.join("home")] {
+        fs::create_dir(folder)?;
+    }
     let mut copy = Copy { base: Base::default(), entries: 0, bytes: 0 };
-    copy.folder(&beneath::root(from)?, &beneath::root(to)?, Path::new(""), 0)
+    copy.folder(&beneath::root(from)?, &beneath::root(&to.join("work"))?, Path::new(""), 0)
 }
 
 /// A copy under way.

@@ -8,13 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, mkdirat};
 
 use super::init::{INNER_HOME, INNER_ID, WORK};
 use super::spec::{Access, Fault, Spec, Stage, Work};
-use super::sys;
+use super::{beneath, sys};
 
 /// Where the new root is put together: every system has this folder.
 const BASE: &str = "/tmp";
@@ -47,6 +48,8 @@ struct Piece {
     tree: OwnedFd,
     at: PathBuf,
     folder: bool,
+    /// Whether the sandbox is as good without it.
+    optional: bool,
 }
 
 /// Builds the root and moves into it.
@@ -58,8 +61,9 @@ pub(crate) fn build(spec: &Spec) -> Result<(), Fault> {
     let work = Source::open(spec)?;
     mount(Some("writ"), BASE, Some("tmpfs"), QUIET, Some(ROOT_OPTIONS)).stage("root")?;
     skeleton(spec)?;
+    let root = open_folder(Path::new(BASE)).stage("root")?;
     for piece in &pieces {
-        piece.attach()?;
+        piece.attach(&root)?;
     }
     devices()?;
     work.mount(spec)?;
@@ -90,7 +94,8 @@ fn take(spec: &Spec) -> Result<Vec<Piece>, Fault> {
         pieces.push(Piece::take(home, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
     }
     for (from, to) in &spec.home_binds {
-        pieces.push(Piece::take(from, &Path::new(INNER_HOME).join(to), READ_ONLY | NO_SUID | NO_DEV)?);
+        let piece = Piece::take(from, &Path::new(INNER_HOME).join(to), READ_ONLY | NO_SUID | NO_DEV)?;
+        pieces.push(Piece { optional: true, ..piece });
     }
     Ok(pieces)
 }
@@ -100,21 +105,34 @@ impl Piece {
         let tree = sys::clone_mount(&c_path(from)?).stage(&format!("take {}", at.display()))?;
         sys::set_mount(tree.as_fd(), attributes, true).stage(&format!("guard {}", at.display()))?;
         let folder = fs::metadata(from).stage(&format!("look at {}", at.display()))?.is_dir();
-        Ok(Self { tree, at: at.to_owned(), folder })
+        Ok(Self { tree, at: at.to_owned(), folder, optional: false })
     }
 
-    fn attach(&self) -> Result<(), Fault> {
-        let at = inside(&self.at);
+    /// Attaches it below the new root. The way there may lie in a home that an earlier program could write: links on
+    /// it are not followed, and what belongs behind one is not attached.
+    fn attach(&self, root: &OwnedFd) -> Result<(), Fault> {
         let stage = format!("attach {}", self.at.display());
+        let at = self.at.strip_prefix("/").unwrap_or(&self.at);
+        let parent = match beneath::parent(root, at, true) {
+            Err(why) if self.optional && !matches!(why.kind(), io::ErrorKind::StorageFull) => return Ok(()),
+            other => other.stage(&stage)?,
+        };
+        let name = at.file_name().map(Path::new).unwrap_or(Path::new("."));
+        let mut flags = OFlag::O_PATH;
         if self.folder {
-            fs::create_dir_all(&at).stage(&stage)?;
-        } else {
-            if let Some(parent) = at.parent() {
-                fs::create_dir_all(parent).stage(&stage)?;
+            flags |= OFlag::O_DIRECTORY;
+            match mkdirat(&parent, name, Mode::from_bits_truncate(0o755)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(why) => return Err(why).stage(&stage),
             }
-            fs::File::create(&at).stage(&stage)?;
+        } else {
+            let make = OFlag::O_WRONLY | OFlag::O_CREAT;
+            beneath::open_at(&parent, name, make, Mode::from_bits_truncate(0o644)).stage(&stage)?;
         }
-        sys::attach_mount(self.tree.as_fd(), &c_path(&at)?).stage(&stage)
+        match beneath::open_at(&parent, name, flags, Mode::empty()) {
+            Err(_) if self.optional => Ok(()),
+            on => sys::attach_mount(self.tree.as_fd(), on.stage(&stage)?.as_fd()).stage(&stage),
+        }
     }
 }
 
@@ -214,7 +232,8 @@ impl Source {
                 let read_only = if *access == Access::Read { READ_ONLY } else { 0 };
                 sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
                     .stage("guard the work folder")?;
-                sys::attach_mount(tree.as_fd(), &c_path(&at)?).stage("attach the work folder")
+                let on = open_folder(&at).stage("attach the work folder")?;
+                sys::attach_mount(tree.as_fd(), on.as_fd()).stage("attach the work folder")
             }
         }
     }

@@ -156,17 +156,17 @@ pub(crate) fn set_mount(mount: BorrowedFd<'_>, attributes: u64, whole_tree: bool
     .map(drop)
 }
 
-/// Attaches a detached mount tree at a path.
-pub(crate) fn attach_mount(mount: BorrowedFd<'_>, at: &CStr) -> io::Result<()> {
-    // SAFETY: both paths are C strings that outlive the call.
+/// Attaches a detached mount tree on an open folder or file.
+pub(crate) fn attach_mount(mount: BorrowedFd<'_>, on: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both paths are empty C strings: the descriptors alone say what and where.
     check(unsafe {
         libc::syscall(
             libc::SYS_move_mount,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_FDCWD,
-            at.as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH,
+            on.as_raw_fd(),
+            c"".as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH,
         )
     })
     .map(drop)

@@ -30,7 +30,8 @@ const PRIVATE: &[&str] = &[
     ".zsh_history",
 ];
 /// System paths whose content is the host's own business.
-const SYSTEM_PRIVATE: &[&str] = &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var"];
+const SYSTEM_PRIVATE: &[&str] =
+    &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/log", "/var/spool", "/var/run"];
 /// The programs' path inside, after the toolchains.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -146,7 +147,9 @@ pub(crate) fn permitted(folder: &Path, home: Option<&Path>) -> bool {
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         !home.starts_with(&folder) && !PRIVATE.iter().any(|name| touches(&home.join(name)))
     });
-    home_ok && folder != Path::new("/") && !SYSTEM_PRIVATE.iter().any(|path| folder.starts_with(path))
+    // The root, and what lies directly in it, such as /var or /home: more than a project.
+    let whole_system = folder.components().count() <= 2;
+    home_ok && !whole_system && !SYSTEM_PRIVATE.iter().any(|path| folder.starts_with(path))
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile, Place};
 use writ_types::unit::Timestamp;
 
+use super::command::{Places, check, result};
 use super::init::{INNER_HOME, WORK};
-use super::run::{Finished, Launch};
+use super::run::Launch;
 use super::spec::{Access, Event, Job, MESSAGE_MAX, Walls, Work};
 use super::worker::{Reply, Request};
 use super::{Inner, Sandbox, WriteLock, carry, copy, toolchain, upper};
@@ -21,13 +22,12 @@ use crate::apply::{Applied, ApplyError};
 use crate::changes::ChangeSet;
 use crate::config::WorkspaceConfig;
 use crate::error::SandboxError;
-use crate::exec::{Ending, ExecOptions, ExecResult};
+use crate::exec::{ExecOptions, ExecResult};
 use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
 
-/// The most bytes that arguments and environment may have together: half of what Linux takes by default.
-const ARGUMENTS_MAX: usize = 1024 * 1024;
-/// The most bytes of standard input.
-const STDIN_MAX: usize = 16 * 1024 * 1024;
+/// What lies in a session's folder: the overlay's two layers, the home, a folder or copy in place of an overlay, and
+/// for the second rung a place for temporary files and one for verification.
+const FOLDERS: [&str; 6] = ["upper", "work", "home", "tree", "scratch", "verify"];
 
 /// How the work folder is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Sandbox {
         let (walls, _) = self.inner.walls().await?;
         make_folder(&config.data_dir)?;
         let dir = config.data_dir.canonicalize().map_err(|why| workspace("find the folder", why))?;
-        for name in ["upper", "work", "home", "tree", "scratch"] {
+        for name in FOLDERS {
             make_folder(&dir.join(name))?;
         }
         let project = config.project.map(|project| self.inner.project(&project, &dir)).transpose()?;
@@ -115,7 +115,7 @@ impl Workspace {
     /// If nothing can be confined here.
     pub async fn root(&self) -> Result<PathBuf, SandboxError> {
         let (walls, _) = self.sandbox.walls().await?;
-        Ok(self.outside(walls, Path::new(WORK)))
+        Ok(self.places(walls, false).resolve(walls, WORK))
     }
 
     /// The project's canonical path: the `root` of what [`apply`](Self::apply) performs.
@@ -253,7 +253,7 @@ impl Workspace {
         let _held = self.write.lock().await;
         let (view, dir) = (self.view(), self.dir.clone());
         blocking("forget the changes", move || {
-            for name in ["upper", "work", "home", "tree", "scratch"] {
+            for name in FOLDERS {
                 copy::remove(&dir.join(name))?;
                 make_folder(&dir.join(name)).map_err(|why| io::Error::other(why.to_string()))?;
             }
@@ -316,16 +316,15 @@ impl Workspace {
         let verify = exec.profile == ExecProfile::Verification;
         let hold = Arc::clone(&self.write).lock_owned().await;
         let access = if verify { Access::Scratch } else { Access::Write };
-        let snapshot = (verify && walls == Walls::Reduced).then(|| self.dir.join("scratch/snapshot"));
-        let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, snapshot.as_deref()));
-        spec.home = (!verify || walls == Walls::Reduced)
-            .then(|| self.dir.join(if verify { "scratch" } else { "home" }));
-        spec.scratch = self.dir.join("scratch");
-        spec.cwd = self.resolve(walls, &exec.cwd, snapshot.as_deref());
-        spec.env = self.env(walls, verify, exec.env);
-        if let Some(snapshot) = snapshot.clone() {
-            let tree = self.dir.join("tree");
-            blocking("copy the work", move || copy::refresh(&tree, &snapshot)).await?;
+        let places = self.places(walls, verify);
+        let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places));
+        spec.home = (!verify || walls == Walls::Reduced).then(|| places.home.clone());
+        spec.scratch = places.scratch.clone();
+        spec.cwd = places.resolve(walls, &exec.cwd);
+        spec.env = self.env(walls, verify, &places, exec.env);
+        if verify && walls == Walls::Reduced {
+            let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
+            blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
         }
         let launch = Launch {
             spec,
@@ -334,10 +333,7 @@ impl Workspace {
             memory: config.memory_max,
             keep: config.output_max,
             kill_above: config.output_kill,
-            disk: Some((
-                ["upper", "home", "tree", "scratch"].map(|name| self.dir.join(name)).into(),
-                config.overlay_max,
-            )),
+            disk: Some((FOLDERS.map(|name| self.dir.join(name)).into(), config.overlay_max)),
             options,
             hold: Some(hold),
         };
@@ -351,11 +347,12 @@ impl Workspace {
         let hold: Option<OwnedMutexGuard<()>> =
             if writes { Some(Arc::clone(&self.write).lock_owned().await) } else { None };
         let access = if writes { Access::Write } else { Access::Read };
-        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, None));
+        let places = self.places(walls, false);
+        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places));
         spec.binds.clear();
         spec.home_binds.clear();
-        spec.scratch = self.dir.join("scratch");
-        spec.cwd = self.outside(walls, Path::new(WORK));
+        spec.cwd = places.resolve(walls, WORK);
+        spec.scratch = places.scratch;
         let launch = Launch {
             spec,
             stdin: None,
@@ -383,33 +380,28 @@ impl Workspace {
     }
 
     /// What is seen at `/work`.
-    fn work(&self, access: Access, snapshot: Option<&Path>) -> Work {
-        match (self.layout, &self.project, snapshot) {
-            (Layout::Overlay, Some(project), _) => {
+    fn work(&self, access: Access, places: &Places) -> Work {
+        match (self.layout, &self.project) {
+            (Layout::Overlay, Some(project)) => {
                 Work::Overlay { project: project.clone(), layers: self.dir.clone(), access }
             }
-            (_, _, Some(snapshot)) => Work::Folder { path: snapshot.to_owned(), access: Access::Write },
-            (Layout::Overlay | Layout::Copy | Layout::Empty, _, None) => {
-                Work::Folder { path: self.dir.join("tree"), access }
+            (Layout::Overlay | Layout::Copy | Layout::Empty, _) => {
+                // Without mounts there is no scratch layer: the folder is a fresh copy instead.
+                let access = if places.fresh { Access::Write } else { access };
+                Work::Folder { path: places.work.clone(), access }
             }
         }
     }
 
-    /// Where a path inside really is on this rung.
-    fn outside(&self, walls: Walls, inside: &Path) -> PathBuf {
-        self.resolve(walls, &inside.to_string_lossy(), None)
-    }
-
-    fn resolve(&self, walls: Walls, inside: &str, snapshot: Option<&Path>) -> PathBuf {
-        let inside = Path::new(inside);
-        if walls == Walls::Full {
-            return inside.to_owned();
-        }
-        let tree = snapshot.map_or_else(|| self.dir.join("tree"), Path::to_owned);
-        match (inside.strip_prefix(WORK), inside.strip_prefix("/tmp")) {
-            (Ok(below), _) => tree.join(below),
-            (_, Ok(below)) => self.dir.join("scratch").join(below),
-            (Err(_), Err(_)) => inside.to_owned(),
+    /// Where a job's folders lie on the host.
+    fn places(&self, walls: Walls, verify: bool) -> Places {
+        let fresh = verify && walls == Walls::Reduced;
+        let base = self.dir.join("verify");
+        if fresh {
+            Places { work: base.join("work"), home: base.join("home"), scratch: base.join("home"), fresh }
+        } else {
+            let [work, home, scratch] = ["tree", "home", "scratch"].map(|name| self.dir.join(name));
+            Places { work, home, scratch, fresh }
         }
     }
 
@@ -418,23 +410,18 @@ impl Workspace {
         &self,
         walls: Walls,
         verify: bool,
+        places: &Places,
         own: std::collections::BTreeMap<String, String>,
     ) -> Vec<(String, String)> {
-        let home = match (walls, verify) {
-            (Walls::Full, _) => INNER_HOME.to_owned(),
-            (Walls::Reduced, true) => self.dir.join("scratch").display().to_string(),
-            (Walls::Reduced, false) => self.dir.join("home").display().to_string(),
+        let (home, tmp) = match walls {
+            Walls::Full => (INNER_HOME.to_owned(), "/tmp".to_owned()),
+            Walls::Reduced => (places.home.display().to_string(), places.scratch.display().to_string()),
         };
         let mut env = std::collections::BTreeMap::from([
             ("PATH".to_owned(), self.sandbox.toolchains.path.clone()),
             ("HOME".to_owned(), home),
         ]);
         if !verify {
-            let tmp = if walls == Walls::Full {
-                "/tmp".to_owned()
-            } else {
-                self.dir.join("scratch").display().to_string()
-            };
             let fixed = [
                 ("LANG", "C.UTF-8"),
                 ("TERM", "dumb"),
@@ -450,65 +437,6 @@ impl Workspace {
         }
         env.into_iter().collect()
     }
-}
-
-/// Whether a command can be started as it is written.
-fn check(exec: &Exec) -> Result<(), SandboxError> {
-    let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
-    let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
-    let mut bytes = 0_usize;
-    for text in texts.chain([&exec.cwd]) {
-        if text.contains('\0') {
-            return bad("it holds a zero byte");
-        }
-        bytes = bytes.saturating_add(text.len() + 1);
-    }
-    if bytes > ARGUMENTS_MAX {
-        return bad("its arguments are too long");
-    }
-    if exec.argv.first().is_none_or(String::is_empty) {
-        return bad("it names no program");
-    }
-    if !exec.cwd.starts_with('/') {
-        return bad("its working directory is not absolute");
-    }
-    if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
-        return bad("a variable has no proper name");
-    }
-    if exec.stdin.as_ref().is_some_and(|text| text.len() > STDIN_MAX) {
-        return bad("its input is too long");
-    }
-    if !exec.hosts.is_empty() {
-        return bad("this sandbox has no network, and it asks for some");
-    }
-    if exec.profile == ExecProfile::Verification && !exec.env.is_empty() {
-        return bad("a verification gets PATH and HOME only");
-    }
-    Ok(())
-}
-
-/// What a finished job means for the caller.
-fn result(finished: Finished, rung: crate::status::Rung) -> Result<ExecResult, SandboxError> {
-    let ending = match (finished.limit, finished.event) {
-        (Some(limit), _) => Ending::Killed { limit },
-        (None, Event::Exited(code)) => Ending::Exited { code },
-        (None, Event::Signalled(signal)) => Ending::Signalled { signal },
-        (None, Event::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => Ending::NotFound,
-        (None, Event::ExecFailed(_)) => Ending::NotExecutable,
-        (None, Event::SetupFailed(fault)) if fault.stage == "working directory" => {
-            return Err(SandboxError::BadCommand { why: format!("working directory: {}", fault.why) });
-        }
-        (None, Event::SetupFailed(fault)) => {
-            return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
-        }
-    };
-    Ok(ExecResult {
-        ending,
-        stdout: finished.stdout.output(),
-        stderr: finished.stderr.output(),
-        duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
-        rung,
-    })
 }
 
 /// Runs file work of the host beside the async threads.

@@ -197,81 +197,95 @@ fn used(unit: &Unit) -> impl Iterator<Item = &str> {
 // === tests ===
 
 fn tests(plan: &Plan, language: Language, files: &mut Files) {
-    let mut modules = Vec::new();
-    for area in &plan.areas {
-        for module in &area.modules {
-            let (area_name, name) = (area.name, module.name);
-            let path = match language {
-                Language::Rust => format!("tests/suite/{area_name}_{name}.rs"),
-                Language::Python => format!("tests/test_{area_name}_{name}.py"),
-                Language::JavaScript if plan.nested_tests => format!("test/{area_name}/{name}.test.js"),
-                Language::JavaScript => format!("test/{area_name}-{name}.test.js"),
-            };
-            modules.push(format!("mod {area_name}_{name};\n"));
-            files.insert(path, test_file(plan, language, area, module));
-        }
-    }
     match language {
         Language::Rust => {
+            let mut modules = Vec::new();
+            for (area, module) in modules_of(plan) {
+                let name = format!("{}_{}", area.name, module.name);
+                files.insert(format!("tests/suite/{name}.rs"), rust_test(plan, area, module));
+                modules.push(format!("mod {name};\n"));
+            }
             modules.sort();
-            files
-                .insert("tests/suite/main.rs".to_owned(), format!("//! Every test.\n\n{}", modules.concat()));
+            files.insert("tests/suite/main.rs".to_owned(), format!("//! Every test.\n\n{}", modules.concat()));
         }
         Language::Python => {
+            for (area, module) in modules_of(plan) {
+                let path = format!("tests/test_{}_{}.py", area.name, module.name);
+                files.insert(path, python_test(plan, area, module));
+            }
             files.insert("tests/__init__.py".to_owned(), String::new());
         }
-        Language::JavaScript => {}
+        // One file for each area: Node starts a process for each file.
+        Language::JavaScript => {
+            for area in &plan.areas {
+                let path = match plan.nested_tests {
+                    true => format!("test/{0}/{0}.test.js", area.name),
+                    false => format!("test/{}.test.js", area.name),
+                };
+                files.insert(path, javascript_test(plan, area));
+            }
+        }
     }
 }
 
-fn test_file(plan: &Plan, language: Language, area: &Area, module: &Module) -> String {
-    let names: Vec<String> = module
+fn modules_of(plan: &Plan) -> impl Iterator<Item = (&Area, &Module)> {
+    plan.areas.iter().flat_map(|area| area.modules.iter().map(move |module| (area, module)))
+}
+
+/// The names of a module's tested functions.
+fn tested_names(language: Language, module: &Module) -> Vec<String> {
+    let functions = module.units.iter().filter_map(|tested| tested.right.tested());
+    functions.map(|function| language.name(&function.name)).collect()
+}
+
+fn rust_test(plan: &Plan, area: &Area, module: &Module) -> String {
+    let names = tested_names(Language::Rust, module);
+    let records = module.units.iter().any(|tested| takes(&tested.right, Type::Record));
+    let map = if records { "use std::collections::BTreeMap;\n\n" } else { "" };
+    let list = names.join(", ");
+    let list = if names.len() == 1 { list } else { format!("{{{list}}}") };
+    let mut text = format!("{map}use {}::{}::{}::{list};\n", plan.name, area.name, module.name);
+    for (tested, name) in module.units.iter().zip(&names) {
+        let lines = assertions(Language::Rust, tested, "    ");
+        text.push_str(&format!("\n#[test]\nfn {name}_gives_what_it_says() {{\n{lines}}}\n"));
+    }
+    text
+}
+
+fn python_test(plan: &Plan, area: &Area, module: &Module) -> String {
+    let names = tested_names(Language::Python, module);
+    let (project, area, module_name, list) = (plan.name, area.name, module.name, names.join(", "));
+    let class = format!("{}{}Test", capital(area), capital(module_name));
+    let cases: Vec<String> = module
         .units
         .iter()
-        .filter_map(|tested| tested.right.tested())
-        .map(|function| language.name(&function.name))
+        .zip(&names)
+        .map(|(tested, name)| {
+            let lines = assertions(Language::Python, tested, "        ");
+            format!("    def test_{name}(self):\n{lines}")
+        })
         .collect();
-    let (list, area_name, module_name) = (names.join(", "), area.name, module.name);
-    let cases = module.units.iter().zip(&names);
-    match language {
-        Language::Rust => {
-            let records = module.units.iter().any(|tested| takes(&tested.right, Type::Record));
-            let map = if records { "use std::collections::BTreeMap;\n\n" } else { "" };
-            let list = if names.len() == 1 { list } else { format!("{{{list}}}") };
-            let mut text = format!("{map}use {}::{area_name}::{module_name}::{list};\n", plan.name);
-            for (tested, name) in cases {
-                let lines = assertions(language, tested, "    ");
-                text.push_str(&format!("\n#[test]\nfn {name}_gives_what_it_says() {{\n{lines}}}\n"));
-            }
-            text
-        }
-        Language::Python => {
-            let class = format!("{}{}Test", capital(area_name), capital(module_name));
-            let mut text = format!(
-                "import unittest\n\nfrom {}.{area_name}.{module_name} import {list}\n\n\nclass {class}(unittest.TestCase):\n",
-                plan.name
-            );
-            let cases: Vec<String> = cases
-                .map(|(tested, name)| {
-                    format!("    def test_{name}(self):\n{}", assertions(language, tested, "        "))
-                })
-                .collect();
-            text.push_str(&cases.join("\n"));
-            text
-        }
-        Language::JavaScript => {
-            let up = if plan.nested_tests { "../.." } else { ".." };
-            let root = root(plan, language);
-            let mut text = format!(
-                "import assert from \"node:assert/strict\";\nimport test from \"node:test\";\n\nimport {{ {list} }} from \"{up}/{root}/{area_name}/{module_name}.js\";\n"
-            );
-            for (tested, name) in cases {
-                let lines = assertions(language, tested, "  ");
-                text.push_str(&format!("\ntest(\"{name} gives what it says\", () => {{\n{lines}}});\n"));
-            }
-            text
+    let cases = cases.join("\n");
+    format!(
+        "import unittest\n\nfrom {project}.{area}.{module_name} import {list}\n\n\nclass {class}(unittest.TestCase):\n{cases}"
+    )
+}
+
+fn javascript_test(plan: &Plan, area: &Area) -> String {
+    let up = if plan.nested_tests { "../.." } else { ".." };
+    let (root, area_name) = (root(plan, Language::JavaScript), area.name);
+    let mut text = "import assert from \"node:assert/strict\";\nimport test from \"node:test\";\n\n".to_owned();
+    let mut cases = String::new();
+    for module in &area.modules {
+        let (names, module_name) = (tested_names(Language::JavaScript, module), module.name);
+        let list = names.join(", ");
+        text.push_str(&format!("import {{ {list} }} from \"{up}/{root}/{area_name}/{module_name}.js\";\n"));
+        for (tested, name) in module.units.iter().zip(&names) {
+            let lines = assertions(Language::JavaScript, tested, "  ");
+            cases.push_str(&format!("\ntest(\"{name} gives what it says\", () => {{\n{lines}}});\n"));
         }
     }
+    text + &cases
 }
 
 fn assertions(language: Language, tested: &Tested, pad: &str) -> String {
@@ -289,7 +303,7 @@ fn manifests(plan: &Plan, language: Language, files: &mut Files) {
     let ignored = match language {
         Language::Rust => {
             files.insert("Cargo.toml".to_owned(), format!(
-                "[package]\nname = \"{name}\"\nversion = \"0.3.0\"\nedition = \"2021\"\n\n[lib]\ndoctest = false\n\n[profile.dev]\ndebug = false\n"
+                "[package]\nname = \"{name}\"\nversion = \"0.3.0\"\nedition = \"2021\"\n\n[lib]\ntest = false\ndoctest = false\n\n[profile.dev]\ndebug = false\n"
             ));
             files.insert("Cargo.lock".to_owned(), format!(
                 "# This file is automatically @generated by Cargo.\n# It is not intended for manual editing.\nversion = 3\n\n[[package]]\nname = \"{name}\"\nversion = \"0.3.0\"\n"

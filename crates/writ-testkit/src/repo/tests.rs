@@ -35,9 +35,9 @@ fn every_repository_is_large_and_has_one_wrong_file() {
         assert_ne!(project.fix.wrong, project.fix.right);
         for (path, content) in &project.files {
             let content = content.to_lowercase();
-            for word in ["bug", "seed", "fixme", "wrong", "mistake"] {
-                assert!(!content.contains(word), "{path} of {seed} says '{word}'");
-            }
+            let mut words = content.split(|c: char| !c.is_alphanumeric());
+            let telling = words.find(|word| ["bug", "seed", "fixme", "wrong", "mistake"].contains(word));
+            assert_eq!(telling, None, "{path} of {seed}");
         }
     }
 }

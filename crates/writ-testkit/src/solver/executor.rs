@@ -1,8 +1,12 @@
 //! Performs a script's tool calls in a folder, with the real tools' arguments and renderings. For tests.
+//!
+//! There is no sandbox and no door here, so it is the executor itself that touches nothing outside its folder and
+//! starts nothing but the test commands of [`Language`], whatever a script asks and whatever the tools let pass.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use writ_policy::prepared::Prepared;
+use writ_policy::scope::{Dimension, WORK};
 use writ_tools::config::Config;
 use writ_tools::def::{AgentRole, Peeked, ToolContext};
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, PerformedOutcome};
@@ -13,9 +17,14 @@ use writ_types::chat::{Role, ToolCall};
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Label, Taint};
 
+use crate::repo::Language;
+
 use crate::model_server::{
     ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Reply, WireFormat,
 };
+
+/// What a call is told that would leave the folder.
+pub(crate) const DENIED: &str = "denied: the path is outside the folder of this session";
 
 /// More calls than any script may need.
 const MAX_CALLS: usize = 40;
@@ -62,6 +71,7 @@ pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Fal
         let id = format!("call_{}", steps.len());
         let wish = ToolCall { id: id.clone(), name: call.name.clone(), arguments: arguments.clone() };
         let text = match prepare(&tools, &wish, dir) {
+            Ok(prepared) if leaves(&prepared.action) => DENIED.to_owned(),
             Ok(prepared) => {
                 let rendered = render(&prepared, &perform(&prepared, dir));
                 mark(&prepared.tool, &rendered.label, rendered.text)
@@ -96,19 +106,54 @@ fn prepare(tools: &writ_tools::registry::Toolset<'_>, call: &ToolCall, dir: &Pat
     let context =
         ToolContext { agent: "main", session: None, turn: None, turn_number: 1, label: &label, config: &config };
     let path = tools.needs(call).map_err(|error| error.message())?;
-    let peeked = path.map(|path| match std::fs::read(dir.join(path.as_str())) {
-        Ok(bytes) => Peeked::File { bytes, executable: false },
-        Err(_) => Peeked::Missing,
-    });
+    let peeked = match path {
+        None => None,
+        Some(path) if outside(path.as_str()) => return Err(DENIED.to_owned()),
+        Some(path) => Some(match std::fs::read(inside(dir, path.as_str())) {
+            Ok(bytes) => Peeked::File { bytes, executable: false },
+            Err(_) => Peeked::Missing,
+        }),
+    };
     tools.prepare(call, peeked.as_ref(), &context).map_err(|error| error.message())
 }
 
+/// Whether a path is anything but plain names below a folder.
+pub(crate) fn outside(path: &str) -> bool {
+    !Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+/// Whether an action names a path outside the folder.
+fn leaves(action: &Action) -> bool {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else here has a path")]
+    match action {
+        Action::ReadFile(read) => outside(&read.path),
+        Action::WriteFile(write) => write.changes.iter().any(|change| outside(&change.path)),
+        _ => false,
+    }
+}
+
+/// A path of the folder. The last line of defence: every access goes through here.
+fn inside(dir: &Path, path: &str) -> PathBuf {
+    assert!(!outside(path), "'{path}' leads out of the folder");
+    let joined = dir.join(path);
+    assert!(joined.starts_with(dir), "'{path}' leads out of the folder");
+    joined
+}
+
 fn perform(prepared: &Prepared, dir: &Path) -> PerformedOutcome {
+    // The door refuses these; nothing here may touch the machine that runs the tests.
+    if writ_policy::scope::attributes(&prepared.action)
+        .iter()
+        .any(|(dimension, value)| *dimension == Dimension::Path && !Dimension::Path.covers(WORK, value))
+    {
+        let text = "Refused: the path is outside the work folder".to_owned();
+        return PerformedOutcome::Failed { report: Report::new(Exit::Denied, "door.scope", text) };
+    }
     #[expect(clippy::wildcard_enum_match_arm, reason = "scripts do nothing else")]
     match &prepared.action {
         Action::Exec(exec) => run(&exec.argv, exec.stdin.as_deref(), dir),
         Action::ReadFile(read) => {
-            let path = dir.join(&read.path);
+            let path = inside(dir, &read.path);
             let failed = |why: String| PerformedOutcome::Failed { report: Report::new(Exit::Model, "file", why) };
             match &read.mode {
                 ReadMode::Text { first_line, .. } => match std::fs::read_to_string(&path) {
@@ -127,7 +172,7 @@ fn perform(prepared: &Prepared, dir: &Path) -> PerformedOutcome {
         Action::WriteFile(write) => {
             let change = write.changes.first().expect("one change");
             let content = write.content.as_deref().expect("content");
-            std::fs::write(dir.join(&change.path), content).expect("written");
+            std::fs::write(inside(dir, &change.path), content).expect("written");
             PerformedOutcome::Written { files: vec![(change.path.clone(), change.kind, change.bytes)] }
         }
         other => panic!("{other:?}"),
@@ -157,6 +202,8 @@ fn run(argv: &[String], stdin: Option<&str>, dir: &Path) -> PerformedOutcome {
         let stderr = "curl: (7) Failed to connect to 198.51.100.7 port 80: Network is unreachable\n".to_owned();
         return PerformedOutcome::Exec { end: ExecEnd::Code(7), stdout: String::new(), stderr, dropped_bytes: 0 };
     }
+    let known = Language::ALL.iter().any(|language| argv.iter().eq(language.test_argv()));
+    assert!(known, "{argv:?} is no test command");
     let output = std::process::Command::new(program)
         .args(arguments)
         .current_dir(dir)

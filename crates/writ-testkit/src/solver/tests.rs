@@ -63,6 +63,33 @@ async fn javascript_is_solved() {
     solves_all(Language::JavaScript).await;
 }
 
+/// The executor of these tests has no sandbox around it: what it is asked must not matter.
+#[test]
+fn the_executor_stays_in_its_folder() {
+    let above = tempfile::tempdir().expect("a folder");
+    let dir = above.path().join("project");
+    std::fs::create_dir(&dir).expect("a folder");
+    for (n, path) in ["/etc/writ-test", "../out", "a/../../out"].into_iter().enumerate() {
+        assert!(super::executor::outside(path), "{path}");
+        assert!(!above.path().join("out").exists(), "{n}");
+    }
+    let script = |request: &crate::model_server::ParsedRequest| match request.results().count() {
+        0 => Reply::call("file_write", json!({"path": above_path(), "content": "x"})),
+        1 => Reply::call("file_write", json!({"path": "../out", "content": "x"})),
+        2 => Reply::call("file_read", json!({"path": above_path()})),
+        _ => Reply::text("done"),
+    };
+    let ended = turn(&dir, script, honest);
+    assert_eq!(ended.steps.len(), 3);
+    assert!(!Path::new(&above_path()).exists() && !above.path().join("out").exists());
+    assert!(ended.steps.iter().all(|(_, _, text)| !text.starts_with("created")), "{ended:#?}");
+}
+
+/// A path outside every test's folder, at which nothing is.
+fn above_path() -> String {
+    std::env::temp_dir().join("writ-testkit-outside").display().to_string()
+}
+
 /// Lets the solver work on false results, and expects it to notice.
 async fn notices(language: Language, falsify: Falsify, why: &str) {
     let dir = tempfile::tempdir().expect("a folder");

@@ -2,11 +2,15 @@
 
 use std::fs;
 
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::ledger::verify::{VerifyOptions, VerifyReport, verify_file};
+use writ_types::entry::Fact;
 
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::keyring::{Role, public_keys};
+use crate::ledger::open_to_read;
 
 use super::{Place, not_so, say};
 
@@ -15,7 +19,7 @@ use super::{Place, not_so, say};
 /// # Errors
 ///
 /// If the change is not found, or the original does not verify.
-pub(super) fn tamper(context: &Context, place: &Place, known: &str) -> Result<(), Failure> {
+pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
     let failed = |doing: &'static str| move |error: std::io::Error| Failure::bug(doing, error);
     let config = context.config(None)?;
     let keys = public_keys(&context.home, Role::Harness)?;
@@ -27,7 +31,8 @@ pub(super) fn tamper(context: &Context, place: &Place, known: &str) -> Result<()
     // The engine has ended, so the database is complete in one file.
     let copy = place.root.join("tampered.db");
     let mut bytes = fs::read(config.database()).map_err(failed("reading the database"))?;
-    let at = last_place_of(&bytes, known.as_bytes())
+    let known = signature_of_message(context, &config)?;
+    let at = place_of(&bytes, known.as_bytes())
         .ok_or_else(|| not_so("the ledger does not hold the message"))?;
     if let Some(byte) = bytes.get_mut(at) {
         *byte ^= 0x01;
@@ -53,7 +58,17 @@ fn verified(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
     )
 }
 
-/// Where a text begins that the ledger holds: its payload is the last table that was written with it.
-fn last_place_of(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).rposition(|window| window == needle)
+/// A text that only the ledger holds: the harness's signature over the person's message.
+fn signature_of_message(context: &Context, config: &Config) -> Result<String, Failure> {
+    let store = open_to_read(context, config)?;
+    let query = LedgerQuery { event: Some("received".to_owned()), limit: 1, ..LedgerQuery::default() };
+    let rows = store.ledger_search(&query)?;
+    match rows.first().and_then(LedgerRow::entry).map(|entry| entry.fact) {
+        Some(Fact::Received { signature, .. }) => Ok(signature),
+        _ => Err(not_so("the ledger does not hold the message")),
+    }
+}
+
+fn place_of(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
 }

@@ -9,17 +9,15 @@ use writ_models::provider::{ModelsConfigError, Routes};
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
 use writ_secrets::backend::{Backend, recorded};
-use writ_types::entry::Fact;
 use writ_types::error::ToReport as _;
 use writ_types::unit::Timestamp;
 
-use super::{Check, Verdict};
+use super::Check;
 use crate::client::Client;
 use crate::clock;
 use crate::cmd::sandbox::probe;
 use crate::config::{Config, policies};
 use crate::context::Context;
-use crate::failure::Failure;
 use crate::home::check_folder;
 use crate::interrupt::block_on;
 use crate::keyring::{Role, open_secrets, public_keys};
@@ -147,7 +145,6 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
                 let text = format!("the newest entry is of {newest}, ahead of the clock");
                 checks.push(Check::bad("clock", text, "set the clock: approvals and keys expire by it"));
             }
-            checks.extend(confined_last(tail.first().and_then(|row| row.entry()).map(|entry| entry.fact)));
         }
         (Err(error), _) | (_, Err(error)) => checks.push(Check::failed("database", error.into())),
     }
@@ -166,16 +163,6 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
         Err(error) => Check::failed("approver", error.into()),
     });
     checks
-}
-
-/// Nothing but the newest fact is looked at: it may say how commands are confined.
-fn confined_last(fact: Option<Fact>) -> Option<Check> {
-    match fact {
-        Some(Fact::SandboxReady { rung: 2.., reduced }) => {
-            Some(Check::warn("engine", format!("it runs with a reduced sandbox: {reduced}"), ""))
-        }
-        Some(_) | None => None,
-    }
 }
 
 fn sandbox(config: &Config) -> Vec<Check> {
@@ -278,13 +265,9 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &KeyRef) 
 }
 
 fn engine(context: &Context) -> Check {
-    let running = block_on(async {
-        let connected: Result<Option<Client>, Failure> = Client::connect(context).await;
-        connected
-    });
-    match running {
+    match block_on(Client::connect(context)) {
         Ok(Some(_)) => Check::good("engine", "running"),
         Ok(None) => Check::good("engine", "not running; it starts when it is needed"),
-        Err(failure) => Check { verdict: Verdict::Bad, ..Check::failed("engine", failure) },
+        Err(failure) => Check::failed("engine", failure),
     }
 }

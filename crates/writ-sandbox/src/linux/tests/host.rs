@@ -19,7 +19,6 @@ pub(super) async fn scenario(name: &str, dir: PathBuf) {
             engine(SandboxConfig { forbid_user_namespaces: true, ..SandboxConfig::default() }, dir).await
         }
         "ordinary" => ordinary(dir).await,
-        "bench" => bench(dir).await,
         other => panic!("{other}"),
     }
 }
@@ -71,32 +70,14 @@ async fn ordinary(dir: PathBuf) {
     println!("ok");
 }
 
-/// Prints how long commands take; run by hand.
-#[expect(clippy::disallowed_types, reason = "bench")]
-async fn bench(dir: PathBuf) {
-    let fixture = Fixture::in_folder(SandboxConfig::default(), dir.clone()).await;
-    let empty = open(&fixture.sandbox, &dir.join("empty"), None).await.unwrap();
-    let bw = fs::read_to_string("/tmp/bw.args").unwrap();
-    let args: Vec<&str> = bw.split_whitespace().collect();
-    let mut times = vec![Vec::new(); 4];
-    for _ in 0..200 {
-        let began = std::time::Instant::now();
-        assert_eq!(fixture.exec(&["/bin/true"]).await.exit_code(), 0);
-        times[0].push(began.elapsed());
-        let began = std::time::Instant::now();
-        std::process::Command::new(args[0]).args(&args[1..]).status().unwrap();
-        times[1].push(began.elapsed());
-        let began = std::time::Instant::now();
-        empty.run_exec(exec(&["/bin/true"]), ExecOptions::default()).await.unwrap();
-        times[2].push(began.elapsed());
-        let began = std::time::Instant::now();
-        fixture.workspace.peek("README.md").await.unwrap();
-        times[3].push(began.elapsed());
-    }
-    for (name, times) in ["overlay exec", "bwrap", "empty exec", "peek"].iter().zip(&mut times) {
-        times.sort();
-        println!("{name}: min {:?} p25 {:?} p50 {:?} p90 {:?}", times[0], times[50], times[100], times[180]);
-    }
+/// Tells what a process sees of itself when the engine is started.
+pub(super) fn detached() {
+    let own = nix::unistd::getpid();
+    let leader = nix::unistd::getsid(None).unwrap() == own;
+    let open = fs::read_dir("/proc/self/fd").unwrap().count();
+    let vars: Vec<String> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+    // The folder that was just read is one of the four.
+    println!("leader {leader}, open {open}, vars {vars:?}, cwd {:?}", std::env::current_dir().unwrap());
 }
 
 /// Waits until processes are gone.
@@ -238,6 +219,20 @@ async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     fixture.workspace.carry(set.changes).await.unwrap();
     assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
     assert!(fixture.changes().await.is_empty());
+}
+
+#[test]
+fn the_engine_is_started_with_nothing_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let args = [SCENARIO, "detached", dir.path().to_str().unwrap()].map(str::to_owned);
+    let env = [("WRIT_HOME".to_owned(), "/h".to_owned())].into();
+    let pid = crate::host::spawn_engine(&args, &env, &log).unwrap();
+    wait_for_end(&[i32::try_from(pid).unwrap()]);
+    assert_eq!(
+        fs::read_to_string(&log).unwrap(),
+        "leader true, open 4, vars [\"WRIT_HOME=/h\"], cwd \"/\"\n"
+    );
 }
 
 #[tokio::test]

@@ -369,6 +369,31 @@ async fn folders_that_hold_a_home_or_our_data_are_refused() {
 }
 
 #[tokio::test]
+async fn links_planted_in_the_home_lead_nowhere() {
+    let fixture = Fixture::new().await;
+    let outside = fixture.dir.join("home");
+    fixture.sh(&format!("mkdir -p ~/.cargo; mv ~/.cargo ~/old; ln -s {} ~/.cargo", outside.display())).await;
+    assert_eq!(fixture.sh("echo runs; readlink ~/.cargo").await, format!("runs\n{}", outside.display()));
+    assert!(!outside.join("registry").exists());
+    fixture.sh("rm ~/.cargo; mkdir ~/.cargo; ln -s /tmp ~/.cargo/registry").await;
+    assert_eq!(fixture.sh("ls /tmp").await, "");
+}
+
+#[tokio::test]
+async fn strange_names_of_projects_are_no_options() {
+    let fixture = Fixture::new().await;
+    let project = fixture.dir.join("a,b:c\\d upperdir=x");
+    fs::create_dir(&project).unwrap();
+    fs::write(project.join("f"), "strange\n").unwrap();
+    let workspace = open(&fixture.sandbox, &fixture.dir.join("d,1:2"), Some(&project)).await.unwrap();
+    let result =
+        workspace.run_exec(exec(&["sh", "-c", "cat f; echo x > g"]), ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "strange\n");
+    assert_eq!(workspace.changes().await.unwrap().changes.len(), 1);
+    assert!(!workspace.is_copy());
+}
+
+#[tokio::test]
 async fn a_missing_working_directory_is_told() {
     let fixture = Fixture::new().await;
     let mut lost = exec(&["true"]);

@@ -1,0 +1,240 @@
+//! Full disks, changed databases, hostile repositories, and clients that break the protocol.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use serde_json::json;
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_types::error::Exit;
+use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, ServerFrame};
+
+use super::engine::{Engine, Link};
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+/// Pages that the database may still grow by: enough for a turn to begin, too few for what it reads.
+const ROOM: u32 = 60;
+
+#[test]
+fn needs_userns_a_full_disk_ends_with_10_and_loses_nothing() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| match request.results().count() {
+        n @ 0..=9 => Reply::call("file_read", json!({ "path": format!("{n}.txt") })),
+        _ => Reply::text("All read."),
+    });
+    for n in 0..10 {
+        // Text that does not repeat, so that nothing is shortened.
+        let lines: Vec<String> = (0..2_000).map(|line| format!("file {n} line {line}")).collect();
+        std::fs::write(bench.project().join(format!("{n}.txt")), lines.join("\n")).expect("written");
+    }
+    let pages: u32 = {
+        let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
+        conn.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("counts")
+    };
+    let engine = Engine::start(&bench.home, &[("WRIT_MAX_PAGES", &(pages + ROOM).to_string())]).expect("ready");
+    let full = bench.chat("read everything", &[]);
+    assert_eq!(code(&full), 10, "{}", text(&full));
+    assert!(text(&full).contains("disk is full"), "{}", text(&full));
+    assert!(!text(&full).contains("All read."));
+    // What comes now is refused, not lost without a word; the engine stays.
+    let refused = bench.chat("and this?", &[]);
+    assert_eq!(code(&refused), 10, "{}", text(&refused));
+    assert_eq!(bench.home.json(&["status"])["engine"], "running");
+    assert_eq!(engine.stop().code, Some(0));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let listed = link.call("sessions.list", json!({})).expect("listed");
+    let session = listed.pointer("/sessions/0/session").and_then(|id| id.as_str()?.parse().ok());
+    link.join(session, None).expect("joined");
+    let answer = link.answer().expect("the turn goes on");
+    assert_eq!((answer.text.as_str(), answer.exit), ("All read.", Exit::Done));
+    assert_eq!(engine.stop().code, Some(0));
+    let verified = bench.home.run(&["audit", "verify"]);
+    assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
+
+/// Rows: SIL-100 SIL-102
+#[test]
+fn a_changed_or_newer_migration_ends_with_3() {
+    let changes = [
+        ("UPDATE migration SET checksum = 'another' WHERE number = 1", "was changed after it was applied"),
+        ("INSERT INTO migration VALUES (99, 'later', '')", "newer"),
+    ];
+    for (change, said) in changes {
+        let home = Home::ready();
+        let conn = rusqlite::Connection::open(home.database()).expect("opens");
+        conn.execute(change, []).expect("changed");
+        drop(conn);
+        for args in [&["approvals", "list"][..], &["start"]] {
+            let output = home.run(args);
+            assert_eq!(code(&output), 3, "{args:?}: {}", text(&output));
+            assert!(text(&output).contains(said), "{args:?}: {}", text(&output));
+        }
+    }
+}
+
+/// Hostile case 22 (the part of applying), and names that could deceive.
+#[test]
+fn needs_userns_links_hooks_special_files_and_hostile_names_are_not_carried_out() {
+    let script = r#"
+        set -e
+        ln -s /etc/passwd link; ln -s ../../.. up; ln -s "$PWD/plain.txt" inside
+        mkfifo pipe
+        mkdir -p .git/hooks sub/.git/hooks && printf '#!/bin/sh\ntouch /tmp/pwned\n' > .git/hooks/pre-commit
+        cp .git/hooks/pre-commit sub/.git/hooks/post-checkout && chmod +x .git/hooks/pre-commit
+        printf 'gitdir: /etc\n' > sub2.git && printf x > "$(printf 'a\nb')" && printf x > "$(printf 'c\033[2Jd')"
+        printf evil > escape.txt; rm target.txt && ln -s /etc/hostname target.txt
+        printf good > plain.txt
+    "#;
+    let bench = Bench::new("anthropic", calls(vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))], "Done."));
+    let project = bench.project();
+    std::fs::create_dir_all(project.join(".git/hooks")).expect("made");
+    std::fs::write(project.join(".git/config"), "[core]\n").expect("written");
+    std::fs::write(project.join("target.txt"), "mine\n").expect("written");
+    // A link that the project brings along leads nowhere outside either.
+    let outside = bench.home.dir.path().join("outside");
+    std::fs::create_dir(&outside).expect("made");
+    std::fs::write(outside.join("secret.txt"), "untouched\n").expect("written");
+    symlink(&outside, project.join("door")).expect("linked");
+    let done = bench.chat("do your worst", &[]);
+    assert_eq!(code(&done), 5, "{}", text(&done));
+    let diff = text(&bench.home.run(&["diff", "--project", project.to_str().expect("UTF-8")]));
+    assert!(diff.contains("plain.txt") && diff.contains("left out"), "{diff}");
+    assert!(!diff.contains('\u{1b}'), "{diff:?}");
+    let ask = bench.ask();
+    let shown = text(&bench.home.run(&["approvals", "show", &ask]));
+    assert!(!shown.contains('\u{1b}') && shown.contains("plain.txt"), "{shown:?}");
+    let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(std::fs::read_to_string(project.join("plain.txt")).expect("applied"), "good");
+    for absent in ["link", "up", "pipe", ".git/hooks/pre-commit", "sub/.git/hooks/post-checkout"] {
+        assert!(project.join(absent).symlink_metadata().is_err(), "{absent} was carried out");
+    }
+    assert_eq!(std::fs::read_to_string(project.join(".git/config")).expect("there"), "[core]\n");
+    assert!(!project.join("target.txt").is_symlink(), "no file becomes a link");
+    assert_eq!(std::fs::read_to_string(outside.join("secret.txt")).expect("there"), "untouched\n");
+    assert_eq!(std::fs::read_dir(&outside).expect("reads").count(), 1);
+    for entry in std::fs::read_dir(&project).expect("reads") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let found = entry.path().symlink_metadata().expect("there");
+        assert!(found.file_type().is_file() || found.file_type().is_dir() || name == "door", "{name:?}");
+        assert_eq!(found.mode() & 0o6000, 0, "{name:?}");
+    }
+}
+
+#[test]
+fn needs_userns_a_program_can_write_nowhere_but_its_work_folder() {
+    let marker = "a1b2c3-marker";
+    let script = format!(
+        "for d in / /etc /usr /home /root \"$HOME/..\" /proc/1/root /proc/1/root/tmp; do \
+         echo x > $d/{marker} 2>/dev/null && echo wrote $d; done; \
+         cat /proc/1/environ 2>/dev/null | tr '\\0' '\\n' | grep -c WRIT_; ls -A /root /home 2>/dev/null | head; echo end"
+    );
+    let argv = json!({"argv": ["sh", "-c", script]});
+    let bench = Bench::new("openai", calls(vec![("shell_exec", argv)], "Done."));
+    let private = bench.home.dir.path().join("private.txt");
+    std::fs::write(&private, "mine").expect("written");
+    std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o644)).expect("readable");
+    bench.chat("look around", &["--dry-run"]);
+    let done = bench.chat("look around", &["--new"]);
+    assert!(text(&done).contains("Done."), "{}", text(&done));
+    for folder in ["/", "/etc", "/usr", "/home", "/root", "/tmp"] {
+        assert!(!std::path::Path::new(folder).join(marker).exists(), "{folder}");
+    }
+}
+
+#[test]
+fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Still here."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let open = || Link::open(&bench.home).expect("connects");
+    let refused = |code: &str| Some((code.to_owned(), Exit::Usage));
+    let mut link = open();
+    // Out of order: a message before a session.
+    link.say("hello", "one").expect("sent");
+    assert_eq!(link.refusal(), refused("session.none"));
+    for line in [
+        &b"this is no JSON\n"[..],
+        b"{}\n",
+        b"[]\n",
+        b"\n",
+        b"{\"type\":\"sudo\"}\n",
+        b"{\"type\":\"message\",\"text\":5,\"client_id\":\"x\"}\n",
+        b"{\"type\":\"resume\",\"session\":\"../../etc\"}\n",
+        b"{\"type\":\"approval_response\",\"ask_id\":\"../..\",\"decision\":\"approve\"}\n",
+        b"{\"type\":\"approval_response\",\"ask_id\":\"AAAAAAAA\",\"decision\":\"perhaps\"}\n",
+    ] {
+        link.bytes(line).expect("sent");
+        assert_eq!(link.refusal(), refused("frame.invalid"), "{}", String::from_utf8_lossy(line));
+    }
+    let deep = format!("{{\"type\":\"call\",\"id\":1,\"method\":\"status\",\"params\":{}}}\n", "[".repeat(100_000));
+    link.bytes(deep.as_bytes()).expect("sent");
+    assert_eq!(link.refusal(), refused("frame.invalid"));
+    link.bytes(b"{\"type\":\"approval_response\",\"ask_id\":\"AAAAAAAA\",\"decision\":\"approve\",\"signature\":7}\n")
+        .expect("sent");
+    assert_eq!(link.refusal(), refused("approval.malformed"));
+    let unknown = json!({"type": "resume", "session": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}).to_string() + "\n";
+    link.bytes(unknown.as_bytes()).expect("sent");
+    assert_eq!(link.refusal().map(|(_, exit)| exit), Some(Exit::Usage));
+    link.send(&ClientFrame::Call { id: 9, method: "no.such".to_owned(), params: json!({}) }).expect("sent");
+    assert_eq!(link.refusal(), refused("call.unknown"));
+    link.send(&ClientFrame::Call { id: 10, method: "memory.add".to_owned(), params: json!({"txt": 1}) }).expect("sent");
+    assert_eq!(link.refusal(), refused("call.params"));
+    // Unfit messages.
+    link.join(None, None).expect("joined");
+    for (text, client_id) in [("  ", "a"), ("fine", ""), ("fine", "x\u{0}y")] {
+        link.say(text, client_id).expect("sent");
+        assert_eq!(link.refusal(), refused("message.invalid"), "{text:?} {client_id:?}");
+    }
+    // The same connection still works after all that.
+    assert_eq!(link.ask("hello", "two").expect("answered").text, "Still here.");
+    // The same message again is the same message.
+    link.say("hello", "two").expect("sent");
+    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(())).expect("accepted");
+    assert_eq!(bench.server.recorded().len(), 1);
+    // What ends a connection ends only that one.
+    let mut binary = open();
+    binary.bytes(b"\xff\xfe{}\n").expect("sent");
+    assert_eq!(binary.refusal(), refused("frame.invalid"));
+    assert_eq!(binary.receive(), None);
+    let mut large = open();
+    // The engine may stop reading before all is written.
+    let _written = large.bytes(&vec![b'x'; MAX_FRAME_BYTES + 2]);
+    assert_eq!(large.refusal(), refused("frame.too_large"));
+    assert_eq!(large.receive(), None);
+    assert_eq!(link.ask("again", "three").expect("answered").text, "Still here.");
+    let ended = engine.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(!ended.said.contains("panicked"), "{}", ended.said);
+}
+
+/// Rows: SIL-033
+#[test]
+fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let bench = Bench::new("anthropic", move |_: &ParsedRequest| {
+        Reply::text("Said to nobody.").fault(Fault::SlowFirstByte(held.clone()))
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, None).expect("joined");
+    let mut other = Link::open(&bench.home).expect("connects");
+    other.join(None, None).expect("joined");
+    link.say("are you there?", "one").expect("sent");
+    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(())).expect("accepted");
+    bench.held_back();
+    drop(link);
+    // Another one leaves in the middle of a frame.
+    let mut half = Link::open(&bench.home).expect("connects");
+    half.bytes(b"{\"type\":\"mess").expect("sent");
+    drop(half);
+    gate.open();
+    let mut back = Link::open(&bench.home).expect("connects");
+    back.join(Some(session), None).expect("joined");
+    assert_eq!(back.answer().expect("kept").text, "Said to nobody.");
+    // Nothing of it reached the client of another session: the next thing that it hears is its own answer.
+    other.send(&ClientFrame::Call { id: 77, method: "status".to_owned(), params: json!({}) }).expect("sent");
+    let next = other.receive().expect("a frame").frame;
+    assert!(matches!(next, ServerFrame::Answer { id: 77, .. }), "{next:?}");
+    assert_eq!(engine.stop().code, Some(0));
+}

@@ -1,0 +1,232 @@
+//! The engine is killed at both sides of every commit of a turn, and started again.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+use writ_types::entry::Decision;
+use writ_types::id::SessionId;
+
+use super::engine::{Engine, Link};
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+/// How many homes are worked on at once.
+const WORKERS: usize = 4;
+/// More commits than a turn with two tools and an approval has.
+const MOST_COMMITS: u64 = 80;
+
+/// What a client knows that comes back after its engine was killed.
+#[derive(Debug, Default)]
+struct Client {
+    session: Option<SessionId>,
+    /// The approval was sent.
+    approved: bool,
+    answer: String,
+    status: Value,
+}
+
+impl Client {
+    /// Does whatever is left to do; `None`: the engine is gone.
+    fn go_on(&mut self, home: &Home) -> Option<()> {
+        let mut link = Link::open(home)?;
+        if self.session.is_none() {
+            // The engine may have died before it said which session it has opened.
+            let listed = link.call("sessions.list", json!({}))?;
+            let id = listed.pointer("/sessions/0/session").and_then(Value::as_str);
+            self.session = id.map(|id| id.parse().expect("an id"));
+        }
+        self.session = Some(link.join(self.session, Some(&home.dir.path().join("project")))?);
+        // Sent again and again: the engine knows the message by its id.
+        self.answer = link.ask("please work", "one")?.text;
+        for card in link.asks()? {
+            if card.state == "open" {
+                self.approved = true;
+                let state = link.decide(&card.ask_id, Decision::Approve, None)?;
+                assert_eq!(state.as_deref(), Ok("approved"));
+            }
+        }
+        self.status = link.call("status", json!({}))?;
+        Some(())
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("made");
+    std::fs::set_permissions(to, from.metadata().expect("there").permissions()).expect("set");
+    for entry in std::fs::read_dir(from).expect("reads") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+/// Entries of the ledger, oldest first.
+fn entries(home: &Home) -> Vec<Value> {
+    let output = home.run(&["audit", "export"]);
+    assert_eq!(code(&output), 0, "{}", text(&output));
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    lines.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
+}
+
+/// What a run has shown.
+#[derive(Debug, Default)]
+struct Shown {
+    killed: bool,
+    /// The approval was written, and performed by the next engine.
+    performed_at_start: bool,
+    /// A tool's end was lost.
+    unknown: bool,
+}
+
+/// One home whose engine is killed at `point`.
+fn killed_at(template: &Home, point: &str) -> Shown {
+    let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: template.env.clone() };
+    copy(&template.root(), &home.root());
+    std::fs::create_dir(home.dir.path().join("project")).expect("made");
+    let (mut client, mut shown) = (Client::default(), Shown::default());
+    let ended = match Engine::start(&home, &[("WRIT_KILL_POINT", point)]) {
+        Err(ended) => ended,
+        Ok(mut engine) => match client.go_on(&home) {
+            None => engine.wait(),
+            Some(()) => engine.stop(),
+        },
+    };
+    shown.killed = ended.code != Some(0);
+    if shown.killed {
+        assert_eq!(ended.signal, Some(6), "{point}: {}", ended.said);
+        let sent = client.approved;
+        client.approved = false;
+        let engine = Engine::start(&home, &[]).unwrap_or_else(|ended| panic!("{point}: {ended:?}"));
+        assert_eq!(client.go_on(&home), Some(()), "{point}: the engine that recovers stays");
+        assert_eq!(engine.stop().code, Some(0), "{point}");
+        shown.performed_at_start = sent && !client.approved;
+    }
+    check(&home, &client, point, &mut shown);
+    shown
+}
+
+fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
+    let verified = home.run(&["audit", "verify"]);
+    assert_eq!(code(&verified), 0, "{point}: {}", text(&verified));
+    let entries = entries(home);
+    let of = |event: &str| -> Vec<&Value> { entries.iter().filter(|entry| entry["event"] == event).collect() };
+    let fact = |entry: &Value, path: &str| entry.pointer(&format!("/entry/fact{path}")).cloned();
+    // The message was stored once, answered once, and the answer is the model's.
+    assert_eq!((of("received").len(), of("replied").len()), (1, 1), "{point}");
+    assert_eq!(client.answer, "Done.", "{point}");
+    assert_eq!(client.status["queue"], json!({ "ready": 0, "leased": 0, "dead": 0 }), "{point}");
+    // Each tool was begun once. Whatever has no end is listed, or written down as unknown.
+    let intents = |kind: &str, place: Option<&str>| -> Vec<Value> {
+        of("intent")
+            .into_iter()
+            .filter(|entry| {
+                fact(entry, "/action/kind") == Some(kind.into())
+                    && place.is_none_or(|place| fact(entry, "/action/place") == Some(place.into()))
+            })
+            .map(|entry| fact(entry, "/attempt").expect("an attempt"))
+            .collect()
+    };
+    let outcome = |attempt: &Value| {
+        of("outcome").into_iter().find(|entry| fact(entry, "/attempt").as_ref() == Some(attempt)).map(|entry| {
+            fact(entry, "/outcome").and_then(|outcome| outcome.as_str().map(str::to_owned)).expect("an outcome")
+        })
+    };
+    let listed: Vec<Value> = client.status["open_intents"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|open| open["attempt"].clone())
+        .collect();
+    let (runs, writes) = (intents("exec", None), intents("write_file", Some("overlay")));
+    assert_eq!((runs.len(), writes.len()), (1, 1), "{point}: each tool was begun once");
+    let applies = intents("write_file", Some("project"));
+    for attempt in runs.iter().chain(&writes).chain(&applies) {
+        let ended = outcome(attempt);
+        assert!(ended.is_some() != listed.contains(attempt), "{point}: {attempt} {ended:?} {listed:?}");
+    }
+    // What was applied, was applied once, and is what the program wrote: one line.
+    let counter = std::fs::read_to_string(home.dir.path().join("project/counter.txt")).unwrap_or_default();
+    assert!(counter.is_empty() || counter == "ran\n", "{point}: {counter:?}");
+    assert!(applies.len() <= 1 && of("applied").len() <= 1, "{point}");
+    let ran = outcome(&runs[0]).expect("an end");
+    shown.unknown = ran == "unknown";
+    assert!(ran == "done" || ran == "unknown", "{point}: {ran}");
+    match applies.first().map(outcome) {
+        Some(Some(applied)) => {
+            assert_eq!(applied, "done", "{point}");
+            assert!(ran == "unknown" || counter == "ran\n", "{point}: what was reported is there");
+        }
+        // The engine ended between the approval's use and its outcome: it is listed.
+        Some(None) => {}
+        None => panic!("{point}: an approved ask was not performed"),
+    }
+}
+
+/// Rows: SIL-041 SIL-151 SIL-165
+#[test]
+fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() {
+    let bench = Bench::new(
+        "anthropic",
+        calls(
+            vec![
+                ("shell_exec", json!({"argv": ["sh", "-c", "echo ran >> counter.txt"]})),
+                ("file_write", json!({"path": "b.txt", "content": "new\n"})),
+            ],
+            "Done.",
+        ),
+    );
+    let mut all = Vec::new();
+    for side in ["store.before_commit", "store.after_commit"] {
+        let (next, over) = (AtomicU64::new(1), AtomicBool::new(false));
+        let work = || {
+            let mut shown = Vec::new();
+            while !over.load(Ordering::SeqCst) {
+                let point = format!("{side}:{}", next.fetch_add(1, Ordering::SeqCst));
+                let run = killed_at(&bench.home, &point);
+                if !run.killed {
+                    over.store(true, Ordering::SeqCst);
+                }
+                shown.push(run);
+            }
+            shown
+        };
+        let shown: Vec<Shown> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().expect("a worker's checks hold")).collect()
+        });
+        let kills = shown.iter().filter(|run| run.killed).count();
+        assert!(kills >= 20, "{side}: a turn has more commits than {kills}");
+        assert!(next.load(Ordering::SeqCst) <= MOST_COMMITS, "{side}: {kills} commits");
+        all.extend(shown);
+    }
+    assert!(all.iter().any(|run| run.unknown), "at some point the end of the program was lost");
+    assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval was waiting to be performed");
+}
+
+/// Rows: SIL-035 SIL-297
+#[test]
+fn a_killed_engine_leaves_what_was_said() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, None).expect("joined");
+    assert_eq!(link.ask("the word is heron", "one").expect("answered").text, "Heard.");
+    engine.signal(nix::sys::signal::Signal::SIGKILL);
+    let mut engine = engine;
+    assert_eq!(engine.wait().signal, Some(9));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    assert_eq!(link.join(Some(session), None), Some(session));
+    link.answer().expect("the first answer is kept");
+    link.ask("which word?", "two").expect("answered");
+    let last = bench.server.recorded().pop().expect("a request").body.to_string();
+    assert!(last.contains("the word is heron") && last.contains("Heard."), "{last}");
+    assert_eq!(engine.stop().code, Some(0));
+    assert_eq!(bench.home.root().metadata().expect("there").permissions().mode() & 0o777, 0o700);
+}

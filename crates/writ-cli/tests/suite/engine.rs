@@ -1,0 +1,268 @@
+//! An engine of a test's own, and a client that speaks frames with it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use writ_types::entry::Decision;
+use writ_types::error::Exit;
+use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
+use writ_types::id::{AskId, SessionId, TurnId};
+
+use super::Home;
+
+/// Longer than anything here may take: a test that hangs fails instead.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// An engine in the foreground. It is ended when it is dropped.
+pub(super) struct Engine {
+    child: Child,
+    said: Option<std::thread::JoinHandle<String>>,
+    ended: Option<ExitStatus>,
+}
+
+/// How an engine ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) said: String,
+}
+
+impl Engine {
+    /// Starts an engine and waits until it is ready; if it ends before, how it did.
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    pub(super) fn start(home: &Home, more: &[(&str, &str)]) -> Result<Self, Ended> {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+            .arg("start")
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", home.dir.path())
+            .env("WRIT_HOME", home.root())
+            .envs(home.env.iter().map(|(name, value)| (name, value)))
+            .envs(more.iter().copied())
+            .current_dir(home.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut said = String::new();
+        while !said.contains("engine ready") && lines.read_line(&mut said).expect("reads") > 0 {}
+        let ready = said.contains("engine ready");
+        let rest = std::thread::spawn(move || {
+            // What is no text is of no interest here.
+            let _read = lines.read_to_string(&mut said);
+            said
+        });
+        let mut engine = Self { child, said: Some(rest), ended: None };
+        if ready { Ok(engine) } else { Err(engine.wait()) }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.ended.is_none() {
+            let pid = i32::try_from(self.child.id()).expect("a process id");
+            kill(Pid::from_raw(pid), signal).expect("it is there");
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(&mut self) -> Ended {
+        let status = match self.ended {
+            Some(status) => status,
+            None => self.child.wait().expect("waits"),
+        };
+        self.ended = Some(status);
+        let said = self.said.take().map(|said| said.join().expect("reads")).unwrap_or_default();
+        Ended { code: status.code(), signal: status.signal(), said }
+    }
+
+    /// Tells it to end, and waits for it.
+    pub(super) fn stop(mut self) -> Ended {
+        self.signal(Signal::SIGTERM);
+        self.wait()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.signal(Signal::SIGTERM);
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        let (ended, end) = sync_channel::<()>(1);
+        // An engine that does not end would keep the test from ending.
+        let watch = std::thread::spawn(move || {
+            if end.recv_timeout(PATIENCE).is_err() {
+                let _gone = kill(pid, Signal::SIGKILL);
+            }
+        });
+        let _status = self.child.wait();
+        let _sent = ended.send(());
+        let _joined = watch.join();
+    }
+}
+
+/// Ends the engine that a command has started in this home, if one runs, and waits for its end.
+pub(super) fn stop_engine_of(home: &Home) {
+    let Ok(lock) = std::fs::File::options().read(true).write(true).open(home.root().join("runtime/lock"))
+    else {
+        return;
+    };
+    let Err((lock, _)) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return };
+    let pid = std::fs::read_to_string(home.root().join("runtime/lock")).unwrap_or_default();
+    if let Ok(pid) = pid.trim().parse::<i32>() {
+        let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        // The system gives the lock away when the process has ended.
+        drop(Flock::lock(lock, FlockArg::LockExclusive));
+    }
+}
+
+/// Whether a process runs that has this word among its arguments.
+pub(super) fn runs(word: &str) -> bool {
+    std::fs::read_dir("/proc").expect("reads").flatten().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    })
+}
+
+/// A client of an engine. Everything that it does gives `None` when the engine is gone.
+pub(super) struct Link {
+    out: UnixStream,
+    lines: BufReader<UnixStream>,
+    calls: u64,
+}
+
+/// How a turn ended for its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) turn: Option<TurnId>,
+    pub(super) text: String,
+    pub(super) exit: Exit,
+    pub(super) taint: Option<writ_types::taint::Taint>,
+}
+
+impl Link {
+    pub(super) fn open(home: &Home) -> Option<Self> {
+        let out = UnixStream::connect(home.root().join("runtime/control.sock")).ok()?;
+        out.set_read_timeout(Some(PATIENCE)).expect("set");
+        let lines = BufReader::new(out.try_clone().expect("cloned"));
+        Some(Self { out, lines, calls: 0 })
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        self.out.write_all(bytes).ok()
+    }
+
+    pub(super) fn send(&mut self, frame: &ClientFrame) -> Option<()> {
+        let mut line = serde_json::to_vec(frame).expect("JSON");
+        line.push(b'\n');
+        self.bytes(&line)
+    }
+
+    pub(super) fn receive(&mut self) -> Option<Numbered> {
+        let mut line = String::new();
+        match self.lines.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(serde_json::from_str(&line).expect("a frame")),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the engine says nothing"),
+            Err(_) => None,
+        }
+    }
+
+    /// Receives until a frame is the one that is looked for.
+    pub(super) fn until<T>(&mut self, mut wanted: impl FnMut(Numbered) -> Option<T>) -> Option<T> {
+        loop {
+            if let Some(found) = wanted(self.receive()?) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// The next refusal: its code and exit code.
+    pub(super) fn refusal(&mut self) -> Option<(String, Exit)> {
+        self.until(|numbered| match numbered.frame {
+            ServerFrame::Error { code, exit, .. } => Some((code, exit)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Option<Value> {
+        self.calls += 1;
+        let id = self.calls;
+        self.send(&ClientFrame::Call { id, method: method.to_owned(), params })?;
+        self.until(|numbered| match numbered.frame {
+            ServerFrame::Answer { id: answered, result } if answered == id => Some(result),
+            ServerFrame::Error { id: Some(failed), code, text, .. } if failed == id => {
+                panic!("{method}: {code}: {text}")
+            }
+            _ => None,
+        })
+    }
+
+    /// Joins a session and hears everything that was kept of it; without one, opens a new one.
+    pub(super) fn join(&mut self, session: Option<SessionId>, project: Option<&std::path::Path>) -> Option<SessionId> {
+        let project = project.filter(|_| session.is_none()).map(|path| path.display().to_string());
+        self.send(&ClientFrame::Resume { session, after_seq: 0, project, write: false, dry_run: false })?;
+        self.until(|numbered| match numbered.frame {
+            ServerFrame::Hello { session, .. } => Some(session),
+            ServerFrame::Error { code, text, .. } => panic!("{code}: {text}"),
+            _ => None,
+        })
+    }
+
+    pub(super) fn say(&mut self, text: &str, client_id: &str) -> Option<()> {
+        self.send(&ClientFrame::Message { text: text.to_owned(), client_id: client_id.to_owned() })
+    }
+
+    /// Waits for the end of a turn.
+    pub(super) fn answer(&mut self) -> Option<Answer> {
+        self.until(|numbered| match numbered.frame {
+            ServerFrame::Message { turn, text, exit, taint, last: true, .. } => {
+                Some(Answer { turn: Some(turn), text, exit, taint: Some(taint) })
+            }
+            ServerFrame::Error { exit, text, .. } => Some(Answer { turn: None, text, exit, taint: None }),
+            _ => None,
+        })
+    }
+
+    /// Says something and waits for the answer.
+    pub(super) fn ask(&mut self, text: &str, client_id: &str) -> Option<Answer> {
+        self.say(text, client_id)?;
+        self.answer()
+    }
+
+    /// Answers an ask: what came of it, or the code of the refusal.
+    pub(super) fn decide(
+        &mut self,
+        ask: &AskId,
+        decision: Decision,
+        signature: Option<Value>,
+    ) -> Option<Result<String, String>> {
+        let reason = String::new();
+        self.send(&ClientFrame::ApprovalResponse { ask_id: ask.clone(), decision, signature, reason })?;
+        self.until(|numbered| match (numbered.seq, numbered.frame) {
+            (0, ServerFrame::ApprovalResolved { ask_id, state, .. }) if ask_id == *ask => Some(Ok(state)),
+            (0, ServerFrame::Error { code, .. }) => Some(Err(code)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn asks(&mut self) -> Option<Vec<Card>> {
+        let listed = self.call("approvals.list", serde_json::json!({ "all": true }))?;
+        Some(serde_json::from_value(listed["asks"].clone()).expect("cards"))
+    }
+}

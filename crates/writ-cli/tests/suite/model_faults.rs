@@ -1,0 +1,232 @@
+//! Models that answer nonsense, too much, too late, or not at all.
+
+use std::time::Instant;
+
+use serde_json::json;
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply, list};
+
+use super::turns::{Bench, calls};
+use super::{code, text};
+
+/// A bench whose script is a list of replies; calls are tried twice, with hardly a wait between.
+fn listed(kind: &str, replies: Vec<Reply>) -> Bench {
+    let mut script = list(replies);
+    let mut bench = Bench::new(kind, move |request: &ParsedRequest| {
+        writ_testkit::model_server::Script::reply(&mut script, request)
+    });
+    let env = [("MAX_TRIES", "2"), ("BACKOFF_BASE_MS", "1"), ("REQUEST_TIMEOUT_MS", "2000")];
+    bench.home.env.extend(env.map(|(name, value)| (format!("WRIT_MODELS__{name}"), value.to_owned())));
+    bench
+}
+
+/// Rows: SCL-011 SCL-015 SCL-044 SCL-045
+#[test]
+fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
+    for kind in ["anthropic", "openai"] {
+        let bench = listed(
+            kind,
+            vec![
+                Reply::call("launch_missiles", json!({ "at": "dawn" })),
+                Reply::call("shell_exec", json!({ "argv": 5 })),
+                Reply::call("shell_exec", json!({ "argv": ["true"], "sudo": true })),
+                Reply::large_arguments("file_write", 1024 * 1024),
+                Reply::call("file_read", json!({ "path": "../../etc/passwd" })),
+                Reply::call("shell_exec", json!({ "argv": ["a\u{0}b"] })),
+                Reply::text("I give up."),
+            ],
+        );
+        let done = bench.chat("do it", &[]);
+        assert_eq!(code(&done), 0, "{kind}: {}", text(&done));
+        assert!(text(&done).contains("I give up."), "{kind}: {}", text(&done));
+        let last = bench.requests().pop().expect("a request");
+        for told in ["There is no tool 'launch_missiles'", "at most 262144 are accepted", "sudo", "argv"] {
+            assert!(last.contains(told), "{kind}: {told}: {last}");
+        }
+        assert!(last.len() < 200_000, "{kind}: a megabyte is not sent back");
+        let intents = bench.events("intent");
+        let kinds = intents.iter().filter_map(|entry| entry.pointer("/entry/fact/action/kind")?.as_str());
+        assert!(kinds.eq(std::iter::repeat_n("model_call", 7)), "{kind}: {intents:?}");
+    }
+}
+
+/// Rows: WIN-038
+#[test]
+fn ten_thousand_calls_in_one_answer_end_the_turn_with_6() {
+    for kind in ["anthropic", "openai"] {
+        let bench = listed(kind, vec![Reply::many_calls(10_000, "shell_exec")]);
+        let done = bench.chat("do it", &[]);
+        assert_eq!(code(&done), 6, "{kind}: {}", text(&done));
+        assert!(text(&done).contains("its limit of 20 tool calls"), "{kind}: {}", text(&done));
+        assert_eq!(bench.server.recorded().len(), 1, "{kind}");
+    }
+}
+
+/// Rows: WIN-038 SCL-047
+#[test]
+fn needs_userns_the_twenty_first_call_is_not_run() {
+    let mut n = 0;
+    let bench = Bench::new("openai", move |_: &ParsedRequest| {
+        n += 1;
+        Reply::call("shell_exec", json!({ "argv": ["sh", "-c", format!("echo {n} >> ran.txt")] }))
+    });
+    let done = bench.chat("go on for ever", &["--write"]);
+    assert_eq!(code(&done), 6, "{}", text(&done));
+    assert!(text(&done).contains("its limit of 20 tool calls"), "{}", text(&done));
+    let ran = std::fs::read_to_string(bench.project().join("ran.txt")).expect("written");
+    assert_eq!(ran.lines().count(), 20);
+}
+
+#[test]
+fn needs_userns_a_model_that_repeats_itself_is_stopped_with_6() {
+    let same = |_: &ParsedRequest| Reply::call("file_read", json!({ "path": "a.txt" }));
+    let mut n = 0;
+    let alternating = move |_: &ParsedRequest| {
+        n += 1;
+        Reply::call("file_read", json!({ "path": if n % 2 == 0 { "a.txt" } else { "b.txt" } }))
+    };
+    let scripts: [(Box<dyn FnMut(&ParsedRequest) -> Reply + Send>, usize); 2] =
+        [(Box::new(same), 3), (Box::new(alternating), 4)];
+    for (script, most) in scripts {
+        let bench = Bench::new("anthropic", script);
+        std::fs::write(bench.project().join("a.txt"), "a\n").expect("written");
+        std::fs::write(bench.project().join("b.txt"), "b\n").expect("written");
+        let done = bench.chat("look", &[]);
+        assert_eq!(code(&done), 6, "{}", text(&done));
+        assert!(text(&done).contains("kept repeating"), "{}", text(&done));
+        let intents = bench.events("intent");
+        let reads = intents.iter().filter(|entry| entry.to_string().contains("read_file")).count();
+        assert_eq!(reads, most, "what would close the circle is not performed");
+    }
+}
+
+/// Rows: SCL-017 SCL-023
+#[test]
+fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works() {
+    let long = || Reply::text("one two three four five six seven eight nine ten");
+    let faults = [
+        Fault::CutAfter(4),
+        Fault::EndAfter(4),
+        Fault::GarbageAfter(4),
+        Fault::InvalidUtf8After(4),
+        Fault::ErrorEventAfter(4),
+        Fault::SilenceAfter(4),
+        Fault::MalformedCallAfter(4),
+    ];
+    for kind in ["anthropic", "openai"] {
+        let mut replies: Vec<Reply> = faults.iter().map(|fault| long().fault(fault.clone())).collect();
+        replies.push(Reply::text("All is well."));
+        let bench = listed(kind, replies);
+        for (n, fault) in faults.iter().enumerate() {
+            let done = bench.chat("tell me", &[]);
+            assert_eq!(code(&done), 7, "{kind} {fault:?}: {}", text(&done));
+            assert_eq!(bench.server.recorded().len(), n + 1, "{kind} {fault:?}: shown text is not said twice");
+        }
+        let done = bench.chat("tell me", &[]);
+        assert_eq!((code(&done), text(&done).contains("All is well.")), (0, true), "{kind}: {}", text(&done));
+        let errors = bench.events("model_called");
+        let failed = errors.iter().filter(|entry| {
+            entry.pointer("/entry/fact/error").and_then(|error| error.as_str()).is_some_and(|error| !error.is_empty())
+        });
+        assert_eq!(failed.count(), faults.len(), "{kind}: {errors:?}");
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_ended() {
+    for kind in ["anthropic", "openai"] {
+        for fault in [Fault::EndlessText, Fault::EndlessFrame, Fault::EndlessErrorBody] {
+            let bench = listed(kind, vec![Reply::text("x").fault(fault.clone()), Reply::text("x").fault(fault.clone())]);
+            let done = bench.chat("tell me", &[]);
+            assert_eq!(code(&done), 7, "{kind} {fault:?}: {}", text(&done));
+            assert!(text(&done).len() < 4 * 1024 * 1024, "{kind} {fault:?}");
+        }
+    }
+}
+
+/// Rows: SCL-021 SCL-022
+#[test]
+fn what_passes_is_tried_again_and_what_does_not_is_not() {
+    let bench = listed(
+        "openai",
+        vec![
+            // Tried again after the time that the provider names.
+            Reply::too_many_requests("1"),
+            Reply::text("First."),
+            // Tried again; twice is enough.
+            Reply::status(500),
+            Reply::text("Second."),
+            Reply::status(503),
+            Reply::status(503),
+            // Never tried again.
+            Reply::status(401),
+            Reply::status(400),
+            Reply::text("Third."),
+        ],
+    );
+    let before = Instant::now();
+    let first = bench.chat("a", &[]);
+    assert_eq!((code(&first), text(&first).contains("First.")), (0, true), "{}", text(&first));
+    assert!(before.elapsed().as_millis() >= 1_000, "Retry-After counts");
+    let second = bench.chat("b", &[]);
+    assert_eq!((code(&second), text(&second).contains("Second.")), (0, true), "{}", text(&second));
+    for _ in 0..3 {
+        let failed = bench.chat("c", &[]);
+        assert_eq!(code(&failed), 7, "{}", text(&failed));
+        assert!(!text(&failed).contains("scripted"), "no key and no host: {}", text(&failed));
+    }
+    assert_eq!(bench.server.recorded().len(), 8);
+    let third = bench.chat("d", &[]);
+    assert_eq!((code(&third), text(&third).contains("Third.")), (0, true), "{}", text(&third));
+}
+
+#[test]
+fn a_first_byte_that_does_not_come_ends_the_turn_with_7() {
+    let gate = Gate::new();
+    let slow = || Reply::text("late").fault(Fault::SlowFirstByte(gate.clone()));
+    let mut bench = listed("anthropic", vec![slow(), slow()]);
+    bench.home.env.push(("WRIT_MODELS__REQUEST_TIMEOUT_MS".to_owned(), "200".to_owned()));
+    let done = bench.chat("tell me", &[]);
+    assert_eq!(code(&done), 7, "{}", text(&done));
+    gate.open();
+}
+
+#[test]
+fn a_model_that_says_nothing_or_too_much_for_its_limit_says_so() {
+    use writ_testkit::model_server::Stop;
+    let bench = listed(
+        "openai",
+        vec![
+            Reply::default(),
+            Reply::text("half of").stop(Stop::MaxTokens),
+            Reply::text("").stop(Stop::ContentFilter),
+            Reply::text("odd").stop(Stop::Raw("because".to_owned())),
+        ],
+    );
+    for (expected, said) in [(7, "without an answer"), (7, "cut"), (7, "withheld"), (7, "because")] {
+        let done = bench.chat("tell me", &[]);
+        assert_eq!(code(&done), expected, "{said}: {}", text(&done));
+        assert!(text(&done).contains(said), "{said}: {}", text(&done));
+    }
+}
+
+/// Rows: SCL-003 SCL-046
+#[test]
+fn needs_userns_two_tools_and_an_answer_are_three_requests() {
+    let bench = Bench::new(
+        "openai",
+        calls(
+            vec![
+                ("file_read", json!({ "path": "a.txt" })),
+                ("shell_exec", json!({ "argv": ["cat", "missing.txt"] })),
+            ],
+            "It says heron.",
+        ),
+    );
+    std::fs::write(bench.project().join("a.txt"), "heron\n").expect("written");
+    let done = bench.chat("what does it say?", &[]);
+    assert_eq!((code(&done), text(&done).contains("It says heron.")), (0, true), "{}", text(&done));
+    let requests = bench.requests();
+    assert_eq!(requests.len(), 3);
+    assert!(requests[1].contains("heron") && requests[2].contains("heron"));
+    assert!(requests[2].contains("missing.txt"), "a failing tool is told, and the loop goes on");
+}

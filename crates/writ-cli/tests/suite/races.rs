@@ -1,0 +1,168 @@
+//! Approvals raced for, approvals used again, and engines that want the same home.
+
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::entry::Decision;
+use writ_types::id::AskId;
+
+use super::engine::{Engine, Link};
+use super::turns::Bench;
+use super::{Home, code, text};
+
+/// Racers for each approval.
+const RACERS: usize = 8;
+/// Approvals that are raced for.
+const ASKS: usize = 200;
+/// As many tool calls as one turn may make.
+const BATCH: usize = 20;
+
+/// Every memory is asked for: the cheapest action to ask about.
+const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
+forbid (principal, action == Action::"remember", resource);"#;
+
+/// A model that wants to remember as much at once as it may, different with each message.
+fn remembers(request: &ParsedRequest) -> Reply {
+    let last = request.messages.last().expect("a message");
+    if !last.results.is_empty() {
+        return Reply::text("It waits.");
+    }
+    let batch = request.last_user_text().to_owned();
+    (0..BATCH).fold(Reply::default(), |reply, n| {
+        reply.and_call("memory_store", json!({ "text": format!("{batch} item {n}") }))
+    })
+}
+
+fn bench() -> Bench {
+    let bench = Bench::new("openai", remembers);
+    std::fs::write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER).expect("written");
+    bench
+}
+
+/// Opens asks, a batch with each message, and returns them.
+fn open_asks(home: &Home, batches: usize) -> Vec<AskId> {
+    let mut link = Link::open(home).expect("connects");
+    link.join(None, None).expect("joined");
+    for n in 0..batches {
+        let answer = link.ask(&format!("batch {n}"), &format!("m{n}")).expect("answered");
+        assert_eq!(answer.exit.code(), 5, "{}", answer.text);
+    }
+    let asks = link.asks().expect("asks");
+    assert_eq!(asks.len(), batches * BATCH);
+    asks.into_iter().map(|card| card.ask_id).collect()
+}
+
+fn memories(home: &Home) -> (u64, u64) {
+    let conn = rusqlite::Connection::open(home.database()).expect("opens");
+    conn.query_row("SELECT count(*), count(DISTINCT text) FROM memory", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("counts")
+}
+
+/// Rows: SIL-151 SIL-300
+#[test]
+fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
+    let bench = bench();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let asks = open_asks(&bench.home, ASKS / BATCH);
+    assert_eq!(memories(&bench.home).0, 0, "nothing before the approvals");
+    let start = Barrier::new(RACERS);
+    let race = || {
+        let mut link = Link::open(&bench.home).expect("connects");
+        start.wait();
+        let answers = asks.iter().map(|ask| link.decide(ask, Decision::Approve, None).expect("an answer"));
+        answers.collect::<Vec<_>>()
+    };
+    let racers: Vec<Vec<Result<String, String>>> = std::thread::scope(|scope| {
+        let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(race)).collect();
+        racers.into_iter().map(|racer| racer.join().expect("races")).collect()
+    });
+    for n in 0..asks.len() {
+        let won = racers.iter().filter(|answers| answers[n].as_deref() == Ok("approved")).count();
+        let lost = racers.iter().filter(|answers| answers[n].as_ref().is_err_and(|code| code == "ask.closed")).count();
+        assert_eq!((won, lost), (1, RACERS - 1), "ask {n}");
+    }
+    let wanted = u64::try_from(ASKS).expect("few");
+    assert_eq!(memories(&bench.home), (wanted, wanted), "each was performed once");
+    let mut link = Link::open(&bench.home).expect("connects");
+    assert!(link.asks().expect("asks").iter().all(|card| card.state == "used"));
+    assert_eq!(bench.count("answered"), ASKS);
+    assert_eq!(bench.count("denied"), ASKS * (RACERS - 1), "every refused answer is in the ledger");
+    assert_eq!(engine.stop().code, Some(0));
+    let verified = bench.home.run(&["audit", "verify"]);
+    assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
+
+/// Rows: SIL-165 SIL-300
+#[test]
+fn a_used_approval_and_one_for_something_else_are_refused_and_logged() {
+    let bench = bench();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let asks = open_asks(&bench.home, 1);
+    let [first, second, third, ..] = asks.as_slice() else { panic!("too few asks") };
+    let approved = bench.home.run(&["approvals", "approve", first.as_str(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    let token: Value = {
+        let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
+        let token: String = conn.query_row("SELECT token FROM approval", [], |row| row.get(0)).expect("a token");
+        serde_json::from_str(&token).expect("JSON")
+    };
+    let mut link = Link::open(&bench.home).expect("connects");
+    let replayed = link.decide(first, Decision::Approve, Some(token.clone()));
+    assert_eq!(replayed, Some(Err("ask.closed".to_owned())));
+    let moved = link.decide(second, Decision::Approve, Some(token.clone()));
+    assert_eq!(moved, Some(Err("approval.invalid".to_owned())), "a token is good for one ask");
+    let mut forged = token;
+    forged["claims"]["ask"] = json!(second);
+    let forged = link.decide(second, Decision::Approve, Some(forged));
+    assert_eq!(forged, Some(Err("approval.invalid".to_owned())));
+    assert_eq!(memories(&bench.home), (1, 1));
+    let denied: Vec<String> = bench.events("denied").iter().map(Value::to_string).collect();
+    for (ask, wanted) in [(first, 1), (second, 2)] {
+        let found = denied.iter().filter(|entry| entry.contains(&format!("ask {ask}"))).count();
+        assert_eq!(found, wanted, "{denied:?}");
+    }
+    // Denied is denied, and logged; what is unknown is refused.
+    assert_eq!(link.decide(third, Decision::Deny, None), Some(Ok("denied".to_owned())));
+    assert_eq!(link.decide(third, Decision::Approve, None), Some(Err("ask.closed".to_owned())));
+    let unknown: AskId = "AAAAAAAA".parse().expect("an id");
+    assert_eq!(link.decide(&unknown, Decision::Approve, None), Some(Err("ask.closed".to_owned())));
+    assert_eq!(memories(&bench.home), (1, 1));
+    let states: BTreeMap<String, String> =
+        link.asks().expect("asks").into_iter().map(|card| (card.ask_id.to_string(), card.state)).collect();
+    let state = |ask: &AskId| states.get(ask.as_str()).map(String::as_str);
+    assert_eq!((state(first), state(second), state(third)), (Some("used"), Some("open"), Some("denied")));
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// Rows: SIL-300
+#[test]
+fn eight_processes_approve_one_ask_and_one_of_them_wins() {
+    let bench = bench();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let asks = open_asks(&bench.home, 1);
+    let ask = asks.first().expect("an ask").as_str();
+    let approve = || code(&bench.home.run(&["approvals", "approve", ask, "--yes"]));
+    let mut codes: Vec<i32> = std::thread::scope(|scope| {
+        let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(approve)).collect();
+        racers.into_iter().map(|racer| racer.join().expect("races")).collect()
+    });
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 4, 4, 4, 4, 4, 4, 4]);
+    assert_eq!(memories(&bench.home), (1, 1));
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+#[test]
+fn a_second_engine_on_the_same_home_ends_with_10_and_names_the_first() {
+    let home = Home::ready();
+    let engine = Engine::start(&home, &[]).expect("ready");
+    let second = Engine::start(&home, &[]).err().expect("it does not start");
+    assert_eq!(second.code, Some(10), "{}", second.said);
+    assert!(second.said.contains(&format!("process {}", engine.pid())), "{}", second.said);
+    assert_eq!(home.json(&["status"])["engine"], "running", "the first goes on");
+    assert_eq!(engine.stop().code, Some(0));
+    let third = Engine::start(&home, &[]).expect("the home is free again");
+    assert_eq!(third.stop().code, Some(0));
+}
