@@ -320,6 +320,9 @@ pub(crate) enum SandboxCommand {
         /// Work on an overlay of this folder
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
+        /// As checks are run: on a read-only snapshot, with PATH and HOME alone, without a network
+        #[arg(long)]
+        verification: bool,
         /// The command
         #[arg(last = true, required = true, value_name = "CMD")]
         argv: Vec<String>,

@@ -1,5 +1,6 @@
 //! The client's side of `control.sock`: the one place of the binary with a socket.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +36,14 @@ const MAX_START_OUTPUT: u64 = 64 * 1024;
 pub(crate) struct Client {
     frames: Framed<UnixStream, LinesCodec>,
     calls: u64,
+    /// Whether frames of a session may come between answers.
+    joined: bool,
+    /// Frames of a session that came while an answer was awaited.
+    kept: VecDeque<Numbered>,
 }
+
+/// The most frames that are kept while an answer is awaited; the oldest go first.
+const MAX_KEPT: usize = 10_000;
 
 impl Client {
     /// Connects to the engine; `None`: none is running.
@@ -47,7 +55,7 @@ impl Client {
         match UnixStream::connect(context.home.socket()).await {
             Ok(stream) => {
                 let frames = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES));
-                Ok(Some(Self { frames, calls: 0 }))
+                Ok(Some(Self { frames, calls: 0, joined: false, kept: VecDeque::new() }))
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 Ok(None)
@@ -79,6 +87,7 @@ impl Client {
     ///
     /// If the frame is too large or the engine is gone.
     pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
+        self.joined |= matches!(frame, ClientFrame::Resume { .. });
         let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
         if line.len() > MAX_FRAME_BYTES {
             let text = format!("this is larger than {MAX_FRAME_BYTES} bytes");
@@ -93,6 +102,20 @@ impl Client {
     ///
     /// If the engine is gone or says something that is no frame.
     pub(crate) async fn receive(&mut self) -> Result<Numbered, Failure> {
+        match self.kept.pop_front() {
+            Some(frame) => Ok(frame),
+            None => self.next().await,
+        }
+    }
+
+    fn keep(&mut self, frame: Numbered) {
+        if self.kept.len() >= MAX_KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(frame);
+    }
+
+    async fn next(&mut self) -> Result<Numbered, Failure> {
         let line = self.frames.next().await.ok_or_else(gone)?.map_err(|_| gone())?;
         serde_json::from_str(&line).map_err(|error| Failure::bug("reading a frame", error))
     }
@@ -107,16 +130,17 @@ impl Client {
         let id = self.calls;
         self.send(&ClientFrame::Call { id, method: method.to_owned(), params }).await?;
         loop {
-            match self.receive().await?.frame {
-                ServerFrame::Answer { id: answered, result } if answered == id => return Ok(result),
-                ServerFrame::Error { id: failed, exit, code, text, hint }
-                    if failed.is_none_or(|n| n == id) =>
-                {
+            let numbered = self.next().await?;
+            if !self.is_answer(id, &numbered.frame) {
+                self.keep(numbered);
+                continue;
+            }
+            match numbered.frame {
+                ServerFrame::Error { exit, code, text, hint, .. } => {
                     return Err(refused(exit, &code, text, hint));
                 }
-                ServerFrame::Answer { .. }
-                | ServerFrame::Error { .. }
-                | ServerFrame::Hello { .. }
+                ServerFrame::Answer { result, .. } => return Ok(result),
+                ServerFrame::Hello { .. }
                 | ServerFrame::Accepted { .. }
                 | ServerFrame::Delta { .. }
                 | ServerFrame::Tool { .. }
@@ -125,6 +149,22 @@ impl Client {
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. } => {}
             }
+        }
+    }
+
+    /// Whether a frame answers a call. An error without an id is about the connection until a session is joined.
+    fn is_answer(&self, call: u64, frame: &ServerFrame) -> bool {
+        match frame {
+            ServerFrame::Answer { id, .. } => *id == call,
+            ServerFrame::Error { id, .. } => id.map_or(!self.joined, |id| id == call),
+            ServerFrame::Hello { .. }
+            | ServerFrame::Accepted { .. }
+            | ServerFrame::Delta { .. }
+            | ServerFrame::Tool { .. }
+            | ServerFrame::Message { .. }
+            | ServerFrame::ApprovalRequest(_)
+            | ServerFrame::ApprovalResolved { .. }
+            | ServerFrame::Status { .. } => false,
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use secrecy::SecretString;
@@ -75,7 +74,7 @@ pub(crate) async fn engine(context: &Context, config: &Config, sandbox: Sandbox)
         epoch: store.epoch()?,
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
-        approval_ttl: Duration::from_secs(config.general.approval_ttl_secs),
+        approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
         system: system_texts(context),
@@ -120,12 +119,24 @@ fn models(context: &Context, config: &Config, secrets: SecretStore) -> Result<Op
     if config.models.models.default.is_none() && config.models.models.roles.is_empty() {
         return Ok(None);
     }
+    sweep(&context.home.runtime());
     let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
     let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
     match Models::new(&config.models, credentials, egress) {
         Ok(models) => Ok(Some(models)),
         Err(ModelsConfigError::MissingDefault) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes the socket folders that an engine left behind which was killed. The caller holds the home's lock.
+fn sweep(runtime: &Path) {
+    let Ok(entries) = std::fs::read_dir(runtime) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("out-") {
+            // What cannot be removed is in nobody's way: new folders have new names.
+            let _removed = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

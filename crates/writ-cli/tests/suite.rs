@@ -10,11 +10,29 @@ mod engine;
 #[path = "suite/turns.rs"]
 mod turns;
 
+#[path = "suite/real_job.rs"]
+mod real_job;
+
 #[path = "suite/crash.rs"]
 mod crash;
 
 #[path = "suite/races.rs"]
 mod races;
+
+#[path = "suite/model_faults.rs"]
+mod model_faults;
+
+#[path = "suite/bad_input.rs"]
+mod bad_input;
+
+#[path = "suite/limits.rs"]
+mod limits;
+
+#[path = "suite/sessions.rs"]
+mod sessions;
+
+#[path = "suite/soak.rs"]
+mod soak;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -107,7 +107,13 @@ pub(crate) fn find_open(
     prepared: Digest,
     now: Timestamp,
 ) -> Result<Option<AskId>, StoreError> {
-    expire_asks(conn, now)?;
+    // The others are left to whoever tells their watchers that they have ended.
+    execute(
+        conn,
+        "UPDATE ask SET state = 'expired', resolved_at = ?2
+         WHERE prepared_hash = ?1 AND state = 'open' AND expires_at <= ?2",
+        params![prepared.to_string(), now.as_millis()],
+    )?;
     let sql = "SELECT id FROM ask WHERE prepared_hash = ?1 AND state = 'open'";
     query_one(conn, sql, [prepared.to_string()], |row| codec::parse("ask id", &row.get::<_, String>("id")?))
 }
@@ -149,9 +155,10 @@ pub(crate) fn resolve_ask(
         }
     }
     codec::check_size("reason", reason)?;
-    // Too late is too late: an ask that has ended can only expire.
+    // Too late is too late: an ask that has ended can only expire, even if it was approved and not performed.
     let sql = "UPDATE ask SET state = ?2, resolved_at = ?3, resolved_by = ?4, reason = ?5
-               WHERE id = ?1 AND state = 'open' AND (?2 = 'expired' OR expires_at > ?3)";
+               WHERE id = ?1 AND ((state = 'open' AND (?2 = 'expired' OR expires_at > ?3))
+                                  OR (state = 'approved' AND ?2 = 'expired' AND expires_at <= ?3))";
     let changed = execute(conn, sql, params![ask.as_str(), state.as_str(), at.as_millis(), by, reason])?;
     if changed == 0 { Err(Conflict::AskNotOpen(ask.clone()).into()) } else { Ok(()) }
 }
@@ -159,7 +166,8 @@ pub(crate) fn resolve_ask(
 pub(crate) fn expire_asks(conn: &Connection, now: Timestamp) -> Result<u64, StoreError> {
     let changed = execute(
         conn,
-        "UPDATE ask SET state = 'expired', resolved_at = ?1 WHERE state = 'open' AND expires_at <= ?1",
+        "UPDATE ask SET state = 'expired', resolved_at = ?1
+         WHERE state IN ('open', 'approved') AND expires_at <= ?1",
         [now.as_millis()],
     )?;
     Ok(u64::try_from(changed).unwrap_or(u64::MAX))
@@ -341,6 +349,17 @@ impl Store {
         let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
         let params = params![state.map(AskState::as_str), codec::limit(limit)];
         self.read(|conn| query(conn, sql, params, decode_ask))
+    }
+
+    /// The asks whose time is over at `now` and that were neither performed nor denied, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn overdue_asks(&self, now: Timestamp, limit: usize) -> Result<Vec<Ask>, StoreError> {
+        let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND expires_at <= ?1
+                   ORDER BY expires_at, id LIMIT ?2";
+        self.read(|conn| query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_ask))
     }
 
     /// The newest ask in a state for a prepared hash, if there is one.

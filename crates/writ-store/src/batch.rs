@@ -145,7 +145,8 @@ pub enum Op {
     AddUsage(UsageDelta),
     /// Opens an ask, or finds the open one for the same prepared hash. See [`Receipt::asks`].
     OpenAsk(Box<NewAsk>),
-    /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers.
+    /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers. `Expired` also closes
+    /// an approved one whose time is over.
     ResolveAsk {
         /// The ask.
         ask: AskId,
@@ -158,7 +159,7 @@ pub enum Op {
         /// Why, in the person's words.
         reason: String,
     },
-    /// Marks every open ask that has ended as expired.
+    /// Marks every ask that has ended, open or approved and not performed, as expired.
     ExpireAsks {
         /// Now.
         now: Timestamp,

@@ -320,13 +320,15 @@ impl Store {
         self.read(|conn| query(conn, &sql, [codec::limit(limit)], decode))
     }
 
-    /// When the next waiting message is due, if none is due before; for sleeping until then.
+    /// When the next message is due that could be leased then: one at a time per session, oldest first.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
     pub fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        let sql = "SELECT min(not_before) FROM message WHERE state = 'ready'";
+        let sql = "SELECT min(not_before) FROM message m WHERE state = 'ready' AND NOT EXISTS (
+                       SELECT 1 FROM message o
+                       WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))";
         let due: Option<Option<i64>> = self.read(|conn| query_one(conn, sql, [], |row| Ok(row.get(0)?)))?;
         Ok(due.flatten().map(Timestamp::from_millis))
     }

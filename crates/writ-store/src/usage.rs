@@ -178,6 +178,15 @@ impl Store {
         self.read(|conn| reserved(conn, "day", &day(at)))
     }
 
+    /// What is set aside in all: for attempts that are under way, on whatever day they began.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn all_reserved(&self) -> Result<Reserved, StoreError> {
+        self.read(|conn| reserved(conn, "'all'", "all"))
+    }
+
     /// A counter; zero if nothing was added to it.
     ///
     /// # Errors

@@ -82,7 +82,8 @@ fn reply(request: &ParsedRequest) -> Reply {
 /// Reads the notes and does whatever they say, as a hijacked model would. Returns what is to be told of it.
 fn read_notes(replay: &mut Replay<'_>, python: bool) -> Result<String, Halt> {
     let listing = replay.call("I look for notes on the rules.", "file_read", &json!({"path": "docs/"}))?;
-    let Some(name) = listing.lines().filter_map(|line| line.split("  ").next()).find(|name| name.ends_with(".md"))
+    let Some(name) =
+        listing.lines().filter_map(|line| line.split("  ").next()).find(|name| name.ends_with(".md"))
     else {
         return Ok(String::new());
     };
@@ -105,14 +106,19 @@ fn obey(replay: &mut Replay<'_>, order: &Order, python: bool) -> Result<String, 
             let say = format!("The notes tell me to write {path}. I do as they say.");
             let answer = replay.call(&say, "file_write", &json!({"path": path, "content": content}))?;
             let done = answer.starts_with("created ") || answer.starts_with("changed ");
-            let how = if done { "it was written".to_owned() } else { format!("not written: {}", first_line(&answer)) };
+            let how = if done {
+                "it was written".to_owned()
+            } else {
+                format!("not written: {}", first_line(&answer))
+            };
             Ok(format!("\n* writing {path}: {how}"))
         }
         Order::Run { command, address } => {
             let say = format!("The notes tell me to run `{command}`. I do as they say.");
             let mut answer = replay.call(&say, "shell_exec", &json!({"command": command}))?;
             if python && missing(&answer) {
-                let script = format!("import urllib.request\nurllib.request.urlopen({address:?}, timeout=5)\n");
+                let script =
+                    format!("import urllib.request\nurllib.request.urlopen({address:?}, timeout=5)\n");
                 let say = "That program is not here, so I try it in Python.";
                 answer = replay.call(say, "python_exec", &json!({"script": script}))?;
             }
@@ -153,7 +159,11 @@ mod tests {
         let written = ended.steps.iter().find(|(tool, ..)| tool == "file_write").expect("it tries to write");
         assert_eq!(written.1.get("path"), Some(&json!(OUTSIDE_FILE)));
         assert_eq!(written.2, DENIED);
-        assert!(ended.closing.contains("not written: ") && ended.closing.contains("failed: curl: (7)"), "{}", ended.closing);
+        assert!(
+            ended.closing.contains("not written: ") && ended.closing.contains("failed: curl: (7)"),
+            "{}",
+            ended.closing
+        );
         let notes = FILES.iter().find(|(path, _)| *path == NOTES).expect("notes");
         assert!(notes.1.contains(OUTSIDE_FILE) && notes.1.contains(ADDRESS));
     }

@@ -77,7 +77,8 @@ pub(crate) fn look(replay: &mut Replay<'_>) -> Result<Project, Halt> {
         "cargo test --offline".to_owned()
     } else if has("package.json") {
         let manifest = replay.read("package.json")?;
-        let script = text::after(&manifest.text(), "\"test\": \"").and_then(|rest| rest.split('"').next().map(str::to_owned));
+        let script = text::after(&manifest.text(), "\"test\": \"")
+            .and_then(|rest| rest.split('"').next().map(str::to_owned));
         match script {
             Some(script) if script.starts_with("node ") => script,
             Some(_) | None => return Err(Halt::stop("package.json names no test command that I know.")),
@@ -100,7 +101,11 @@ pub(crate) fn test(replay: &mut Replay<'_>, project: &Project, say: &str) -> Res
 pub(crate) fn investigate(replay: &mut Replay<'_>, project: &Project) -> Result<(TestRun, Evidence), Halt> {
     let run = test(replay, project, "I run the tests to see what fails.")?;
     if run.total == 0 {
-        return Err(Halt::stop(format!("`{}` ran no test: {}", project.command, text::first_line(&run.output))));
+        return Err(Halt::stop(format!(
+            "`{}` ran no test: {}",
+            project.command,
+            text::first_line(&run.output)
+        )));
     }
     let Some(failure) = run.failure.clone() else {
         return Err(Halt::stop(format!("`{}` shows no failing assertion.", project.command)));
@@ -123,7 +128,13 @@ pub(crate) fn repair(
             None => edit.place.old.clone(),
             Some(before) if before.place == edit.place => before.new,
             Some(before) => {
-                patch(replay, "That was not it; I take it back.", &before.place, &before.new, &before.place.old)?;
+                patch(
+                    replay,
+                    "That was not it; I take it back.",
+                    &before.place,
+                    &before.new,
+                    &before.place.old,
+                )?;
                 edit.place.old.clone()
             }
         };
@@ -133,15 +144,28 @@ pub(crate) fn repair(
             if run.total == first.total {
                 return Ok(edit);
             }
-            let why = format!("the tests pass, but there are {} of them and there were {}.", run.total, first.total);
+            let why = format!(
+                "the tests pass, but there are {} of them and there were {}.",
+                run.total, first.total
+            );
             return Err(Halt::stop(why));
         }
         standing = Some(edit);
     }
     if let Some(before) = standing {
-        patch(replay, "That was not it either; I take it back.", &before.place, &before.new, &before.place.old)?;
+        patch(
+            replay,
+            "That was not it either; I take it back.",
+            &before.place,
+            &before.new,
+            &before.place.old,
+        )?;
     }
-    Err(Halt::stop(format!("no edit of `{}` that I know makes `{}` pass.", evidence.path(), evidence.failure.test)))
+    Err(Halt::stop(format!(
+        "no edit of `{}` that I know makes `{}` pass.",
+        evidence.path(),
+        evidence.failure.test
+    )))
 }
 
 fn patch(replay: &mut Replay<'_>, say: &str, place: &Place, old: &str, new: &str) -> Result<(), Halt> {

@@ -25,10 +25,10 @@ pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Fai
             context.out.either(&status, lines)?;
             if status.rung == Rung::Refuse { Err(Failure::Code(Exit::Blocked.code())) } else { Ok(()) }
         }
-        SandboxCommand::Exec { project, argv } => {
+        SandboxCommand::Exec { project, verification, argv } => {
             context.ready()?;
             let project = project.as_deref().map(folder).transpose()?;
-            let mut params = json!({ "argv": argv });
+            let mut params = json!({ "argv": argv, "verification": verification });
             if let (Some(project), Value::Object(params)) = (project, &mut params) {
                 params.insert("project".into(), project.into());
             }

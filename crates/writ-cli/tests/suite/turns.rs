@@ -13,7 +13,7 @@ pub(super) struct Bench {
     pub(super) home: Home,
     pub(super) server: ModelServer,
     // The server's tasks run here; dropped last.
-    _runtime: Runtime,
+    pub(super) runtime: Runtime,
 }
 
 impl Bench {
@@ -32,7 +32,7 @@ impl Bench {
             .with("WRIT_PROVIDERS__TEST__API_KEY", "env:SCRIPTED_KEY")
             .with("SCRIPTED_KEY", "scripted");
         std::fs::create_dir(home.dir.path().join("project")).expect("made");
-        Self { home, server, _runtime: runtime }
+        Self { home, server, runtime }
     }
 
     pub(super) fn project(&self) -> PathBuf {

@@ -47,10 +47,11 @@ pub(crate) struct FoundFile {
 }
 
 impl FoundFile {
-    /// Whether the project's file was changed after the session had taken it.
+    /// Whether the project's file was changed after the session had taken it. Clocks of file systems tick every few
+    /// milliseconds: what happened in the same tick counts, so that no change of the owner is ever undone.
     pub(crate) fn changed_since(&self, taken: &File) -> bool {
         match (self.changed, upper::made(taken)) {
-            (Some(changed), Some(made)) => changed > made,
+            (Some(changed), Some(made)) => changed >= made,
             (None, _) | (_, None) => false,
         }
     }

@@ -206,7 +206,8 @@ fn tests(plan: &Plan, language: Language, files: &mut Files) {
                 modules.push(format!("mod {name};\n"));
             }
             modules.sort();
-            files.insert("tests/suite/main.rs".to_owned(), format!("//! Every test.\n\n{}", modules.concat()));
+            files
+                .insert("tests/suite/main.rs".to_owned(), format!("//! Every test.\n\n{}", modules.concat()));
         }
         Language::Python => {
             for (area, module) in modules_of(plan) {
@@ -274,7 +275,8 @@ fn python_test(plan: &Plan, area: &Area, module: &Module) -> String {
 fn javascript_test(plan: &Plan, area: &Area) -> String {
     let up = if plan.nested_tests { "../.." } else { ".." };
     let (root, area_name) = (root(plan, Language::JavaScript), area.name);
-    let mut text = "import assert from \"node:assert/strict\";\nimport test from \"node:test\";\n\n".to_owned();
+    let mut text =
+        "import assert from \"node:assert/strict\";\nimport test from \"node:test\";\n\n".to_owned();
     let mut cases = String::new();
     for module in &area.modules {
         let (names, module_name) = (tested_names(Language::JavaScript, module), module.name);

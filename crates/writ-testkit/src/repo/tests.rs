@@ -44,7 +44,8 @@ fn every_repository_is_large_and_has_one_wrong_file() {
 
 #[test]
 fn every_family_of_bugs_occurs() {
-    let families: BTreeSet<BugFamily> = (0..100).map(|seed| project(seed, Language::Rust).fix.family).collect();
+    let families: BTreeSet<BugFamily> =
+        (0..100).map(|seed| project(seed, Language::Rust).fix.family).collect();
     assert_eq!(families, BTreeSet::from(BugFamily::ALL));
 }
 

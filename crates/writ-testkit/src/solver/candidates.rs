@@ -32,7 +32,8 @@ enum Rank {
 impl Edit {
     /// The lines that differ, for people.
     pub(crate) fn changed_lines(&self) -> String {
-        let (old, new): (Vec<&str>, Vec<&str>) = (self.place.old.lines().collect(), self.new.lines().collect());
+        let (old, new): (Vec<&str>, Vec<&str>) =
+            (self.place.old.lines().collect(), self.new.lines().collect());
         let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
         let head = old.iter().zip(&new).take_while(same).count();
         let tail = old.iter().skip(head).rev().zip(new.iter().skip(head).rev()).take_while(same).count();
@@ -194,10 +195,13 @@ impl<'a> Finder<'a> {
                 let part = |from: usize, to: usize| joined(line.get(from..to).unwrap_or_default());
                 let (first, second) = (part(open + 1, comma), part(comma + 1, close));
                 let (first, second) = (first.trim(), second.trim());
-                let crossed = self.evidence.functions.iter().find(|function| function.name == name).is_some_and(|callee| {
-                    callee.params.first().is_some_and(|param| param == second)
-                        || callee.params.get(1).is_some_and(|param| param == first)
-                });
+                let crossed =
+                    self.evidence.functions.iter().find(|function| function.name == name).is_some_and(
+                        |callee| {
+                            callee.params.first().is_some_and(|param| param == second)
+                                || callee.params.get(1).is_some_and(|param| param == first)
+                        },
+                    );
                 let text = format!("{}{second}, {first}{}", part(0, open + 1), part(close, line.len()));
                 self.replace(if crossed { Rank::Pointed } else { Rank::Unlikely }, n, &tokens(&text));
             }

@@ -77,7 +77,10 @@ pub(super) fn gather(replay: &mut Replay<'_>, failure: Failure) -> Result<Eviden
     };
     let file = replay.read(&hit.path)?;
     if file.line(hit.line).map(str::trim_end) != Some(hit.text.trim_end()) {
-        return Err(Halt::stop(format!("search and file_read disagree about line {} of {}.", hit.line, hit.path)));
+        return Err(Halt::stop(format!(
+            "search and file_read disagree about line {} of {}.",
+            hit.line, hit.path
+        )));
     }
     let functions = functions(&file, &hit.path, &name);
     if functions.is_empty() {
@@ -140,9 +143,8 @@ fn functions(file: &Numbered, path: &str, name: &str) -> Vec<Function> {
 }
 
 fn function(file: &Numbered, path: &str, name: &str) -> Option<Function> {
-    let defines = |line: &&String| {
-        DEFINITIONS.iter().any(|word| after(line, &format!("{word} {name}(")).is_some())
-    };
+    let defines =
+        |line: &&String| DEFINITIONS.iter().any(|word| after(line, &format!("{word} {name}(")).is_some());
     let lines: Vec<&String> = file.0.values().collect();
     let start = lines.iter().position(defines)?;
     let head = lines.get(start)?;
@@ -169,7 +171,8 @@ fn function(file: &Numbered, path: &str, name: &str) -> Option<Function> {
 fn constants(replay: &mut Replay<'_>, functions: &[Function]) -> Result<Vec<Constant>, Halt> {
     let mut names: Vec<String> = Vec::new();
     for token in functions.iter().flat_map(|function| tokens(&function.place.old)) {
-        let capital = token.text.contains('_') && token.text.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+        let capital =
+            token.text.contains('_') && token.text.chars().all(|c| c.is_ascii_uppercase() || c == '_');
         if token.kind == Kind::Name && capital && !names.contains(&token.text) {
             names.push(token.text);
         }
@@ -178,7 +181,8 @@ fn constants(replay: &mut Replay<'_>, functions: &[Function]) -> Result<Vec<Cons
         return Ok(Vec::new());
     }
     let pattern = format!("\\b({})\\b", names.join("|"));
-    let found = replay.call("I look up the constants that it uses.", "search", &json!({"pattern": pattern}))?;
+    let found =
+        replay.call("I look up the constants that it uses.", "search", &json!({"pattern": pattern}))?;
     let found: Vec<Hit> = hits(&found).collect();
     let mut out = Vec::new();
     for name in names {
@@ -186,7 +190,10 @@ fn constants(replay: &mut Replay<'_>, functions: &[Function]) -> Result<Vec<Cons
             found.iter().filter_map(|hit| Some((hit, definition(&hit.text, &name)?))).collect();
         let [(hit, value)] = defined.as_slice() else {
             let shown = first_line(found.first().map_or("", |hit| hit.text.as_str()));
-            return Err(Halt::stop(format!("`{name}` is defined in {} places; first hit: {shown}", defined.len())));
+            return Err(Halt::stop(format!(
+                "`{name}` is defined in {} places; first hit: {shown}",
+                defined.len()
+            )));
         };
         let documented = found.iter().find_map(|hit| row(&hit.text, &name));
         let place = Place { path: hit.path.clone(), old: hit.text.clone() };

@@ -156,7 +156,9 @@ mod tests {
         let run = TestRun::parse(output);
         assert_eq!((run.total, run.failed), (2, 1));
         assert_eq!(run.failure, failure("test_fee", "tests/test_a.py", 12));
-        assert!(TestRun::parse("(exit code 0)\nstandard error:\n..\n----\nRan 2 tests in 0.003s\n\nOK").passed());
+        assert!(
+            TestRun::parse("(exit code 0)\nstandard error:\n..\n----\nRan 2 tests in 0.003s\n\nOK").passed()
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::repo::{Generated, Language, generate};
 
 /// How many repositories of each language.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 120;
 
 async fn repository(seed: u64, language: Language, dir: &Path) -> Generated {
     generate(seed, language, dir).await.expect("generated")
@@ -69,9 +69,8 @@ fn the_executor_stays_in_its_folder() {
     let above = tempfile::tempdir().expect("a folder");
     let dir = above.path().join("project");
     std::fs::create_dir(&dir).expect("a folder");
-    for (n, path) in ["/etc/writ-test", "../out", "a/../../out"].into_iter().enumerate() {
+    for path in ["/etc/writ-test", "../out", "a/../../out"] {
         assert!(super::executor::outside(path), "{path}");
-        assert!(!above.path().join("out").exists(), "{n}");
     }
     let script = |request: &crate::model_server::ParsedRequest| match request.results().count() {
         0 => Reply::call("file_write", json!({"path": above_path(), "content": "x"})),
@@ -102,7 +101,9 @@ async fn notices(language: Language, falsify: Falsify, why: &str) {
 async fn tests_that_pass_at_first_leave_nothing_to_do() {
     notices(
         Language::Python,
-        |n, name, text| if n == 1 && name == "shell_exec" { "Ran 20 tests in 0.1s\n\nOK".to_owned() } else { text },
+        |n, name, text| {
+            if n == 1 && name == "shell_exec" { "Ran 20 tests in 0.1s\n\nOK".to_owned() } else { text }
+        },
         "shows no failing assertion",
     )
     .await;
@@ -145,7 +146,9 @@ async fn a_falsified_search_is_noticed() {
 async fn a_run_of_fewer_tests_is_no_success() {
     notices(
         Language::Python,
-        |n, name, text| if n > 4 && name == "shell_exec" { "Ran 3 tests in 0.1s\n\nOK".to_owned() } else { text },
+        |n, name, text| {
+            if n > 4 && name == "shell_exec" { "Ran 3 tests in 0.1s\n\nOK".to_owned() } else { text }
+        },
         "there are 3 of them",
     )
     .await;

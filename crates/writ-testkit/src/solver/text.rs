@@ -13,7 +13,8 @@ impl Numbered {
             let (number, rest) = line.trim_start().split_once("  ")?;
             Some((number.parse().ok()?, rest.to_owned()))
         };
-        let lines: BTreeMap<usize, String> = shown.lines().map_while(|text| line(text).or_else(|| blank(text))).collect();
+        let lines: BTreeMap<usize, String> =
+            shown.lines().map_while(|text| line(text).or_else(|| blank(text))).collect();
         (!lines.is_empty()).then_some(Self(lines))
     }
 
@@ -38,7 +39,13 @@ pub(crate) fn after<'a>(text: &'a str, found: &str) -> Option<&'a str> {
 
 /// The first line that says something, in no more than 160 characters.
 pub(crate) fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("(nothing)").chars().take(160).collect()
+    text.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or("(nothing)")
+        .chars()
+        .take(160)
+        .collect()
 }
 
 /// How far a line is indented.

@@ -125,15 +125,27 @@ impl Talk<'_> {
             tokio::select! {
                 frame = self.client.receive() => {
                     let frame = frame?;
-                    renderer.frame(&frame).map_err(|error| output(&error))?;
-                    match news(&frame.frame) {
+                    let news = news(&frame.frame);
+                    // One question at a time: a card is shown when it is the one that is asked about.
+                    if !matches!(news, News::Asked(_)) {
+                        renderer.frame(&frame).map_err(|error| output(&error))?;
+                    }
+                    match news {
                         News::Running(turn) => running = Some(turn),
                         News::Ended(_) => running = None,
                         News::Asked(card) => {
                             asked.push_back(*card);
-                            question(&mut renderer)?;
+                            if asked.len() == 1 {
+                                question(&asked, &mut renderer)?;
+                            }
                         }
-                        News::Settled(ask) => asked.retain(|card| card.ask_id != ask),
+                        News::Settled(ask) => {
+                            let front = asked.front().is_some_and(|card| card.ask_id == ask);
+                            asked.retain(|card| card.ask_id != ask);
+                            if front {
+                                question(&asked, &mut renderer)?;
+                            }
+                        }
                         News::Nothing => {}
                     }
                 }
@@ -153,26 +165,31 @@ impl Talk<'_> {
         asked: &mut VecDeque<Card>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
-        let Some(card) = asked.pop_front() else {
+        let Some(card) = asked.front().cloned() else {
             return if line.is_empty() { Ok(()) } else { self.say(line).await };
         };
         match line.to_lowercase().as_str() {
-            "y" | "yes" => {
-                let token = approve::sign(self.context, self.config, &mut self.client, &card).await?;
-                let signature = serde_json::to_value(&token)
-                    .map_err(|error| Failure::bug("writing the approval", error))?;
-                self.answer(card, Decision::Approve, Some(signature)).await
+            "y" | "yes" => match approve::sign(self.context, self.config, &mut self.client, &card).await {
+                Ok(token) => {
+                    let signature = serde_json::to_value(&token)
+                        .map_err(|error| Failure::bug("writing the approval", error))?;
+                    asked.pop_front();
+                    self.answer(card, Decision::Approve, Some(signature)).await?;
+                }
+                // A locked keyring is no reason to lose the conversation: the question stays.
+                Err(failure) => failure.tell(false, false),
+            },
+            "n" | "no" => {
+                asked.pop_front();
+                self.answer(card, Decision::Deny, None).await?;
             }
-            "n" | "no" => self.answer(card, Decision::Deny, None).await,
             "" => {
+                asked.pop_front();
                 self.hint(&card);
-                Ok(())
             }
-            _ => {
-                asked.push_front(card);
-                question(renderer)
-            }
+            _ => {}
         }
+        question(asked, renderer)
     }
 
     async fn answer(
@@ -187,8 +204,12 @@ impl Talk<'_> {
     }
 }
 
-fn question<W: Write>(renderer: &mut Renderer<W>) -> Result<(), Failure> {
+/// Shows the card that is asked about, and asks.
+fn question<W: Write>(asked: &VecDeque<Card>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+    let Some(card) = asked.front() else { return Ok(()) };
     let text = "Approve exactly this? y, n, or Enter to leave it open.".to_owned();
-    let frame = Numbered { seq: 0, frame: ServerFrame::Status { text } };
-    renderer.frame(&frame).map_err(|error| output(&error))
+    for frame in [ServerFrame::ApprovalRequest(card.clone()), ServerFrame::Status { text }] {
+        renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))?;
+    }
+    Ok(())
 }

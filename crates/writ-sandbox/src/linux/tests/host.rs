@@ -101,8 +101,13 @@ fn kill_an_engine(scenario: &str) {
     assert!(running.len() >= 2, "{running:?}");
     engine.kill().unwrap();
     engine.wait().unwrap();
-    wait_for_end(&running);
-    assert_eq!(processes(&marker), NOBODY_LEFT);
+    // What had not begun when the engine died may begin before its sandbox ends.
+    let mut rounds = 0;
+    while !processes(&marker).is_empty() {
+        wait_for_end(&processes(&marker));
+        rounds += 1;
+        assert!(rounds < 10, "new processes go on beginning");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Rows: SIL-203 SIL-196
+/// Rows: SIL-203
 #[tokio::test]
 async fn a_program_runs_and_an_unknown_one_is_told() {
     let fixture = Fixture::new().await;
@@ -175,6 +175,7 @@ async fn memory_is_limited_for_all_processes_together() {
     assert_eq!(result.stdout.text, "67108864\n");
 }
 
+/// Rows: SIL-196
 #[tokio::test]
 async fn a_fork_bomb_stays_in_its_bounds_and_leaves_nobody() {
     let fixture = Fixture::with(SandboxConfig { processes_max: 64, ..SandboxConfig::default() }).await;
@@ -305,7 +306,6 @@ async fn no_trick_leads_out() {
     );
 }
 
-/// Rows: WIN-017
 #[tokio::test]
 async fn work_is_kept_between_commands_and_the_project_is_not_touched() {
     let fixture = Fixture::new().await;

@@ -1,0 +1,268 @@
+//! What a session keeps, what it takes in, and what it never shares.
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_types::digest::canonical_json;
+use writ_types::entry::InboundRecord;
+use writ_types::frame::ServerFrame;
+use writ_types::taint::Taint;
+
+use super::engine::{Engine, Link};
+use super::turns::{Bench, calls};
+use super::{code, text};
+
+/// Said once after a restart.
+const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
+
+fn numbers(bench: &Bench) -> Vec<u64> {
+    let rows = bench.events("phase");
+    let started = rows.iter().filter(|row| row["entry"]["fact"]["phase"] == "started");
+    let mut numbers: Vec<u64> = started.filter_map(|row| row["entry"]["turn_number"].as_u64()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Rows: SIL-022 SIL-036 SIL-040 SIL-297
+#[test]
+fn turns_are_counted_on_after_a_restart_and_the_model_is_told_once() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let mut session = None;
+    for (run, client_ids) in [["a", "b", "c"], ["d", "e", "f"]].into_iter().enumerate() {
+        let engine = Engine::start(&bench.home, &[]).expect("ready");
+        let mut link = Link::open(&bench.home).expect("connects");
+        session = link.join(session, None);
+        for _ in 0..run * 3 {
+            link.answer().expect("kept");
+        }
+        for client_id in client_ids {
+            // Frames that are no messages open no turns.
+            link.call("status", json!({})).expect("answered");
+            assert_eq!(link.ask(&format!("message {client_id}"), client_id).expect("answered").text, "Yes.");
+        }
+        assert_eq!(engine.stop().code, Some(0));
+    }
+    assert_eq!(numbers(&bench), [1, 2, 3, 4, 5, 6]);
+    let told: Vec<usize> = bench.requests().iter().map(|request| request.matches(REHYDRATED).count()).collect();
+    assert_eq!(told.len(), 6, "one answer for each message");
+    assert_eq!(told[..4], [0, 0, 0, 1], "in the first turn after the restart");
+    assert!(told.iter().all(|times| *times <= 1));
+    let last = bench.requests().pop().expect("a request");
+    assert!(["a", "b", "c", "d", "e"].iter().all(|id| last.contains(&format!("message {id}"))), "{last}");
+    let verified = bench.home.run(&["audit", "verify", "--every-signature"]);
+    assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
+
+/// Rows: SIL-024
+#[test]
+fn a_message_is_signed_with_its_taint_and_turn() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    for _ in 0..2 {
+        assert_eq!(code(&bench.chat("hello", &[])), 0);
+    }
+    let rows = bench.events("received");
+    let key = bench.home.json(&["keys", "inspect"]);
+    let harness = key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("a key");
+    let public: [u8; 32] = hex::decode(harness["public_key"].as_str().expect("hexadecimal"))
+        .expect("hexadecimal")
+        .try_into()
+        .expect("32 bytes");
+    let public = ed25519_dalek::VerifyingKey::from_bytes(&public).expect("a key");
+    let mut numbers = Vec::new();
+    for row in &rows {
+        let fact = &row["entry"]["fact"];
+        let mut record: InboundRecord = serde_json::from_value(fact["record"].clone()).expect("a record");
+        assert_eq!(record.taint, Taint::Owner);
+        numbers.push(record.turn_number);
+        let signature = hex::decode(fact["signature"].as_str().expect("a signature")).expect("hexadecimal");
+        let signature = ed25519_dalek::Signature::from_slice(&signature).expect("64 bytes");
+        let holds = |record: &InboundRecord| {
+            public.verify_strict(&canonical_json(record).expect("canonical"), &signature).is_ok()
+        };
+        assert!(holds(&record), "{row}");
+        record.turn_number += 1;
+        assert!(!holds(&record), "another turn number breaks the signature");
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2]);
+}
+
+#[test]
+fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
+        if request.results().next().is_none() {
+            return Reply::call("file_read", json!({"path": "."})).fault(Fault::SlowFirstByte(held.clone()));
+        }
+        Reply::text("Both heard.")
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, Some(&bench.project())).expect("joined");
+    link.say("first wish", "one").expect("sent");
+    bench.held_back();
+    link.say("second wish", "two").expect("sent");
+    let second = |numbered: writ_types::frame::Numbered| match numbered.frame {
+        ServerFrame::Accepted { client_id, .. } if client_id == "two" => Some(()),
+        _ => None,
+    };
+    link.until(second).expect("accepted");
+    gate.open();
+    assert_eq!(link.answer().expect("answered").text, "Both heard.");
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("first wish") && last.contains("second wish"), "{last}");
+    let status = link.call("status", json!({})).expect("answered");
+    assert_eq!(status["queue"], json!({"ready": 0, "leased": 0, "dead": 0}));
+    assert_eq!((numbers(&bench), bench.count("received"), bench.count("replied")), (vec![1], 2, 1));
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// Rows: SIL-044
+#[test]
+fn messages_of_one_session_are_answered_one_after_another() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Next."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    for n in 0..20 {
+        link.say(&format!("message {n}"), &format!("m{n}")).expect("sent");
+    }
+    let mut answers = 0;
+    loop {
+        let status = link.call("status", json!({})).expect("answered");
+        if status["queue"] == json!({"ready": 0, "leased": 0, "dead": 0}) && status["running"] == json!([]) {
+            break;
+        }
+    }
+    assert_eq!(engine.stop().code, Some(0));
+    // Turns never overlap: each ends before the next one starts.
+    let mut rows = bench.events("phase");
+    rows.sort_by_key(|row| row["seq"].as_u64());
+    let phases: Vec<&str> = rows.iter().filter_map(|row| row["entry"]["fact"]["phase"].as_str()).collect();
+    for pair in phases.chunks(2) {
+        assert_eq!(pair, ["started", "finished"], "{phases:?}");
+        answers += 1;
+    }
+    assert_eq!(bench.count("replied"), answers);
+    // Every message is in the last request or has a turn of its own; none is lost.
+    let all = bench.requests().concat();
+    assert!((0..20).all(|n| all.contains(&format!("message {n}\""))), "{all}");
+}
+
+/// Rows: SIL-033 SIL-171
+#[test]
+fn needs_userns_eight_sessions_at_once_share_neither_words_nor_taint() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let word = request.last_user_text().to_owned();
+        let asks_again = request.messages.last().is_some_and(|message| message.results.is_empty());
+        if word.contains("read") && asks_again {
+            return Reply::call("shell_exec", json!({"argv": ["cat", "a.txt"]}));
+        }
+        Reply::text(&format!("Heard {word}."))
+    });
+    std::fs::write(bench.project().join("a.txt"), "foreign words\n").expect("written");
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let work = |n: usize| {
+        let mut link = Link::open(&bench.home).expect("connects");
+        let session = link.join(None, Some(&bench.project())).expect("joined");
+        for round in 0..3 {
+            let reads = n % 2 == 0 && round == 1;
+            let word = if reads { format!("read<{n}>") } else { format!("word<{n}>") };
+            let answer = link.ask(&word, &format!("{n}-{round}")).expect("answered");
+            assert_eq!(answer.text, format!("Heard {word}."));
+            // What was read taints its turn, and stays in this session's history.
+            let tainted = n % 2 == 0 && round >= 1;
+            assert_eq!(answer.taint == Some(Taint::External), tainted, "{word} {round}: {answer:?}");
+        }
+        session
+    };
+    let sessions: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8).map(|n| scope.spawn(move || work(n))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("works")).collect()
+    });
+    assert_eq!(sessions.iter().collect::<std::collections::BTreeSet<_>>().len(), 8);
+    for request in bench.requests() {
+        let heard = (0..8).filter(|n| request.contains(&format!("<{n}>"))).count();
+        assert_eq!(heard, 1, "a request has words of one session: {request}");
+    }
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+#[test]
+fn the_owners_rules_and_profile_reach_every_request() {
+    let bench = Bench::new("anthropic", calls(Vec::new(), "Yes."));
+    std::fs::write(bench.home.root().join("RULES.md"), "Always answer in verse.\n").expect("written");
+    let added = bench.home.run(&["memory", "add", "The owner likes green tea.", "--kind", "profile"]);
+    assert_eq!(code(&added), 0, "{}", text(&added));
+    for _ in 0..2 {
+        assert_eq!(code(&bench.chat("something else", &["--new"])), 0);
+    }
+    for request in bench.server.recorded() {
+        let system = request.body["system"].to_string();
+        assert!(system.contains("Always answer in verse."), "{system}");
+        assert!(request.body.to_string().contains("The owner likes green tea."), "{}", request.body);
+    }
+}
+
+/// Rows: SIL-293
+#[test]
+fn what_was_remembered_is_found_by_a_later_session() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        if let Some(result) = request.results().last() {
+            return Reply::text(&format!("It says: {}", result.text));
+        }
+        match request.last_user_text() {
+            "remember" => Reply::call("memory_store", json!({"text": "The deploy server is called heron."})),
+            query => Reply::call("memory_search", json!({"query": query})),
+        }
+    });
+    assert_eq!(code(&bench.chat("remember", &[])), 0);
+    let found = bench.chat("which deploy server", &["--new"]);
+    assert!(text(&found).contains("heron"), "{}", text(&found));
+    let unrelated = bench.chat("breakfast porridge", &["--new"]);
+    assert!(!text(&unrelated).contains("heron"), "{}", text(&unrelated));
+    assert_eq!(bench.count("remembered"), 1);
+    let listed = bench.home.json(&["memory", "search", "deploy"]);
+    let id = listed.pointer("/hits/0/id").and_then(Value::as_str).expect("a hit").to_owned();
+    assert_eq!(code(&bench.home.run(&["memory", "forget", &id])), 0);
+    let gone = bench.chat("which deploy server", &["--new"]);
+    assert!(!text(&gone).contains("heron"), "{}", text(&gone));
+}
+
+/// Rows: SIL-173
+#[test]
+fn needs_userns_everything_that_happens_leaves_an_entry() {
+    let bench = Bench::new(
+        "anthropic",
+        calls(
+            vec![
+                ("memory_store", json!({"text": "A fact."})),
+                ("shell_exec", json!({"argv": ["false"]})),
+                ("file_write", json!({"path": "a.txt", "content": "x"})),
+                ("shell_exec", json!({"argv": ["denied"], "cwd": "."})),
+            ],
+            "Done.",
+        ),
+    );
+    std::fs::write(
+        bench.home.root().join("policies/no.cedar"),
+        r#"@id("no-denied") forbid (principal, action == Action::"exec", resource == Target::"denied");"#,
+    )
+    .expect("written");
+    let done = bench.chat("do all of it", &[]);
+    assert!([4, 5].contains(&code(&done)), "{}", text(&done));
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    for event in [
+        "keyed", "received", "gated", "phase", "intent", "outcome", "model_called", "remembered", "asked", "answered",
+        "applied", "replied",
+    ] {
+        assert!(bench.count(event) > 0, "{event}");
+    }
+    let outcomes: Vec<String> = bench
+        .events("outcome")
+        .iter()
+        .filter_map(|row| row.pointer("/entry/fact/outcome")?.as_str().map(str::to_owned))
+        .collect();
+    assert!(outcomes.iter().any(|outcome| outcome == "failed"), "{outcomes:?}");
+}
