@@ -2,12 +2,12 @@
 
 #![expect(clippy::disallowed_types, reason = "a build tool runs cargo, git and what it measures")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// The value of an environment variable, if it is set, not empty and text.
 #[expect(clippy::disallowed_methods, reason = "a build tool is configured by its environment")]
@@ -78,6 +78,12 @@ impl Program {
         self
     }
 
+    /// Gives it no variable of ours but `PATH`.
+    pub(crate) fn clean(mut self) -> Self {
+        self.command.env_clear().env("PATH", variable("PATH").unwrap_or_default());
+        self
+    }
+
     /// Sets the folder that it runs in.
     pub(crate) fn directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
@@ -123,6 +129,15 @@ impl Program {
         Ok(child.wait()?.success())
     }
 
+    /// Starts it and leaves it running, with pipes for its standard input and output.
+    pub(crate) fn spawn(mut self) -> Result<Running> {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = self.command.spawn().with_context(|| format!("cannot run {}", self.name))?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().map(BufReader::new).context("no standard output")?;
+        Ok(Running { name: self.name, child, input, output })
+    }
+
     /// Runs it silently; how long that took from before the start to after the end.
     pub(crate) fn timed(mut self) -> Result<Duration> {
         self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -131,6 +146,57 @@ impl Program {
         let took = start.elapsed();
         anyhow::ensure!(status.success(), "{} failed: {status}", self.name);
         Ok(took)
+    }
+}
+
+/// A program that runs beside us. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// The id of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.output.read_line(&mut line)? > 0, "{} has ended", self.name);
+        Ok(line)
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
+        let input = self.input.as_mut().context("its standard input is closed")?;
+        writeln!(input, "{line}").with_context(|| format!("{} does not listen", self.name))
+    }
+
+    /// Waits for its end; whether it succeeded.
+    pub(crate) fn wait(&mut self) -> Result<bool> {
+        self.input = None;
+        while self.output.skip_until(b'\n')? > 0 {}
+        Ok(self.child.wait()?.success())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.input = None;
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        // Asked to end, an engine ends what it runs; the standard library can only kill.
+        let asked = Program::new("kill", &["-TERM", &self.child.id().to_string()]).output();
+        if !asked.is_ok_and(|asked| asked.success) {
+            let _killed = self.child.kill();
+        }
+        let _waited = self.child.wait();
     }
 }
 
@@ -145,6 +211,20 @@ mod tests {
         let success = program.lines(|line| seen.push(line.to_owned())).unwrap();
         assert!(success);
         assert_eq!(seen, ["one", "\u{fffd}", "two"]);
+    }
+
+    #[test]
+    fn what_runs_beside_us_listens_answers_and_ends() {
+        let mut cat = Program::new("cat", &[]).clean().spawn().unwrap();
+        cat.say("one").unwrap();
+        assert_eq!(cat.line().unwrap(), "one\n");
+        assert!(cat.wait().unwrap());
+        let endless = Program::new("sleep", &["1000"]).spawn().unwrap();
+        let pid = endless.pid().to_string();
+        let runs = || Program::new("kill", &["-0", &pid]).output().unwrap().success;
+        assert!(runs());
+        drop(endless);
+        assert!(!runs());
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Every fixed text that the machine says, to the model and to people.
 
 use serde::{Deserialize, Serialize};
+use writ_types::chat::{ToolOutcome, ToolResult};
+use writ_types::id::AskId;
+use writ_types::taint::Taint;
 use writ_types::unit::Tokens;
 
 use crate::event::BudgetSeed;
+use crate::text;
 
 /// Said to the model once, in the first turn after a restart.
 pub const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
@@ -103,6 +107,27 @@ impl BudgetNote {
             .rev()
             .find(crossed)
             .filter(|note| budget.given.is_none_or(|given| given < *note))
+    }
+}
+
+/// Said to the model about an ask that was answered, and about what came of it. What is foreign in it is
+/// marked as data.
+pub fn answered(ask: &AskId, result: &ToolResult) -> String {
+    let outcome = outcome_word(result.outcome);
+    let foreign = result.label.taint == Taint::External;
+    let text = if foreign { text::external(&result.name, &result.text) } else { result.text.clone() };
+    format!("[SYSTEM] Ask {ask} for '{}' was answered: {outcome}.\n{text}", text::name(&result.name))
+}
+
+const fn outcome_word(outcome: ToolOutcome) -> &'static str {
+    match outcome {
+        ToolOutcome::Done => "it was done",
+        ToolOutcome::Failed => "it was done and failed",
+        ToolOutcome::Denied => "it was denied",
+        ToolOutcome::Waiting => "it still waits",
+        ToolOutcome::Unknown => "whether it was done is not known",
+        ToolOutcome::Simulated => "it was simulated",
+        ToolOutcome::Cancelled => "it was not done",
     }
 }
 

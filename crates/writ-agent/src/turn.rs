@@ -143,6 +143,7 @@ impl Turn {
     }
 
     /// The whole machine: what each event means in each phase.
+    // tidy: table
     fn step(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         use Phase::{
             Acting, CallingModel, Delivering, Finished, JudgingInput, JudgingOutput, New, Recalling,
@@ -310,7 +311,13 @@ impl Turn {
         for message in &messages {
             check_text(message)?;
         }
+        // Some providers begin to count their ids anew, and none accepts the same id twice.
+        let call_ids = seed.history.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
+            Part::Call(call) => Some(call.id.clone()),
+            Part::Text { .. } | Part::Result(_) => None,
+        });
         *self = Self {
+            call_ids: call_ids.collect(),
             session: Some(session),
             id: Some(turn),
             number,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
-use writ_policy::show::escape;
+use writ_policy::show::{escape, is_plain};
 use writ_types::digest::Digest;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
@@ -24,6 +24,8 @@ pub(crate) struct Answered {
     pub(crate) state: String,
     /// In words.
     pub(crate) text: String,
+    /// How the command ends.
+    pub(crate) exit: Exit,
 }
 
 /// Fetches a card and checks that it is what it says.
@@ -52,7 +54,7 @@ pub(crate) fn check(card: &Card) -> Result<(), Failure> {
     if Digest::of(card.shown.as_bytes()) != card.shown_hash {
         return Err(unsafe_text("the text of this ask does not fit its hash"));
     }
-    if escape(&card.shown) != card.shown {
+    if !is_plain(&card.shown) {
         return Err(unsafe_text("the text of this ask holds characters that could deceive"));
     }
     Ok(())
@@ -135,8 +137,10 @@ pub(crate) async fn answer(
         let frame = client.receive().await?;
         match frame.frame {
             // Frames of the session have a number; the answer to this client has none.
-            ServerFrame::ApprovalResolved { ask_id, state, text } if ask_id == *ask && frame.seq == 0 => {
-                return Ok(Answered { state, text });
+            ServerFrame::ApprovalResolved { ask_id, state, text, exit }
+                if ask_id == *ask && frame.seq == 0 =>
+            {
+                return Ok(Answered { state, text, exit });
             }
             ServerFrame::Error { exit, code, text, hint, .. } => {
                 return Err(refused(exit, &code, text, hint));
@@ -224,6 +228,7 @@ mod tests {
         assert!(check(&card("action write_file\n")).is_ok());
         let swapped = Card { shown: "harmless".into(), ..card("rm -rf /") };
         assert_eq!(check(&swapped).map_err(|f| f.code()), Err(Exit::Denied.code()));
+        assert!(check(&card("+let mark = \"\\u{202e}\";\n")).is_ok(), "an escape that can be seen is no danger");
         for hostile in ["a\u{202e}b", "\u{1b}[2J", "a\u{200b}b"] {
             assert_eq!(check(&card(hostile)).map_err(|f| f.code()), Err(Exit::Denied.code()), "{hostile:?}");
         }

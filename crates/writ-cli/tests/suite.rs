@@ -13,6 +13,9 @@ mod turns;
 #[path = "suite/real_job.rs"]
 mod real_job;
 
+#[path = "suite/threats.rs"]
+mod threats;
+
 #[path = "suite/crash.rs"]
 mod crash;
 

@@ -25,5 +25,12 @@ pub mod perform;
 
 pub use perform::{Egress, EgressConfig, Lent};
 
+/// The types of the HTTP library that lent clients speak, for whoever uses them. A client of one's own is not
+/// made: the lints refuse its builders outside this crate.
+pub mod http {
+    pub use reqwest::header::RETRY_AFTER;
+    pub use reqwest::{Client, Error, Url};
+}
+
 #[cfg(test)]
 mod tests;

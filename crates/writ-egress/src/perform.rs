@@ -137,6 +137,7 @@ impl Egress {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that makes clients")]
     fn client(&self, line: &Line) -> Result<reqwest::Client, EgressError> {
         reqwest::Client::builder()
             .unix_socket(line.path())

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -16,6 +17,9 @@ use crate::connection;
 
 /// The most clients at once; one more waits until another leaves.
 pub const MAX_CONNECTIONS: usize = 256;
+
+/// How long to wait after a client could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why `control.sock` cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +103,8 @@ async fn accept(
         Ok((stream, _)) => Some((stream, place)),
         Err(error) => {
             tracing::warn!(%error, "a client could not be accepted");
+            // With no file descriptor left the next try fails at once, too.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
     }

@@ -6,3 +6,5 @@
 pub mod control;
 
 mod connection;
+
+mod watch;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use reqwest::Url;
+use writ_egress::http::Url;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::config::{Clearance, ModelRole, ModelsConfig, ProviderKind, ProviderTable};

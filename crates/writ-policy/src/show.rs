@@ -79,6 +79,11 @@ fn deceives(c: char) -> bool {
             | '\u{f0000}'..='\u{10ffff}')
 }
 
+/// Whether a text holds no character that could deceive, as every text that [`escape`] has made.
+pub fn is_plain(text: &str) -> bool {
+    !text.contains(deceives)
+}
+
 /// Escapes every character that could deceive, visibly: `\u{202e}`. Newlines and tabs stay.
 ///
 /// Two texts never look alike: a backslash that stands before an escape, or before text that reads like

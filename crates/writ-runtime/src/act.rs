@@ -113,7 +113,7 @@ impl Place {
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
                 let touched = touches(permit.action());
-                let (prepared, performed) = perform::perform(&self, permit, &cancel).await?;
+                let (prepared, performed) = perform::perform(&self, *permit, &cancel).await?;
                 let rendered = render(&prepared, &performed);
                 let outcome = outcome_entry(attempt, &rendered);
                 let ops = vec![self.core.entry(self.session.id, self.at(), outcome)];

@@ -1,32 +1,36 @@
 //! Asks: opened by the door, answered by people, performed exactly as approved.
 
-use std::sync::Arc;
+pub(crate) mod tell;
 
-use tokio_util::sync::CancellationToken;
-use writ_policy::approval::{
-    self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected,
-};
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use writ_policy::approval::{self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected};
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
 use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
-use writ_store::batch::{Batch, NewApproval, NewAsk, NewChronicle, Op};
+use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::{Rendered, render};
-use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
+use writ_types::chat::ToolOutcome;
 use writ_types::entry::{Decision, DenyReason, Entry, Fact};
-use writ_types::frame::{Card, Choice, ServerFrame};
-use writ_types::id::{AskId, TurnId};
-use writ_types::unit::Timestamp;
+use writ_types::error::Exit;
+use writ_types::frame::{Card, Choice};
+use writ_types::id::AskId;
 
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
+use crate::engine::Answered;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform;
 use crate::project::APPLY;
-use crate::session::{Interrupt, Session};
+use crate::session::Session;
+
+use tell::resolved;
 
 impl Core {
     /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
@@ -97,7 +101,7 @@ impl Core {
         decision: Decision,
         token: Option<ApprovalToken>,
         reason: String,
-    ) -> Result<(String, String), EngineError> {
+    ) -> Result<Answered, EngineError> {
         let unknown = || EngineError::AskClosed { ask: id.clone(), state: "is not known here".to_owned() };
         let ask = self.store.ask(&id)?.ok_or_else(unknown)?;
         let refused = |core: Arc<Self>, ask: AskRow, error: EngineError| async move {
@@ -112,19 +116,20 @@ impl Core {
             Some(token) => token,
             None => self.session_token(who, &ask, decision)?,
         };
-        let approval = match approval::verify(&token, &self.expected(&ask), &self.approvers()?, self.clock.now()) {
-            Ok(approval) if approval.claims().decision == decision => approval,
-            Ok(_) => {
-                let error = ApprovalError::Mismatch("the signed answer is another one");
-                return refused(Arc::clone(self), ask, error.into()).await;
-            }
-            Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
-        };
+        let approval =
+            match approval::verify(&token, &self.expected(&ask), &self.approvers()?, self.clock.now()) {
+                Ok(approval) if approval.claims().decision == decision => approval,
+                Ok(_) => {
+                    let error = ApprovalError::Mismatch("the signed answer is another one");
+                    return refused(Arc::clone(self), ask, error.into()).await;
+                }
+                Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
+            };
         let by = match &approval.claims().approver {
             Approver::Key { public } => format!("key {public}"),
             Approver::Session { principal } => principal.clone(),
         };
-        match self.write_answer(&ask, &token, by, reason).await {
+        match self.write_answer(&ask, &token, by, reason.clone()).await {
             Ok(()) => {}
             // Somebody else's answer was written in between, or its time has run out.
             Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
@@ -134,32 +139,38 @@ impl Core {
             Err(error) => return Err(error),
         }
         match decision {
-            Decision::Deny => Ok(("denied".to_owned(), "It will not be done.".to_owned())),
-            Decision::Approve => {
-                let rendered = self.perform_ask(&ask, Ok(approval)).await?;
-                Ok(("approved".to_owned(), rendered.text))
+            Decision::Deny => {
+                self.tell_denial(&ask, &reason).await?;
+                let text = "It will not be done.".to_owned();
+                Ok(Answered { state: "denied".to_owned(), text, exit: Exit::Done })
             }
+            Decision::Approve => self.perform_ask(&ask, Ok(approval)).await,
         }
     }
 
     async fn note_refusal(&self, ask: &AskRow, error: &EngineError) -> Result<(), EngineError> {
+        let entry = self.refusal_of(ask, &error.to_string());
+        self.store.commit(Batch::synced(vec![entry])).await?;
+        Ok(())
+    }
+
+    /// The ledger's record that what was asked is not done.
+    pub(crate) fn refusal_of(&self, ask: &AskRow, why: &str) -> Op {
         let fact = Fact::Denied {
             prepared: Some(ask.card.prepared),
             kind: ask.prepared.action.kind(),
             reason: DenyReason::Approval,
             rule: format!("ask {}", ask.card.ask_id),
-            text: error.to_string(),
-            outside: error.to_string(),
+            text: why.to_owned(),
+            outside: why.to_owned(),
         };
-        let entry = Entry {
+        Op::Append(Box::new(Entry {
             at: self.clock.now(),
             session: ask.card.session,
             turn: ask.prepared.turn,
             turn_number: ask.prepared.turn_number,
             fact,
-        };
-        self.store.commit(Batch::synced(vec![Op::Append(Box::new(entry))])).await?;
-        Ok(())
+        }))
     }
 
     pub(crate) fn expected(&self, ask: &AskRow) -> Expected {
@@ -237,12 +248,7 @@ impl Core {
             self.store.commit(Batch::synced(ops)).await?;
             return Ok(());
         };
-        let frame = ServerFrame::ApprovalResolved {
-            ask_id: claims.ask.clone(),
-            state: state.as_str().to_owned(),
-            text: text.to_owned(),
-        };
-        ops.push(Op::Frame { session, frame: Box::new(frame) });
+        ops.push(resolved(session, &claims.ask, state.as_str(), text, Exit::Done));
         let session = self.session(session)?;
         self.commit_for(&session, Batch::synced(ops)).await?;
         Ok(())
@@ -257,7 +263,22 @@ impl Core {
         self: &Arc<Self>,
         ask: &AskRow,
         approval: Result<approval::Approval, ApprovalError>,
-    ) -> Result<Rendered, EngineError> {
+    ) -> Result<Answered, EngineError> {
+        let id = &ask.card.ask_id;
+        // A stopping engine waits for it as for a turn.
+        let _running = self.turns.token();
+        self.performing().insert(id.clone());
+        let done = self.perform_now(ask, &approval).await;
+        self.performing().remove(id);
+        let (rendered, exit) = done?;
+        Ok(Answered { state: "approved".to_owned(), text: rendered.text, exit })
+    }
+
+    async fn perform_now(
+        self: &Arc<Self>,
+        ask: &AskRow,
+        approval: &Result<approval::Approval, ApprovalError>,
+    ) -> Result<(Rendered, Exit), EngineError> {
         let prepared = ask.prepared.clone();
         let session = prepared.session.ok_or_else(|| EngineError::AskClosed {
             ask: ask.card.ask_id.clone(),
@@ -275,20 +296,21 @@ impl Core {
         let standing = Standing {
             authority: &authority,
             spent: Spent::default(),
-            approval: Some(&approval),
+            approval: Some(approval),
             mode: session.mode(),
         };
-        let (rendered, ops) = match self.pass(prepared, standing).await? {
+        let not_done = |text: String, outcome| Rendered { text, label, outcome };
+        let (rendered, exit, op) = match self.pass(prepared, standing).await? {
             Passage::Denied(denial) => {
-                (Rendered { text: denial.outside(), label, outcome: ToolOutcome::Denied }, Vec::new())
+                (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, self.take_back(ask))
             }
             Passage::Simulated(_) => {
                 let text = "Not performed: this session only simulates.".to_owned();
-                (Rendered { text, label, outcome: ToolOutcome::Simulated }, Vec::new())
+                (not_done(text, ToolOutcome::Simulated), Exit::Done, self.take_back(ask))
             }
             Passage::Ask(_) => {
                 let text = "Not performed: it must be asked again.".to_owned();
-                (Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new())
+                (not_done(text, ToolOutcome::Denied), Exit::Denied, self.take_back(ask))
             }
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
@@ -301,78 +323,53 @@ impl Core {
                     spent: Spent::default(),
                 };
                 let (prepared, performed) =
-                    perform::perform(&place, permit, &CancellationToken::new()).await?;
+                    perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
                 let rendered = render(&prepared, &performed);
+                let exit = exit_of(&performed, rendered.outcome);
                 let entry = self.entry(session.id, at, outcome_entry(attempt, &rendered));
-                (rendered, vec![entry])
+                (rendered, exit, entry)
             }
         };
-        self.tell(&session, ask, at, &rendered, ops).await?;
-        Ok(rendered)
+        self.tell(ask, rendered.clone(), exit, vec![op]).await?;
+        Ok((rendered, exit))
     }
 
-    /// Tells session, watchers and ledger what came of an approved ask.
-    async fn tell(
-        &self,
-        session: &Session,
-        ask: &AskRow,
-        at: Option<(TurnId, u64)>,
-        rendered: &Rendered,
-        mut ops: Vec<Op>,
-    ) -> Result<(), EngineError> {
-        let id = &ask.card.ask_id;
-        let state = if rendered.outcome == ToolOutcome::Done { "used" } else { "failed" };
-        ops.push(Op::Frame {
-            session: session.id,
-            frame: Box::new(ServerFrame::ApprovalResolved {
-                ask_id: id.clone(),
-                state: state.to_owned(),
-                text: rendered.text.clone(),
-            }),
-        });
-        let result = ToolResult {
-            call_id: ask.prepared.call.clone().unwrap_or_default(),
-            name: ask.prepared.tool.clone(),
-            outcome: rendered.outcome,
-            text: rendered.text.clone(),
-            label: rendered.label.clone(),
-        };
-        let heard =
-            session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result.clone())));
-        if !heard {
-            ops.push(answered_note(session, at, id, &result, self.clock.now()));
-        }
-        self.commit_for(session, Batch::synced(ops)).await?;
-        Ok(())
+    /// An approval that led to nothing is not tried again: the next start would try it, and the one after it.
+    fn take_back(&self, ask: &AskRow) -> Op {
+        Op::RevokeApproval { ask: ask.card.ask_id.clone() }
+    }
+
+    /// The approved asks that are being performed. Every holder leaves the set whole, so poison is ignored.
+    fn performing(&self) -> MutexGuard<'_, BTreeSet<AskId>> {
+        self.performing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an approved ask is being performed.
+    pub(crate) fn is_performing(&self, ask: &AskId) -> bool {
+        self.performing().contains(ask)
     }
 }
 
-/// What came of an approved ask, for the turns that come.
-pub(crate) fn answered_note(
-    session: &Session,
-    at: Option<(TurnId, u64)>,
-    ask: &AskId,
-    result: &ToolResult,
-    now: Timestamp,
-) -> Op {
-    let text = format!("[SYSTEM] Ask {ask} ('{}') was approved. {}", result.name, result.text);
-    let message =
-        ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: result.label.clone() };
-    Op::Chronicle(Box::new(NewChronicle {
-        session: session.id,
-        turn: at.map(|(turn, _)| turn),
-        turn_number: at.map_or(0, |(_, number)| number),
-        at: now,
-        message,
-    }))
+/// A failure is never a success, whatever it says of itself.
+pub(crate) const fn failed(exit: Exit) -> Exit {
+    if matches!(exit, Exit::Done) { Exit::Bug } else { exit }
+}
+
+/// How a command ends that has approved an action.
+const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
+    match (performed, outcome) {
+        (PerformedOutcome::Failed { report }, _) => failed(report.exit),
+        (_, ToolOutcome::Done | ToolOutcome::Simulated) => Exit::Done,
+        (_, ToolOutcome::Failed | ToolOutcome::Unknown) => Exit::Verification,
+        (_, ToolOutcome::Denied) => Exit::Denied,
+        (_, ToolOutcome::Waiting) => Exit::Waiting,
+        (_, ToolOutcome::Cancelled) => Exit::Interrupted,
+    }
 }
 
 fn choices() -> Vec<Choice> {
     vec![
-        Choice {
-            decision: Decision::Approve,
-            consequence: "It is done once, exactly as shown.".to_owned(),
-        },
+        Choice { decision: Decision::Approve, consequence: "It is done once, exactly as shown.".to_owned() },
         Choice { decision: Decision::Deny, consequence: "Nothing is done; the agent is told so.".to_owned() },
     ]
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use writ_policy::budget::Spent;
 use writ_policy::prepared::Prepared;
 use writ_store::approvals::AskState;
@@ -17,6 +16,8 @@ use writ_tools::render::render;
 use writ_types::action::{Action, Exec, ExecProfile, MemoryKind, MemoryTrust, Remember};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
+use writ_types::error::Exit;
+use writ_types::frame::Card;
 use writ_types::id::{AskId, MemoryId, SessionId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
@@ -25,11 +26,14 @@ use crate::act::{Place, outcome_entry};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
+use crate::project::Proposed;
 use crate::session::Session;
 use crate::{perform, project};
 
 /// The most rows that one answer lists.
 const MAX_LISTED: usize = 500;
+/// The most bytes of asks that one answer lists: half of what a frame takes.
+const MAX_LISTED_BYTES: usize = writ_types::frame::MAX_FRAME_BYTES / 2;
 /// How long `sandbox.exec` may run, in milliseconds.
 const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
 
@@ -72,7 +76,7 @@ fn value<T: serde::Serialize>(result: &T) -> Result<Value, EngineError> {
 
 fn status(core: &Core) -> Result<Value, EngineError> {
     let now = core.clock.now();
-    let day = core.store.day_usage(now)?;
+    let day = core.store.day_usage(core.budget_day(now))?;
     let queue = core.store.queue_depth()?;
     let open_intents = core.store.open_intents()?;
     let running: Vec<Value> = core
@@ -136,7 +140,22 @@ struct ListAsks {
 fn approvals(core: &Core, list: ListAsks) -> Result<Value, EngineError> {
     let state = if list.all { None } else { Some(AskState::Open) };
     let asks = core.store.asks(state, MAX_LISTED)?;
-    Ok(json!({ "asks": asks.into_iter().map(|ask| ask.card).collect::<Vec<_>>() }))
+    let (cards, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
+    Ok(json!({ "asks": cards, "more": more }))
+}
+
+/// The first cards that fit into `most` bytes of JSON, and how many are left out.
+fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
+    let mut bytes = 0_usize;
+    let fit = cards.iter().take_while(|card| {
+        let size = serde_json::to_string(card).map_or(usize::MAX, |text| text.len());
+        bytes = bytes.saturating_add(size);
+        bytes <= most
+    });
+    let fit = fit.count();
+    let more = cards.len().saturating_sub(fit);
+    cards.truncate(fit);
+    (cards, more)
 }
 
 #[derive(Deserialize)]
@@ -277,11 +296,7 @@ impl WhichSession {
     }
 }
 
-async fn diff(
-    core: &Core,
-    joined: Option<SessionId>,
-    which: &WhichSession,
-) -> Result<Value, EngineError> {
+async fn diff(core: &Core, joined: Option<SessionId>, which: &WhichSession) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
     let diff = core.diff(&session).await?;
     Ok(json!({
@@ -300,8 +315,17 @@ async fn apply(
 ) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
     let place = core.outside_turn(session).await?;
-    let ask = project::propose(&place).await?;
-    Ok(json!({ "session": place.session.id, "ask_id": ask }))
+    let (ask, applied) = match project::propose(&place).await? {
+        Proposed::Nothing => (None, None),
+        Proposed::Asked(ask) => (Some(ask), None),
+        Proposed::Applied(text) => (None, Some(text)),
+        Proposed::Simulated => {
+            let text = "Not applied: this session only simulates.".to_owned();
+            return Err(EngineError::NotApplied { exit: Exit::Denied, text });
+        }
+        Proposed::Refused { exit, text } => return Err(EngineError::NotApplied { exit, text }),
+    };
+    Ok(json!({ "session": place.session.id, "ask_id": ask, "applied": applied }))
 }
 
 #[derive(Deserialize)]
@@ -324,6 +348,8 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         (None, project) => core.open_session(project.as_deref(), false, false).await?,
     };
     let place = core.outside_turn(session).await?;
+    // A stopping engine waits for it as for a turn.
+    let _running = core.turns.token();
     let profile = if wanted.verification { ExecProfile::Verification } else { ExecProfile::Task };
     let prepared = Prepared {
         action: Action::Exec(Exec {
@@ -360,7 +386,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
     };
     let attempt = permit.attempt();
-    let (prepared, performed) = perform::perform(&place, permit, &CancellationToken::new()).await?;
+    let (prepared, performed) = perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
     let rendered = render(&prepared, &performed);
     core.append(place.session.id, None, outcome_entry(attempt, &rendered)).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = performed else {
@@ -385,7 +411,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
 
 impl Core {
     /// An entry of the owner's own doing, outside every session.
-    fn own_entry(&self, fact: Fact) -> Op {
+    pub(crate) fn own_entry(&self, fact: Fact) -> Op {
         Op::Append(Box::new(writ_types::entry::Entry {
             at: self.clock.now(),
             session: None,
@@ -406,5 +432,36 @@ impl Core {
             authority,
             spent: Spent::default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::entry::Risk;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_and_says_so() {
+        let card = |shown: &str| Card {
+            ask_id: "Ab3dEf9Z".parse().expect("an id"),
+            session: None,
+            action: "write_file".to_owned(),
+            intent: "apply".to_owned(),
+            risk: Risk::Medium,
+            rationale: String::new(),
+            choices: Vec::new(),
+            shown: shown.to_owned(),
+            prepared: Digest::of(b"prepared"),
+            shown_hash: Digest::of(shown.as_bytes()),
+            asked_at: Timestamp::from_millis(0),
+            expires_at: Timestamp::from_millis(1),
+            state: "open".to_owned(),
+        };
+        let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];
+        assert_eq!(fitting(cards.clone(), 10_000).1, 0);
+        let (fit, more) = fitting(cards, 1_000);
+        assert_eq!((fit.len(), more), (1, 2), "in order: none is passed over");
     }
 }

@@ -1,9 +1,7 @@
 //! Time and randomness, as ports: everything below the shell gets them as arguments.
 
 use rand::Rng as _;
-use writ_types::id::{
-    AskId, AttemptId, InstallationId, KeyId, MemoryId, MessageId, SessionId, TurnId,
-};
+use writ_types::id::{AskId, AttemptId, InstallationId, KeyId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 /// Where time comes from.

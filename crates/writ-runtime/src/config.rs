@@ -13,8 +13,16 @@ pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 pub const MAX_RUNNING_TURNS: usize = 64;
 /// How long running turns may take to end when the engine is told to stop.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
-/// How long a lease holds without a heartbeat.
-pub const LEASE_TTL: Duration = Duration::from_secs(60);
+/// How long running turns may take to stop once they were told to; the process ends without them then.
+pub const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a lease holds: longer than any engine runs (a hundred years). The home has one engine, which makes
+/// every lease of its forerunner free at its start; a lease that ran out while the machine slept, or while a
+/// command took long, would start the same turn a second time beside the first.
+pub const LEASE_TTL: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// A running turn's task key is renewed when less than this is left of it.
+pub const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
+/// How often asks are looked at whose time may be over.
+pub const EXPIRY_EVERY: Duration = Duration::from_secs(30);
 /// The most sessions kept in memory; the least recently used ones without a turn are put aside.
 pub const MAX_LOADED_SESSIONS: usize = 2_000;
 

@@ -1,11 +1,12 @@
 //! What every part of the engine shares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_models::Models;
@@ -16,16 +17,16 @@ use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, T
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Sandbox;
-use writ_store::store::Store;
 use writ_store::batch::{Batch, Op};
+use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
 use writ_types::entry::{Entry, Fact};
-use writ_types::id::{SessionId, TurnId};
+use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::clock::{Clock, Ids};
-use crate::config::RuntimeConfig;
+use crate::config::{RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
 use crate::session::Session;
 
@@ -130,6 +131,10 @@ pub(crate) struct Core {
     /// Running turns stop at their next step and are taken up again at the next start.
     pub(crate) stop_now: CancellationToken,
     pub(crate) turns: TaskTracker,
+    /// The task that takes messages from the queue, until the engine drains.
+    pub(crate) dispatcher: Mutex<Option<JoinHandle<()>>>,
+    /// Approved asks that are being performed: their intents are open, but nothing of them is unknown.
+    pub(crate) performing: Mutex<BTreeSet<AskId>>,
     /// Clients that are connected; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
     pub(crate) turns_finished: AtomicU64,
@@ -163,6 +168,8 @@ impl Core {
             draining: CancellationToken::new(),
             stop_now: CancellationToken::new(),
             turns: TaskTracker::new(),
+            dispatcher: Mutex::default(),
+            performing: Mutex::default(),
             guests: watch::Sender::new(0),
             turns_finished: AtomicU64::new(0),
             started_at,
@@ -174,6 +181,17 @@ impl Core {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the task that takes messages from the queue is kept.
+    pub(crate) fn dispatcher(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A time on the UTC date by which the budget's day is counted: the day may begin after midnight.
+    pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
+        let minutes = i64::from(self.config.budget.day_starts_at_minute);
+        Timestamp::from_millis(now.as_millis().saturating_sub(minutes.saturating_mul(60_000)))
+    }
+
     /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
     ///
     /// # Errors
@@ -183,6 +201,34 @@ impl Core {
         &self,
         session: &Session,
         turn: Option<(TurnId, u64)>,
+    ) -> Result<Authority, EngineError> {
+        self.mint(session, turn, "minted").await
+    }
+
+    /// The authority of a turn that still runs: the same one, or a fresh one where it is about to end. What was
+    /// revoked is not renewed; the door says so then.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written, or the key cannot be made.
+    pub(crate) async fn renewed(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+        authority: &Arc<Authority>,
+    ) -> Result<Arc<Authority>, EngineError> {
+        let left = authority.task().expires_at.since(self.clock.now());
+        if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
+            return Ok(Arc::clone(authority));
+        }
+        self.mint(session, turn, "renewed").await.map(Arc::new)
+    }
+
+    async fn mint(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+        change: &str,
     ) -> Result<Authority, EngineError> {
         let now = self.clock.now();
         let claims = TaskClaims {
@@ -199,7 +245,7 @@ impl Core {
         let fact = Fact::Keyed {
             key: claims.key,
             role: "task".to_owned(),
-            change: "minted".to_owned(),
+            change: change.to_owned(),
             grants: format!("{} until {}", kinds.join(", "), claims.expires_at),
         };
         self.append(session.id, turn, fact).await?;

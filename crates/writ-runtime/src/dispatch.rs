@@ -1,30 +1,33 @@
 //! Takes messages from the queue and runs their turns: one at a time per session, many at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
 use writ_agent::effect::Effect;
+use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
 use writ_store::batch::{Batch, NewTurn, Op};
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_types::action::MemoryKind;
-use writ_types::entry::{Fact, TurnPhase};
+use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::MicroUsd;
 
-use crate::config::{LEASE_TTL, MAX_RUNNING_TURNS};
+use crate::config::{EXPIRY_EVERY, LEASE_TTL, MAX_RUNNING_TURNS};
 use crate::core::Core;
 use crate::drive::Drive;
 use crate::error::EngineError;
 use crate::session::Session;
+use crate::settle::Lost;
 
 /// Who leases: there is one engine per home.
 const OWNER: &str = "engine";
@@ -36,7 +39,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Runs until the engine drains.
 pub(crate) async fn run(core: Arc<Core>) {
     let room = Arc::new(Semaphore::new(MAX_RUNNING_TURNS));
+    let mut looked = core.clock.now();
     loop {
+        let now = core.clock.now();
+        if now.since(looked) >= EXPIRY_EVERY {
+            looked = now;
+            if let Err(error) = core.expire_asks().await {
+                tracing::error!(%error, "asks whose time is over could not be ended");
+            }
+        }
         let woken = core.wake.notified();
         let place = tokio::select! {
             () = core.draining.cancelled() => return,
@@ -45,6 +56,8 @@ pub(crate) async fn run(core: Arc<Core>) {
         let Ok(place) = place else { return };
         let leased = core.store.lease(core.clock.now(), OWNER, LEASE_TTL).await;
         match leased {
+            // It came with the last look: the next start frees it.
+            Ok(Some(_)) if core.draining.is_cancelled() => return,
             Ok(Some(lease)) => {
                 let core = Arc::clone(&core);
                 core.turns.clone().spawn(async move {
@@ -97,7 +110,13 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
         Err(error) => return give_back(core, None, &lease, &error).await,
     };
     let outcome = match prepare(core, &session, lease.clone()).await {
-        Ok(mut drive) => drive.run().await,
+        Ok(mut drive) => {
+            let done = drive.run().await;
+            // From here on nobody interrupts it; what has come until then is not lost.
+            session.end();
+            drive.leave_behind().await;
+            done
+        }
         Err(error) => Err(error),
     };
     session.end();
@@ -199,6 +218,8 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         touched: false,
         tool_calls: 0,
         cost: MicroUsd::ZERO,
+        unheard: VecDeque::new(),
+        torn: false,
     })
 }
 
@@ -212,14 +233,14 @@ async fn resume(
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
     for (n, value) in (0_u64..).zip(core.store.turn_events(turn)?) {
-        let event: StoredEvent = serde_json::from_value(value)
-            .map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+        let event: StoredEvent =
+            serde_json::from_value(value).map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
         stored.push(event);
     }
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
     let reply = undelivered(&stored);
-    let (machine, due) =
-        Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
+    let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
+    let (machine, due) = Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
     let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
     let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
@@ -238,8 +259,10 @@ async fn resume(
         reply,
         // What ran before the crash may have changed the folder.
         touched: true,
-        tool_calls: 0,
-        cost: MicroUsd::ZERO,
+        tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
+        cost: cost_so_far(core, turn)?,
+        unheard: VecDeque::new(),
+        torn: false,
     };
     settle_open_intents(&mut drive).await?;
     Ok(drive)
@@ -266,36 +289,45 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
     })
 }
 
+/// What the model calls of a turn have cost until now.
+fn cost_so_far(core: &Core, turn: TurnId) -> Result<MicroUsd, EngineError> {
+    let query = LedgerQuery {
+        event: Some("model_called".to_owned()),
+        turn: Some(turn),
+        limit: writ_store::config::MAX_READ_ROWS,
+        ..LedgerQuery::default()
+    };
+    let rows = core.store.ledger_search(&query)?;
+    let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
+    let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
+    Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
+}
+
 /// Closes the intents that the crash left open: a tool's becomes `Unknown` for the model, which is told so
 /// instead of the tool running again.
 async fn settle_open_intents(drive: &mut Drive) -> Result<(), EngineError> {
-    let mut unknown = Vec::new();
-    for open in drive.core.store.open_intents()? {
-        let Some(entry) = open.entry.filter(|entry| entry.turn == Some(drive.turn)) else { continue };
-        if let Fact::Intent { call, action, label, .. } = entry.fact {
-            unknown.push((open.attempt, call, action, label));
+    let core = Arc::clone(&drive.core);
+    for open in core.store.open_intents()? {
+        let lost = Lost::new(open.attempt, open.entry);
+        let alive = lost.approval.as_ref().is_some_and(|ask| core.is_performing(ask));
+        if lost.turn != Some(drive.turn) || alive {
+            continue;
         }
-    }
-    for (attempt, call, _, label) in unknown {
-        let acting = drive.due.iter().position(
-            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == call.as_ref()),
-        );
-        let outcome = Fact::Outcome {
-            attempt,
-            outcome: writ_types::chat::ToolOutcome::Unknown,
-            summary: "the engine was restarted while it ran".to_owned(),
-            result: writ_types::digest::Digest::of(b""),
-            label: label.clone(),
-        };
-        let entry = drive.core.entry(drive.session.id, Some((drive.turn, drive.number)), outcome);
+        drive.cost += lost.cost();
+        let acting = drive.due.iter().position(|due| {
+            lost.approval.is_none()
+                && matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref())
+        });
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
-            drive.core.store.commit(Batch::relaxed(vec![entry])).await?;
+            core.settle(&lost).await?;
             continue;
         };
-        let mut label = label;
+        let now = core.clock.now();
+        let mut label = lost.label.clone();
         label.join(&Label::new(Taint::External));
+        drive.tool_calls = drive.tool_calls.saturating_add(1);
         let result = Turn::unknown_result(&call, label);
-        drive.feed(Event::Acted { result, ask: None }, vec![entry]).await?;
+        drive.feed(Event::Acted { result, ask: None }, lost.close(now, core.budget_day(now))).await?;
     }
     Ok(())
 }

@@ -21,22 +21,23 @@ use writ_store::queue::Leased;
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint, TurnPhase};
-use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, TurnId};
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::act::Place;
-use crate::config::LEASE_TTL;
+use crate::asks::tell::answered_note;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::session::{Interrupt, Session};
-use crate::asks::answered_note;
+use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{model, project};
 
 /// How many memories a turn is given.
 const RECALL_LIMIT: usize = 8;
+
+/// How long to wait before what could not be stored is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// One turn that runs.
 pub(crate) struct Drive {
@@ -57,6 +58,10 @@ pub(crate) struct Drive {
     pub(crate) touched: bool,
     pub(crate) tool_calls: u64,
     pub(crate) cost: MicroUsd,
+    /// Interruptions that the store could not take when they came; tried again.
+    pub(crate) unheard: VecDeque<Interrupt>,
+    /// The machine has taken an event that could not be stored: it may not take another.
+    pub(crate) torn: bool,
 }
 
 /// How work that can be interrupted came to an end.
@@ -77,8 +82,9 @@ impl Drive {
     /// If store or sandbox fail it; the message then goes back to the queue.
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
         loop {
+            self.hear_again().await;
             while let Ok(interrupt) = self.interrupts.try_recv() {
-                self.interrupted(interrupt).await?;
+                self.hear(interrupt).await;
             }
             if self.core.stop_now.is_cancelled() {
                 return Ok(());
@@ -91,8 +97,8 @@ impl Drive {
                 Effect::CancelModel | Effect::CancelTool { .. } => {}
                 Effect::CallModel { request, label } => {
                     let cancel = CancellationToken::new();
-                    let call = model::call(self.place()?, self.cost, *request, label, cancel.clone());
-                    match self.watch(cancel, call).await? {
+                    let call = model::call(self.place().await?, self.cost, *request, label, cancel.clone());
+                    match self.watch(cancel, call).await {
                         Watched::Done(called) => {
                             let called = called?;
                             self.cost += called.cost;
@@ -104,15 +110,16 @@ impl Drive {
                 }
                 Effect::Act { call, label } => {
                     let cancel = CancellationToken::new();
-                    let place = self.place()?;
+                    let place = self.place().await?;
                     self.tool_calls = self.tool_calls.saturating_add(1);
-                    match self.watch(cancel.clone(), place.act(call, label, cancel)).await? {
+                    match self.watch(cancel.clone(), place.act(call, label, cancel)).await {
                         Watched::Done(acted) => {
                             let acted = acted?;
                             self.touched |= acted.touched;
-                            self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops).await?;
+                            self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops)
+                                .await?;
                             if acted.touched && self.session.terms.write {
-                                project::apply_as_it_goes(&self.place()?).await?;
+                                project::apply_as_it_goes(&self.place().await?).await?;
                             }
                         }
                         Watched::Unwanted(acted) => {
@@ -143,8 +150,10 @@ impl Drive {
         self.core.entry(self.session.id, self.at(), fact)
     }
 
-    /// What a call is told of its place; what was spent is read anew each time.
-    fn place(&self) -> Result<Place, EngineError> {
+    /// What a call is told of its place; what was spent is read anew each time, and the turn's key is renewed
+    /// while the turn runs.
+    async fn place(&mut self) -> Result<Place, EngineError> {
+        self.authority = self.core.renewed(&self.session, self.at(), &self.authority).await?;
         Ok(Place {
             core: Arc::clone(&self.core),
             session: Arc::clone(&self.session),
@@ -164,7 +173,10 @@ impl Drive {
             .handle(event.clone(), now, &mut effects)
             .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
         ops.push(self.core.turn_event(self.turn, self.events, event, now)?);
-        self.core.commit_for(&self.session, Batch::relaxed(ops)).await?;
+        if let Err(error) = self.core.commit_for(&self.session, Batch::relaxed(ops)).await {
+            self.torn = true;
+            return Err(error);
+        }
         self.events = self.events.saturating_add(1);
         if self.machine.phase() != phase {
             // An interruption has moved the turn on: what was due in the phase before is not wanted any more.
@@ -182,16 +194,34 @@ impl Drive {
         Ok(())
     }
 
-    async fn interrupted(&mut self, interrupt: Interrupt) -> Result<(), EngineError> {
+    /// Lets an interruption in. What the store cannot take now is tried again: it ends no work that runs.
+    async fn hear(&mut self, interrupt: Interrupt) {
+        let Err(error) = self.interrupted(&interrupt).await else { return };
+        tracing::warn!(turn = %self.turn, %error, "an interruption could not be stored yet");
+        if self.unheard.len() < MAX_INTERRUPTS {
+            self.unheard.push_back(interrupt);
+        }
+    }
+
+    async fn hear_again(&mut self) {
+        for interrupt in std::mem::take(&mut self.unheard) {
+            self.hear(interrupt).await;
+        }
+    }
+
+    async fn interrupted(&mut self, interrupt: &Interrupt) -> Result<(), EngineError> {
         let (event, news) = match interrupt {
             Interrupt::Cancel => (Event::Cancel, None),
-            Interrupt::Arrived(message) => (Event::Arrived { message }, None),
+            Interrupt::Arrived(message) => (Event::Arrived { message: message.clone() }, None),
             Interrupt::Answered(ask, result) => {
-                let news = answered_note(&self.session, self.at(), &ask, &result, self.core.clock.now());
-                (Event::Answered { ask, result: *result }, Some(news))
+                let news = answered_note(&self.session, self.at(), ask, result, self.core.clock.now());
+                (Event::Answered { ask: ask.clone(), result: *result.clone() }, Some(news))
             }
         };
-        match self.feed(event, Vec::new()).await {
+        if self.torn {
+            return self.note(news.into_iter().collect()).await;
+        }
+        match self.interject(event).await {
             // It came too late to matter, or is not about this turn: the queue has a message, and the
             // chronicle is given what came of an ask.
             Err(EngineError::Machine(why)) => {
@@ -202,60 +232,64 @@ impl Drive {
         }
     }
 
-    /// What came of asks after the turn had its answer is for the next one.
-    async fn leave_behind(&mut self) -> Result<(), EngineError> {
-        self.interrupts.close();
-        let mut ops = Vec::new();
-        while let Ok(interrupt) = self.interrupts.try_recv() {
-            // A message is in the queue, and there is nothing left to cancel.
-            if let Interrupt::Answered(ask, result) = interrupt {
-                ops.push(answered_note(&self.session, self.at(), &ask, &result, self.core.clock.now()));
-            }
+    /// Feeds an event that may come again: if it cannot be stored, the machine is as it was before.
+    async fn interject(&mut self, event: Event) -> Result<(), EngineError> {
+        let before = self.machine.clone();
+        let done = self.feed(event, Vec::new()).await;
+        if done.is_err() {
+            self.machine = before;
+            self.torn = false;
         }
-        self.note(ops).await
+        done
     }
 
-    /// Waits for work that can be interrupted, keeping the lease alive.
-    async fn watch<T>(
-        &mut self,
-        cancel: CancellationToken,
-        work: impl Future<Output = T>,
-    ) -> Result<Watched<T>, EngineError> {
+    /// Takes in what has come when nothing can come any more. An open turn has it when it is taken up again;
+    /// what came of asks after the turn had its answer is for the next one.
+    pub(crate) async fn leave_behind(&mut self) {
+        self.interrupts.close();
+        while let Ok(interrupt) = self.interrupts.try_recv() {
+            self.unheard.push_back(interrupt);
+        }
+        for interrupt in std::mem::take(&mut self.unheard) {
+            if let Err(error) = self.interrupted(&interrupt).await {
+                tracing::error!(turn = %self.turn, %error, ?interrupt, "an interruption is lost");
+            }
+        }
+    }
+
+    /// Waits for work that can be interrupted.
+    async fn watch<T>(&mut self, cancel: CancellationToken, work: impl Future<Output = T>) -> Watched<T> {
         let mut work = pin!(work);
         let phase = self.machine.phase();
         let stop = self.core.stop_now.clone();
-        let mut beat = tokio::time::interval(LEASE_TTL / 3);
-        beat.reset();
+        let mut again = tokio::time::interval(TRY_AGAIN);
+        let mut late = false;
         loop {
             let deadline = remaining(self.machine.deadline(), self.core.clock.now());
+            let deadline = if late { deadline.max(TRY_AGAIN) } else { deadline };
             tokio::select! {
                 biased;
-                done = &mut work => return Ok(Watched::Done(done)),
-                Some(interrupt) = self.interrupts.recv() => self.interrupted(interrupt).await?,
+                done = &mut work => return Watched::Done(done),
+                Some(interrupt) = self.interrupts.recv() => self.hear(interrupt).await,
                 () = stop.cancelled() => {
                     cancel.cancel();
                     let _ = (&mut work).await;
-                    return Ok(Watched::Stopping);
+                    return Watched::Stopping;
                 }
-                () = tokio::time::sleep(deadline) => self.feed(Event::DeadlinePassed, Vec::new()).await?,
-                _ = beat.tick() => self.heartbeat().await?,
+                () = tokio::time::sleep(deadline) => {
+                    let fed = self.interject(Event::DeadlinePassed).await;
+                    late = fed.is_err();
+                    if let Err(error) = fed {
+                        tracing::warn!(turn = %self.turn, %error, "the end of the turn's time cannot be stored yet");
+                    }
+                }
+                _ = again.tick(), if !self.unheard.is_empty() => self.hear_again().await,
             }
             if self.machine.phase() != phase {
                 cancel.cancel();
-                return Ok(Watched::Unwanted((&mut work).await));
+                return Watched::Unwanted((&mut work).await);
             }
         }
-    }
-
-    async fn heartbeat(&self) -> Result<(), EngineError> {
-        let op = Op::Heartbeat {
-            message: self.lease.message.record.message,
-            fence: self.lease.fence,
-            now: self.core.clock.now(),
-            ttl_ms: u64::try_from(LEASE_TTL.as_millis()).unwrap_or(u64::MAX),
-        };
-        self.core.store.commit(Batch::relaxed(vec![op])).await?;
-        Ok(())
     }
 
     /// Effects that need nothing but gates and store.
@@ -340,13 +374,9 @@ impl Drive {
 
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
-        let proposed = match self.touched && !self.session.terms.write {
-            true => project::propose(&self.place()?).await?,
-            false => None,
-        };
-        let exit = match finish.exit {
-            Exit::Done if proposed.is_some() => Exit::Waiting,
-            exit => exit,
+        let (exit, said) = match self.touched {
+            true => project::bring_out(&self.place().await?, &finish).await?,
+            false => (finish.exit, None),
         };
         let now = self.core.clock.now();
         let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
@@ -375,6 +405,10 @@ impl Drive {
         }));
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
+        if let Some(text) = said {
+            let frame = ServerFrame::Status { text };
+            ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        }
         let frame = ServerFrame::Message {
             turn: self.turn,
             text,
@@ -386,7 +420,7 @@ impl Drive {
         ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         self.session.state().budget_note = finish.budget_note;
         self.core.commit_for(&self.session, Batch::synced(ops)).await?;
-        self.leave_behind().await
+        Ok(())
     }
 }
 
@@ -417,13 +451,15 @@ impl Core {
         Ok(Op::TurnEvent { turn, n, event })
     }
 
-    /// What was spent or set aside so far.
+    /// What was spent or set aside so far. The door compares it with the limits before it sets aside what the
+    /// next call may take, so calls that are decided at the same moment, at most one per running turn, can
+    /// together pass a limit of session or day by what they set aside.
     pub(crate) fn spent(&self, session: &Session, turn_cost: MicroUsd) -> Result<Spent, EngineError> {
         let now = self.clock.now();
         let own = self.store.session_usage(session.id)?;
         let own_reserved = self.store.session_reserved(session.id)?;
-        let day = self.store.day_usage(now)?;
-        let day_reserved = self.store.day_reserved(now)?;
+        let day = self.store.day_usage(self.budget_day(now))?;
+        let day_reserved = self.store.all_reserved()?;
         let base = session.state().budget_base;
         Ok(Spent {
             session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),

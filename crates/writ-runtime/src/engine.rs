@@ -11,19 +11,20 @@ use writ_store::batch::{Batch, NewMessage, NewSession, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Fact, InboundRecord};
-use writ_types::error::{Report, ToReport as _};
+use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::Numbered;
 use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
 use writ_types::taint::Label;
 
+use crate::config::STOP_DEADLINE;
 use crate::core::{Core, Parts};
 use crate::dispatch;
 use crate::error::EngineError;
 use crate::session::{Interrupt, Session, State, Terms};
 use crate::{calls, recover};
 
-/// The most frames that a joining client is sent of the past; it joins again for more.
-const BACKLOG: usize = writ_store::config::MAX_READ_ROWS;
+/// The most frames that are read of a session's past at once.
+pub const PAGE: usize = 256;
 
 /// A running engine. Clones share it.
 #[derive(Clone, Debug)]
@@ -57,10 +58,20 @@ pub struct Joined {
     pub seq: u64,
     /// The last frame that the client has seen.
     pub after_seq: u64,
-    /// The frames since then.
-    pub backlog: Vec<Numbered>,
-    /// What comes from now on; may repeat frames of the backlog.
+    /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
+    /// come here, too, and frames of concurrent steps may come out of order.
     pub live: broadcast::Receiver<Numbered>,
+}
+
+/// What came of an answer to an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// `approved` or `denied`.
+    pub state: String,
+    /// What came of it, in words.
+    pub text: String,
+    /// How it went: of an approved action how it ended, as the exit code of a command.
+    pub exit: Exit,
 }
 
 /// Somebody who is connected. The engine is not idle while there is one.
@@ -82,9 +93,13 @@ impl Engine {
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
         let core = Arc::new(Core::new(parts));
         recover::requeue(&core).await?;
+        recover::note_surroundings(&core).await?;
         recover::give_up(&core).await?;
+        core.settle_abandoned().await?;
+        core.expire_asks().await?;
         let engine = Self { core };
-        tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
+        let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
+        *engine.core.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
         Ok(engine)
     }
@@ -95,7 +110,7 @@ impl Engine {
         Guest(Arc::clone(&self.core))
     }
 
-    /// Returns when nobody has been connected and no turn has run for `quiet`.
+    /// Returns when nobody has been connected and nothing was to be done for `quiet`.
     pub async fn idle(&self, quiet: Duration) {
         let mut guests = self.core.guests.subscribe();
         loop {
@@ -105,7 +120,9 @@ impl Engine {
             tokio::select! {
                 _ = guests.changed() => {}
                 () = tokio::time::sleep(quiet) => {
-                    if self.core.turns.is_empty() {
+                    // A message that waits for its next try keeps the engine up: nobody else would try it.
+                    let nothing_waits = self.core.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
+                    if nothing_waits && self.core.turns.is_empty() {
                         return;
                     }
                 }
@@ -117,10 +134,18 @@ impl Engine {
     /// their next step and are taken up again at the next start. Says whether all ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.core.draining.cancel();
+        let dispatcher = self.core.dispatcher().take();
+        if let Some(dispatcher) = dispatcher
+            && let Err(error) = dispatcher.await
+        {
+            tracing::error!(%error, "the dispatcher has failed");
+        }
         self.core.turns.close();
         let in_time = tokio::time::timeout(deadline, self.core.turns.wait()).await.is_ok();
         self.core.stop_now.cancel();
-        self.core.turns.wait().await;
+        if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
+            tracing::error!("turns did not stop when they were told to; the process ends without them");
+        }
         in_time
     }
 
@@ -141,24 +166,23 @@ impl Engine {
                 Some(id) => self.core.session(id)?,
                 None => self.core.open_session(join.project.as_deref(), join.write, join.dry_run).await?,
             };
-            // First the live end, then the backlog: nothing falls between, what is in both has one number.
+            // First the live end, then what is kept: nothing falls between, what is in both has one number.
             let live = session.hub.watch();
             let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
-            let after_seq = join.after_seq.min(row.frame_seq);
-            let backlog = self.core.store.frames_after(session.id, after_seq, BACKLOG)?;
-            let seq = backlog.last().map_or(after_seq, |frame| frame.seq);
-            Ok::<_, EngineError>(Joined { session: session.id, turn: row.turn_number, seq, after_seq, backlog, live })
+            let (turn, seq) = (row.turn_number, row.frame_seq);
+            let after_seq = join.after_seq.min(seq);
+            Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, live })
         };
         joined.await.map_err(|e| e.report())
     }
 
-    /// The frames of a session after a number.
+    /// The frames of a session after a number, in order, at most [`PAGE`]: none is the end.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
-        self.core.store.frames_after(session, seq, BACKLOG).map_err(|e| e.report())
+        self.core.store.frames_after(session, seq, PAGE).map_err(|e| e.report())
     }
 
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
@@ -201,18 +225,19 @@ impl Engine {
         if let Op::Append(entry) = &mut entry {
             entry.turn_number = turn_number;
         }
-        let message = NewMessage { record: record.clone(), client_id: inbound.get().client_id.clone(), text: text.clone() };
+        let message = NewMessage {
+            record: record.clone(),
+            client_id: inbound.get().client_id.clone(),
+            text: text.clone(),
+        };
         let batch = Batch::synced(vec![entry, Op::EnqueueMessage(Box::new(message))]);
         let receipt = match self.core.store.commit(batch).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
             Err(error) => return Err(error.into()),
         };
-        let arrived = writ_agent::event::TurnMessage {
-            id: record.message,
-            text,
-            label: Label::new(record.taint),
-        };
+        let arrived =
+            writ_agent::event::TurnMessage { id: record.message, text, label: Label::new(record.taint) };
         // A running turn may take it in; if not, it gets a turn of its own.
         let _ = session.interrupt(None, Interrupt::Arrived(arrived));
         self.core.wake.notify_one();
@@ -231,7 +256,7 @@ impl Engine {
         decision: Decision,
         token: Option<ApprovalToken>,
         reason: String,
-    ) -> Result<(String, String), Report> {
+    ) -> Result<Answered, Report> {
         let answered = async {
             let who = self.identify(evidence)?;
             if !who.principal().may_approve() {
@@ -384,8 +409,8 @@ impl Core {
     pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
         let mut sessions = self.sessions();
         if sessions.len() >= crate::config::MAX_LOADED_SESSIONS {
-            // Nobody else holds it: no turn runs and nobody watches through it.
-            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.state().running.is_some());
+            // Nobody else holds it, no turn runs, and nobody watches.
+            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
         }
         Arc::clone(sessions.entry(session.id).or_insert(session))
     }

@@ -57,6 +57,14 @@ pub enum EngineError {
     /// The door refused what the owner wanted done.
     #[error("refused: {0}")]
     Denied(String),
+    /// A session's changes were not brought into its project.
+    #[error("{text}")]
+    NotApplied {
+        /// How a command ends with it.
+        exit: Exit,
+        /// Why.
+        text: String,
+    },
     /// No model is configured.
     #[error("no model is configured")]
     NoModel,
@@ -82,11 +90,13 @@ impl ToReport for EngineError {
         match self {
             Self::Store(error) => error.report(),
             Self::Sandbox(error) => error.report(),
-            Self::Unwritable(why) => {
-                Report::new(Exit::Blocked, "ledger.unwritable", "the ledger cannot be written; nothing was performed")
-                    .inside(why.clone())
-                    .hint("free some space or repair the disk, then try again: nothing was lost")
-            }
+            Self::Unwritable(why) => Report::new(
+                Exit::Blocked,
+                "ledger.unwritable",
+                "the ledger cannot be written; nothing was performed",
+            )
+            .inside(why.clone())
+            .hint("free some space or repair the disk, then try again: nothing was lost"),
             Self::Key(_) => plain(Exit::Denied, "key.invalid"),
             Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
             Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
@@ -98,7 +108,9 @@ impl ToReport for EngineError {
                 | writ_policy::principal::AuthError::TooLong { .. }
                 | writ_policy::principal::AuthError::ClientId => plain(Exit::Usage, "message.invalid"),
             },
-            Self::NoSession(_) => plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions"),
+            Self::NoSession(_) => {
+                plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions")
+            }
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
             }
@@ -106,6 +118,9 @@ impl ToReport for EngineError {
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable"),
             Self::Denied(_) => plain(Exit::Denied, "door.denied"),
+            Self::NotApplied { exit, .. } => {
+                plain(*exit, "apply.refused").hint("`writ diff` shows what is left to apply")
+            }
             Self::NoModel => plain(Exit::Model, "model.none").hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",

@@ -24,6 +24,11 @@ impl Hub {
         self.frames.subscribe()
     }
 
+    /// Whether somebody watches.
+    pub(crate) fn watched(&self) -> bool {
+        self.frames.receiver_count() > 0
+    }
+
     /// Sends a frame that the store has numbered.
     pub(crate) fn send(&self, seq: u64, frame: ServerFrame) {
         // Nobody may be watching: the store has it.

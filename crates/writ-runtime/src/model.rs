@@ -9,7 +9,7 @@ use writ_models::{Delta, ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
 use writ_policy::prepared::Prepared;
-use writ_store::batch::{Op, UsageDelta};
+use writ_store::batch::{Batch, Op, UsageDelta};
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -41,13 +41,14 @@ pub(crate) struct Called {
 ///
 /// If the store cannot be used; what the model cannot do is an event.
 pub(crate) async fn call(
-    place: Place,
+    mut place: Place,
     spent_in_turn: MicroUsd,
     request: ModelRequest,
     label: Label,
     cancel: CancellationToken,
 ) -> Result<Called, EngineError> {
-    let Some(models) = &place.core.models else {
+    let core = Arc::clone(&place.core);
+    let Some(models) = &core.models else {
         return Ok(failed(&EngineError::NoModel.report(), Vec::new(), MicroUsd::ZERO));
     };
     let request = Arc::new(request);
@@ -59,22 +60,31 @@ pub(crate) async fn call(
     loop {
         tries = tries.saturating_add(1);
         let turn_cost = spent_in_turn.saturating_add(cost);
+        if tries > 1 {
+            // Other turns went on spending, and time went by.
+            let turn_tool_calls = place.spent.turn_tool_calls;
+            place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost)? };
+            place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
+        }
         let spent = Spent { turn_cost, ..place.spent };
-        let standing =
-            Standing { authority: &place.authority, spent, approval: None, mode: Mode::Execute };
+        let standing = Standing { authority: &place.authority, spent, approval: None, mode: Mode::Execute };
         let permit = match place.core.pass(prepared(&place, &planned, &label), standing).await? {
             Passage::Permit(permit) => permit,
             Passage::Denied(denial) => return Ok(Called { event: refused(&denial), ops, cost }),
             Passage::Ask(_) | Passage::Simulated(_) => {
-                let report = Report::new(Exit::Denied, "model.asks", "the rules want to be asked before each model call")
-                    .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
+                let report = Report::new(
+                    Exit::Denied,
+                    "model.asks",
+                    "the rules want to be asked before each model call",
+                )
+                .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
                 return Ok(failed(&report, ops, cost));
             }
         };
         let attempt = permit.attempt();
         let (deltas, shown) = mpsc::channel(DELTAS);
         let now = place.core.clock.now();
-        let work = models.call(permit, &planned, deltas, cancel.clone(), now);
+        let work = models.call(*permit, &planned, deltas, cancel.clone(), now);
         let (answer, ()) = tokio::join!(work, show(&place, shown));
         let error = match answer {
             Ok(reply) => {
@@ -88,6 +98,8 @@ pub(crate) async fn call(
         let Some(wait) = models.backoff().wait(&error, tries) else {
             return Ok(failed(&report, ops, cost));
         };
+        // The next try is decided on what this one has really taken.
+        core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut ops))).await?;
         let text = format!("{} Trying again in {} s.", report.outside, wait.as_secs());
         place.session.hub.pass(ServerFrame::Status { text });
         tokio::select! {
@@ -115,11 +127,8 @@ fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
 }
 
 fn failed(report: &Report, ops: Vec<Op>, cost: MicroUsd) -> Called {
-    let failure = ModelFailure::Failed {
-        exit: report.exit,
-        text: report.outside.clone(),
-        hint: report.hint.clone(),
-    };
+    let failure =
+        ModelFailure::Failed { exit: report.exit, text: report.outside.clone(), hint: report.hint.clone() };
     Called { event: Event::ModelFailed { failure }, ops, cost }
 }
 
@@ -171,7 +180,7 @@ fn record(
     let cost = cost.unwrap_or_default();
     ops.push(Op::AddUsage(UsageDelta {
         session: Some(place.session.id),
-        at: now,
+        at: place.core.budget_day(now),
         usage,
         cost,
         tool_calls: 0,

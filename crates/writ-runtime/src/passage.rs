@@ -18,7 +18,7 @@ use crate::error::EngineError;
 #[derive(Debug)]
 pub(crate) enum Passage {
     /// It may be performed.
-    Permit(Permit),
+    Permit(Box<Permit>),
     /// It was decided and would be performed, but this session only simulates.
     Simulated(Box<Prepared>),
     /// A person must be asked.
@@ -82,7 +82,7 @@ impl Core {
         let now = self.clock.now();
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
         match grant.redeem(&self.store, self.ids.attempt(now), now).await {
-            Ok(permit) => Ok(Ok(Passage::Permit(permit))),
+            Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
             Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
             Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
                 prepared: Some(hash),
@@ -94,7 +94,8 @@ impl Core {
         }
     }
 
-    fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
+    /// Which of an authority's keys were revoked.
+    pub(crate) fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
         let mut revoked = BTreeSet::new();
         for id in authority.revocation_ids() {
             if self.store.is_revoked(id)? {

@@ -175,16 +175,11 @@ fn read_outcome(result: ReadResult) -> PerformedOutcome {
 }
 
 fn written(prepared: &Prepared) -> PerformedOutcome {
-    let files = match &prepared.action {
-        Action::WriteFile(write) => {
-            write.changes.iter().map(|change| (change.path.clone(), change.kind, change.bytes)).collect()
-        }
-        other => {
-            let _ = other;
-            Vec::new()
-        }
+    let Action::WriteFile(write) = &prepared.action else {
+        return PerformedOutcome::Written { files: Vec::new() };
     };
-    PerformedOutcome::Written { files }
+    let files = write.changes.iter().map(|change| (change.path.clone(), change.kind, change.bytes));
+    PerformedOutcome::Written { files: files.collect() }
 }
 
 /// Brings approved changes into the project.

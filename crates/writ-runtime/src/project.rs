@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use writ_agent::effect::{Finish, Status};
 use writ_policy::budget::Spent;
+use writ_policy::permit::Permit;
 use writ_policy::prepared::{Prepared, Sink};
-use writ_sandbox::changes::ChangeSet;
+use writ_sandbox::changes::Diff;
 use writ_store::approvals::AskState;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Batch;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
+use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::AskId;
 use writ_types::taint::{Label, Source, Taint};
 
-use tokio_util::sync::CancellationToken;
-
 use crate::act::{Place, outcome_entry};
+use crate::asks::failed;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
@@ -26,14 +28,6 @@ use crate::session::Session;
 /// The harness's own word for what brings changes into a project.
 pub(crate) const APPLY: &str = "apply";
 
-/// What a session has changed, for people and for the door.
-#[derive(Debug)]
-pub(crate) struct Diff {
-    pub(crate) changes: ChangeSet,
-    /// The unified diff, and what is left out and why.
-    pub(crate) text: String,
-}
-
 impl Core {
     /// What a session has changed in its work folder.
     ///
@@ -41,10 +35,7 @@ impl Core {
     ///
     /// If the folders cannot be read.
     pub(crate) async fn diff(&self, session: &Session) -> Result<Diff, EngineError> {
-        let workspace = session.workspace(self).await?;
-        let changes = workspace.changes().await?;
-        let text = workspace.unified(&changes).await?;
-        Ok(Diff { changes, text })
+        Ok(session.workspace(self).await?.diff().await?)
     }
 }
 
@@ -74,62 +65,152 @@ fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
     }
 }
 
-/// Asks for leave to apply what the session has changed; `None` if there is nothing to apply.
+/// What came of the wish to bring changes into the project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proposed {
+    /// There is no project, or nothing was changed.
+    Nothing,
+    /// A person was asked.
+    Asked(AskId),
+    /// They are in the project, in words.
+    Applied(String),
+    /// They would be, but this session only simulates.
+    Simulated,
+    /// They were not: how a command ends with that, and why.
+    Refused { exit: Exit, text: String },
+}
+
+impl Proposed {
+    fn refused(exit: Exit, why: &str) -> Self {
+        Self::Refused { exit: failed(exit), text: format!("Not applied: {why}") }
+    }
+}
+
+/// Brings what the session has changed into its project, if that is permitted beforehand; else asks for leave.
 ///
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn propose(place: &Place) -> Result<Option<AskId>, EngineError> {
-    let Some(project) = project_of(&place.session) else { return Ok(None) };
+pub(crate) async fn propose(place: &Place) -> Result<Proposed, EngineError> {
+    let Some(project) = project_of(&place.session) else { return Ok(Proposed::Nothing) };
     let _held = place.session.applying.lock().await;
     let diff = place.core.diff(&place.session).await?;
     if diff.changes.changes.is_empty() {
-        return Ok(None);
+        return Ok(Proposed::Nothing);
     }
-    let standing = Standing {
+    match place.core.pass(wish(place, &project, &diff), standing(place)).await? {
+        Passage::Permit(permit) => carry_out(place, *permit).await,
+        Passage::Ask(_) if !diff.unshown.is_empty() => {
+            // What cannot be shown completely cannot be approved.
+            let names = diff.unshown.join(", ");
+            let why = format!(
+                "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
+            );
+            Ok(Proposed::refused(Exit::Blocked, &why))
+        }
+        Passage::Ask(ask) => {
+            supersede(place, ask.hash).await?;
+            match place.core.open_ask(&place.session, *ask, &diff.text).await? {
+                Ok(ask) => Ok(Proposed::Asked(ask)),
+                Err(why) => Ok(Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}."))),
+            }
+        }
+        Passage::Simulated(_) => Ok(Proposed::Simulated),
+        Passage::Denied(denial) => Ok(Proposed::refused(Exit::Denied, &denial.text)),
+    }
+}
+
+/// What was permitted beforehand has nothing approved and spends nothing.
+fn standing(place: &Place) -> Standing<'_> {
+    Standing {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
         mode: place.session.mode(),
-    };
-    match place.core.pass(wish(place, &project, &diff), standing).await? {
-        Passage::Ask(ask) => {
-            supersede(place, ask.hash).await?;
-            match place.core.open_ask(&place.session, *ask, &diff.text).await? {
-                Ok(ask) => Ok(Some(ask)),
-                Err(why) => {
-                    place.session.hub.pass(ServerFrame::Status { text: format!("Not asked: {why}.") });
-                    Ok(None)
-                }
-            }
-        }
-        // A rule of the owner may permit or forbid it outright; nothing is applied without being asked for.
-        Passage::Permit(_) | Passage::Simulated(_) | Passage::Denied(_) => Ok(None),
     }
+}
+
+/// Applies what a permit allows, and writes down what came of it.
+async fn carry_out(place: &Place, permit: Permit) -> Result<Proposed, EngineError> {
+    let attempt = permit.attempt();
+    let (prepared, performed) = perform::perform(place, permit, &place.core.stop_now.child_token()).await?;
+    let rendered = render(&prepared, &performed);
+    let entry = place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered));
+    place.core.commit_for(&place.session, Batch::relaxed(vec![entry])).await?;
+    Ok(match performed {
+        PerformedOutcome::Failed { report } => Proposed::refused(report.exit, &report.outside),
+        PerformedOutcome::Exec { .. }
+        | PerformedOutcome::Text { .. }
+        | PerformedOutcome::Listing { .. }
+        | PerformedOutcome::Matches { .. }
+        | PerformedOutcome::Written { .. }
+        | PerformedOutcome::Memories { .. }
+        | PerformedOutcome::Remembered { .. }
+        | PerformedOutcome::Said => Proposed::Applied(rendered.text),
+    })
+}
+
+/// What becomes of the changes when a turn is over: how it ends with that, and what the person is told.
+///
+/// # Errors
+///
+/// If sandbox or store cannot be used.
+pub(crate) async fn bring_out(place: &Place, finish: &Finish) -> Result<(Exit, Option<String>), EngineError> {
+    let (write, exit) = (place.session.terms.write, finish.exit);
+    match finish.status {
+        Status::Done | Status::Waiting | Status::Denied => {}
+        // What an interrupted step has left is not what anybody wanted applied without a look.
+        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled if write => {
+            let said = match left(place).await? {
+                0 => None,
+                1 => Some("1 changed file is not applied: see `writ diff`".to_owned()),
+                count => Some(format!("{count} changed files are not applied: see `writ diff`")),
+            };
+            return Ok((exit, said));
+        }
+        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {}
+    }
+    Ok(match propose(place).await? {
+        Proposed::Nothing => (exit, None),
+        Proposed::Asked(_) if exit == Exit::Done => (Exit::Waiting, None),
+        Proposed::Asked(_) => (exit, None),
+        Proposed::Applied(_) if write => (exit, None),
+        Proposed::Applied(text) => (exit, Some(text)),
+        Proposed::Simulated => (exit, Some("Not applied: this session only simulates.".to_owned())),
+        Proposed::Refused { exit: refused, text } => {
+            let exit = if matches!(exit, Exit::Done | Exit::Waiting) { refused } else { exit };
+            (exit, Some(text))
+        }
+    })
+}
+
+/// How many changes of a session are not in its project.
+///
+/// # Errors
+///
+/// If the folders cannot be read.
+async fn left(place: &Place) -> Result<usize, EngineError> {
+    if project_of(&place.session).is_none() {
+        return Ok(0);
+    }
+    let _held = place.session.applying.lock().await;
+    let workspace = place.session.workspace(&place.core).await?;
+    Ok(workspace.changes().await?.changes.len())
 }
 
 /// Closes the session's earlier question about an earlier state of the folder.
 async fn supersede(place: &Place, hash: writ_types::digest::Digest) -> Result<(), EngineError> {
-    let mut ops = Vec::new();
     for ask in place.core.store.asks(Some(AskState::Open), writ_store::config::MAX_READ_ROWS)? {
         let same_session = ask.card.session == Some(place.session.id);
         if same_session && ask.prepared.tool == APPLY && ask.card.prepared != hash {
-            ops.push(Op::ResolveAsk {
-                ask: ask.card.ask_id,
-                state: AskState::Expired,
-                at: place.core.clock.now(),
-                by: "harness".to_owned(),
-                reason: "the folder has changed since".to_owned(),
-            });
+            place.core.end_ask(&ask, "The folder has changed since it was asked.").await?;
         }
-    }
-    if !ops.is_empty() {
-        place.core.store.commit(Batch::relaxed(ops)).await?;
     }
     Ok(())
 }
 
-/// Applies what a step has changed, in a session whose owner has approved that beforehand.
+/// Applies what a step has changed, in a session whose owner has approved that beforehand. What stands in the
+/// way is said at once; what it means for the turn is decided at its end, when it is tried for the last time.
 ///
 /// # Errors
 ///
@@ -141,26 +222,11 @@ pub(crate) async fn apply_as_it_goes(place: &Place) -> Result<(), EngineError> {
     if diff.changes.changes.is_empty() {
         return Ok(());
     }
-    let standing = Standing {
-        authority: &place.authority,
-        spent: Spent::default(),
-        approval: None,
-        mode: place.session.mode(),
-    };
-    let Passage::Permit(permit) = place.core.pass(wish(place, &project, &diff), standing).await? else {
+    let Passage::Permit(permit) = place.core.pass(wish(place, &project, &diff), standing(place)).await?
+    else {
         return Ok(());
     };
-    let attempt = permit.attempt();
-    let (prepared, performed) = perform::perform(place, permit, &CancellationToken::new()).await?;
-    let rendered = render(&prepared, &performed);
-    let entry = place.core.entry(
-        place.session.id,
-        place.at(),
-        outcome_entry(attempt, &rendered),
-    );
-    place.core.commit_for(&place.session, Batch::relaxed(vec![entry])).await?;
-    if let PerformedOutcome::Failed { report } = performed {
-        let text = format!("Not applied: {}", report.outside);
+    if let Proposed::Refused { text, .. } = carry_out(place, *permit).await? {
         place.session.hub.pass(ServerFrame::Status { text });
     }
     Ok(())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use writ_policy::approval::{self, ApprovalToken};
+use writ_sandbox::status::Rung;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Fact, TurnPhase};
@@ -17,14 +18,14 @@ const MAX_APPROVED: usize = 1_000;
 /// The most messages tried too often that one start looks at, newest first.
 const MAX_GIVEN_UP: usize = 1_000;
 
-/// Makes every leased message ready again and closes asks whose time is over.
+/// Makes every leased message ready again and forgets nonces whose time is over.
 ///
 /// # Errors
 ///
 /// If the store cannot be written.
 pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
     let now = core.clock.now();
-    let ops = vec![Op::RequeueLeased, Op::ExpireAsks { now }, Op::PruneNonces { now }];
+    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now }];
     let receipt = core.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {
         tracing::info!(rows = receipt.changed, "taken up again after a restart");
@@ -81,5 +82,34 @@ pub(crate) async fn perform_approved(core: &Arc<Core>) -> Result<(), EngineError
             tracing::error!(ask = %ask.card.ask_id, inside = report.inside, "an approved ask was not performed");
         }
     }
+    Ok(())
+}
+
+/// The setting that holds the hash of the rules that were in force last.
+const POLICY_SETTING: &str = "policy";
+
+/// Notes what is different from the run before: the rules in force, and how well commands are confined here.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn note_surroundings(core: &Core) -> Result<(), EngineError> {
+    let policy = core.rules.digest();
+    let known = core.store.setting(POLICY_SETTING)?;
+    let now = serde_json::Value::String(policy.to_string());
+    let mut ops = Vec::new();
+    if known.as_ref() != Some(&now) {
+        let summary = if known.is_some() { "the rules have changed" } else { "the first rules" };
+        ops.push(core.own_entry(Fact::PolicyChanged { policy, summary: summary.to_owned() }));
+        ops.push(Op::Set { key: POLICY_SETTING.to_owned(), value: now });
+    }
+    let status = core.sandbox.status().await;
+    let rung = match status.rung {
+        Rung::Full => 1,
+        Rung::Reduced => 2,
+        Rung::Refuse => 3,
+    };
+    ops.push(core.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
+    core.store.commit(Batch::relaxed(ops)).await?;
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::error::EngineError;
 use crate::hub::Hub;
 
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
-const MAX_INTERRUPTS: usize = 64;
+pub(crate) const MAX_INTERRUPTS: usize = 64;
 
 /// What can happen to a turn from outside while it runs.
 #[derive(Debug)]
@@ -107,6 +107,12 @@ impl Session {
         self.state().running = None;
     }
 
+    /// Whether a turn runs that is `turn` or any.
+    pub(crate) fn runs(&self, turn: Option<TurnId>) -> bool {
+        let state = self.state();
+        state.running.as_ref().is_some_and(|running| turn.is_none_or(|turn| turn == running.turn))
+    }
+
     /// Interrupts the turn that runs, if it is `turn` or any; says whether it will hear it.
     pub(crate) fn interrupt(&self, turn: Option<TurnId>, interrupt: Interrupt) -> bool {
         let state = self.state();
@@ -154,5 +160,28 @@ impl Session {
             .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
             .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
         if self.terms.write { grants.preapprove(ActionKind::WriteFile) } else { grants }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn only_the_turn_that_runs_is_interrupted() {
+        let at = Timestamp::from_millis(0);
+        let (turn, other) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
+        let session = Session::new(SessionId::from_parts(at, 1), Terms::default(), State::default());
+        assert!(!session.runs(None) && !session.interrupt(None, Interrupt::Cancel));
+        let mut heard = session.begin(turn, 1);
+        assert!(session.runs(None) && session.runs(Some(turn)) && !session.runs(Some(other)));
+        assert!(!session.interrupt(Some(other), Interrupt::Cancel));
+        assert!(session.interrupt(Some(turn), Interrupt::Cancel));
+        session.end();
+        assert!(!session.interrupt(Some(turn), Interrupt::Cancel));
+        assert!(matches!(heard.try_recv(), Ok(Interrupt::Cancel)), "what came in time is not lost");
+        assert!(heard.try_recv().is_err());
     }
 }

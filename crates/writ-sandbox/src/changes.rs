@@ -35,6 +35,17 @@ impl ChangeSet {
     }
 }
 
+/// What a session changed, with the text that a person is shown: both of the same moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diff {
+    /// What was changed.
+    pub changes: ChangeSet,
+    /// The unified diff, and what is left out and why.
+    pub text: String,
+    /// Changed files whose content `text` does not show completely: too large, or too large and not text.
+    pub unshown: Vec<String>,
+}
+
 /// Something that is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeftOut {

@@ -7,7 +7,7 @@ use writ_policy::permit::Permit;
 use writ_types::unit::Timestamp;
 
 use crate::apply::{Applied, ApplyError};
-use crate::changes::ChangeSet;
+use crate::changes::{ChangeSet, Diff};
 use crate::config::{SandboxConfig, WorkspaceConfig};
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult};
@@ -108,7 +108,7 @@ impl Workspace {
         match self.0 {}
     }
 
-    pub async fn unified(&self, _: &ChangeSet) -> Result<String, SandboxError> {
+    pub async fn diff(&self) -> Result<Diff, SandboxError> {
         match self.0 {}
     }
 

@@ -146,7 +146,7 @@ fn outcome(answer: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::solver::executor::{DENIED, turn};
+    use crate::solver::tests::executor::{DENIED, turn};
 
     /// The model finds the orders, tries both, and mends the test all the same.
     #[tokio::test]

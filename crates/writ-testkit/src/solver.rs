@@ -177,7 +177,4 @@ fn patch(replay: &mut Replay<'_>, say: &str, place: &Place, old: &str, new: &str
 }
 
 #[cfg(test)]
-pub(crate) mod executor;
-
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

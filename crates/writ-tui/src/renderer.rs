@@ -129,7 +129,7 @@ impl<W: Write> Renderer<W> {
                 self.close_line()?;
                 card::write(&mut self.out, paint, request)
             }
-            ServerFrame::ApprovalResolved { ask_id, state, text } => {
+            ServerFrame::ApprovalResolved { ask_id, state, text, .. } => {
                 let resolved = format!("approval {ask_id} {}: {}", sanitize_line(state), sanitize_line(text));
                 self.line(&paint.dim(&resolved))
             }

@@ -263,7 +263,7 @@ pub enum Fact {
         key: KeyId,
         /// `base`, `task`, `approver`, `root` or `harness`.
         role: String,
-        /// `minted`, `enrolled`, `revoked` or `expired`.
+        /// `minted`, `renewed`, `enrolled`, `revoked` or `expired`.
         change: String,
         /// What it grants, in words.
         grants: String,
@@ -327,7 +327,7 @@ pub enum Fact {
     },
     /// The sandbox that commands now run in.
     SandboxReady {
-        /// The rung of the ladder: 1 full, 2 reduced.
+        /// The rung of the ladder: 1 full, 2 reduced, 3 nothing is run.
         rung: u8,
         /// What is missing against the full recipe, in words; empty on rung 1.
         reduced: String,

@@ -135,10 +135,13 @@ pub enum ServerFrame {
     ApprovalResolved {
         /// The ask.
         ask_id: AskId,
-        /// `approved`, `denied`, `expired` or `used`.
+        /// `approved`, `denied`, `expired`, `used` or `failed`.
         state: String,
         /// What came of it.
         text: String,
+        /// How it went, as the exit code that a command ends with.
+        #[serde(default = "done")]
+        exit: Exit,
     },
     /// Something about the session changed.
     Status {
@@ -166,6 +169,10 @@ pub enum ServerFrame {
         /// What to do about it.
         hint: String,
     },
+}
+
+const fn done() -> Exit {
+    Exit::Done
 }
 
 /// A server frame with its place in the session's stream.

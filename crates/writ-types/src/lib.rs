@@ -1,7 +1,7 @@
 //! The vocabulary of Writ: ids, units, labels, actions, ledger entries, chat and frames.
 //!
 //! Everything here is data. Nothing here decides, performs or knows a vendor.
-//! Read in this order: [`unit`] and [`id`] name things, [`taint`] says how far
+//! Read in this order: [`mod@unit`] and [`id`] name things, [`taint`] says how far
 //! to trust them, [`action`] is what an agent may wish, [`entry`] is what the
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
 //! speak, [`error`] is how failure is told.

@@ -1,12 +1,25 @@
 //! A sandboxed command, cold, against bare `bwrap` with the same recipe.
+//!
+//! The door and the ledger are part of it: each command is decided, its intent is synced before it runs and
+//! its outcome is written after.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
 
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::Bench;
+use super::engine::{Engine, Link};
+use super::row::Row;
 use super::stats::in_turn;
-use super::{Bench, Row};
 use crate::process::{self, Program};
 
-const WHAT: &str = "sandbox exec, cold";
+/// By the command, with an engine that runs: a process, a connection, a new session, the sandbox.
+const COMMAND: &str = "writ sandbox exec, cold";
+/// Over an open connection, in a new session each time: what the command adds is left out.
+const NEW_SESSION: &str = "sandbox.exec, new session";
+/// Over an open connection, always in the same session: the sandbox, the door and the ledger alone.
+const SAME_SESSION: &str = "sandbox.exec, same session";
 /// The whole run is not to take longer than bare `bwrap`.
 const TARGET: f64 = 1.0;
 
@@ -51,22 +64,43 @@ const RECIPE: &[&str] = &[
     "/usr/bin/true",
 ];
 
-/// Measures `writ sandbox exec -- true` against it.
+/// Measures `true` in the sandbox, in three ways, against it.
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     if !process::exists("bwrap") {
-        return Ok(vec![Row::not_run(WHAT, "bwrap is not installed")]);
+        return Ok(vec![Row::not_run(COMMAND, "bwrap is not installed")]);
     }
     let bare = Program::new("bwrap", RECIPE).output()?;
     if !bare.success {
-        return Ok(vec![Row::not_run(WHAT, format!("bwrap: {}", bare.stderr.trim()))]);
+        return Ok(vec![Row::not_run(COMMAND, format!("bwrap: {}", bare.stderr.trim()))]);
     }
-    let home = bench.scratch.path().join("home");
-    let own = || Program::new(&bench.writ, &["sandbox", "exec", "--", "true"]).env("WRIT_HOME", &home);
+    let engine = Engine::start(bench, "sandbox")?;
+    let own = || engine.writ(&["sandbox", "exec", "--", "true"]);
     let first = own().output()?;
     if !first.success {
         let reason = first.stderr.lines().next().unwrap_or("it failed and said nothing").to_owned();
-        return Ok(vec![Row::not_run(WHAT, format!("writ sandbox exec: {reason}"))]);
+        return Ok(vec![Row::not_run(COMMAND, format!("writ sandbox exec: {reason}"))]);
     }
-    let (own, base) = in_turn(bench.rounds, || own().timed(), || Program::new("bwrap", RECIPE).timed())?;
-    Ok(vec![Row::ratio(WHAT, own, ("bwrap", base), TARGET)])
+    let mut link = engine.connect()?;
+    let session = link.open_session()?;
+    let bwrap = || Program::new("bwrap", RECIPE).timed();
+    let mut rows = Vec::new();
+    let (own, base) = in_turn(bench.rounds, || own().timed(), bwrap)?;
+    rows.push(Row::ratio(COMMAND, own, ("bwrap", base), TARGET));
+    for (what, params) in [
+        (NEW_SESSION, json!({ "argv": ["true"] })),
+        (SAME_SESSION, json!({ "argv": ["true"], "session": session })),
+    ] {
+        let (own, base) = in_turn(bench.rounds, || exec(&mut link, &params), bwrap)?;
+        rows.push(Row::ratio(what, own, ("bwrap", base), TARGET));
+    }
+    Ok(rows)
+}
+
+/// Runs a command over a connection; how long that took.
+fn exec(link: &mut Link, params: &Value) -> Result<Duration> {
+    let start = Instant::now();
+    let result = link.call("sandbox.exec", params)?;
+    let took = start.elapsed();
+    ensure!(result.get("exit_code").and_then(Value::as_i64) == Some(0), "the command failed: {result}");
+    Ok(took)
 }

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::stats::in_turn;
-use super::{Bench, Row};
+use super::Bench;
+use super::row::Row;
 use crate::process::Program;
 
 /// Starting a program that does nothing is the limit; loading and parsing may take this many of it.
@@ -17,5 +18,5 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let nothing = || Program::new("true", &[]).timed();
     let (own, base) = in_turn(bench.rounds, version, nothing)?;
     let size = bench.writ.metadata()?.len();
-    Ok(vec![Row::ratio("--version", own, ("true", base), TARGET), Row::size("binary", size, SIZE)])
+    Ok(vec![Row::ratio("--version", own, ("true", base), TARGET), Row::size("binary", size, Some(SIZE))])
 }

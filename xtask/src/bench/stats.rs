@@ -58,7 +58,11 @@ pub(super) fn in_turn(
 
 /// A duration, for the table.
 pub(super) fn shown(duration: Duration) -> String {
-    format!("{:.2} ms", duration.as_secs_f64() * 1e3)
+    if duration < Duration::from_millis(1) {
+        format!("{:.1} us", duration.as_secs_f64() * 1e6)
+    } else {
+        format!("{:.2} ms", duration.as_secs_f64() * 1e3)
+    }
 }
 
 #[cfg(test)]

@@ -333,8 +333,14 @@ pub(crate) fn doc_of(attributes: &[Attribute]) -> String {
 
 /// Whether a body is one `match`, after any number of `let`.
 fn is_table(block: &Block) -> bool {
-    let Some((last, before)) = block.stmts.split_last() else { return false };
-    matches!(last, Stmt::Expr(Expr::Match(_), _)) && before.iter().all(|stmt| matches!(stmt, Stmt::Local(_)))
+    // A closing `Ok(())` is no logic, and neither are names that are brought in.
+    let body = match block.stmts.split_last() {
+        Some((Stmt::Expr(Expr::Call(_), None), before)) if !before.is_empty() => before,
+        Some(_) | None => &block.stmts,
+    };
+    let Some((last, before)) = body.split_last() else { return false };
+    let prelude = |stmt: &Stmt| matches!(stmt, Stmt::Local(_) | Stmt::Item(Item::Use(_)));
+    matches!(last, Stmt::Expr(Expr::Match(_), _)) && before.iter().all(prelude)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is of a library, which may add to it")]

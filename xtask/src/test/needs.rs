@@ -12,18 +12,21 @@ pub(super) enum Need {
     Git,
     /// A Python interpreter.
     Python,
+    /// The `node` program.
+    Node,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 3] = [Self::Git, Self::Python, Self::UserNamespaces];
+    const ALL: [Self; 4] = [Self::Git, Self::Python, Self::Node, Self::UserNamespaces];
 
     /// What the names of its tests hold.
     pub(super) const fn marker(self) -> &'static str {
         match self {
             Self::Git => "needs_git",
             Self::Python => "needs_python",
+            Self::Node => "needs_node",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -33,6 +36,7 @@ impl Need {
         match self {
             Self::Git => "git is not installed",
             Self::Python => "python3 is not installed",
+            Self::Node => "node is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -42,6 +46,7 @@ impl Need {
         match self {
             Self::Git => Some("git"),
             Self::Python => Some("python3"),
+            Self::Node => Some("nodejs"),
             Self::UserNamespaces => None,
         }
     }
@@ -50,6 +55,7 @@ impl Need {
         match self {
             Self::Git => process::exists("git"),
             Self::Python => process::exists("python3"),
+            Self::Node => process::exists("node"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);

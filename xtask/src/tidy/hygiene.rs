@@ -14,7 +14,7 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 const FOLDERS: [&str; 3] = [concat!("/ro", "ot/"), concat!("/work", "/main"), concat!("/work", "/shared")];
 const HOMES: &str = concat!("/ho", "me/");
 /// Made-up users whose home an example may show.
-const EXAMPLES: [&str; 5] = ["agent", "ann", "owner", "user", "you"];
+const EXAMPLES: [&str; 6] = ["agent", "ann", "me", "owner", "user", "you"];
 /// Parts of a host's name that make it a registry of packages.
 const REGISTRY_WORDS: [&str; 6] = ["registry", "artifactory", "nexus", "mirror", "crates", "pypi"];
 /// Written by cargo; its sources are checked by `cargo deny`.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 use writ_types::chat::{ChatMessage, ModelReply, Part, Role, ToolCall, ToolOutcome, ToolResult};
 use writ_types::id::AskId;
-use writ_types::taint::{Label, Taint};
+use writ_types::taint::Label;
 
 use super::{Phase, Turn, Why};
 use crate::context;
@@ -186,11 +186,8 @@ impl Turn {
         let Some(tool) = self.open_asks.remove(ask) else { return Err(Why::UnknownAsk(ask.clone())) };
         self.cut_result(&mut result);
         self.weigh(result.outcome);
-        if result.label.taint == Taint::External {
-            result.text = text::external(&tool, &result.text);
-        }
-        let outcome = outcome_word(result.outcome);
-        let text = format!("[SYSTEM] Ask {ask} for '{tool}' was answered: {outcome}.\n{}", result.text);
+        result.name = tool;
+        let text = notice::answered(ask, &result);
         let parts = vec![Part::Text { text }];
         self.news.push(ChatMessage { role: Role::System, parts, label: result.label });
         Ok(())
@@ -256,18 +253,6 @@ impl Turn {
 /// A result in the machine's own words, for a call that was not performed.
 fn own_result(call: &ToolCall, outcome: ToolOutcome, text: String, label: &Label) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), outcome, text, label: label.clone() }
-}
-
-const fn outcome_word(outcome: ToolOutcome) -> &'static str {
-    match outcome {
-        ToolOutcome::Done => "it was done",
-        ToolOutcome::Failed => "it was done and failed",
-        ToolOutcome::Denied => "it was denied",
-        ToolOutcome::Waiting => "it still waits",
-        ToolOutcome::Unknown => "whether it was done is not known",
-        ToolOutcome::Simulated => "it was simulated",
-        ToolOutcome::Cancelled => "it was not done",
-    }
 }
 
 /// A name or id that every provider accepts in a conversation (letters, digits, `_`, `-`; 64 at most).

@@ -8,6 +8,7 @@ use writ_types::frame::Card;
 use crate::approve::{self, Answered};
 use crate::args::ApprovalsCommand;
 use crate::client::Client;
+use crate::cmd::chat::ended;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -37,11 +38,17 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
 }
 
 /// Prints what came of an answer.
+///
+/// # Errors
+///
+/// If what was approved did not succeed: how it ended.
 pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure> {
-    context.out.either(&json!({ "state": answered.state, "text": answered.text }), |_| {
+    let result = json!({ "state": answered.state, "text": answered.text, "exit": answered.exit.code() });
+    context.out.either(&result, |_| {
         let text: Vec<String> = answered.text.lines().map(escape_line).collect();
         if text.is_empty() { vec![answered.state.clone()] } else { text }
-    })
+    })?;
+    ended(answered.exit)
 }
 
 async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
@@ -60,5 +67,9 @@ async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
         context
             .out
             .line(format!("{}  {:<12} {intent}   (until {})", card.ask_id, card.action, card.expires_at))
-    })
+    })?;
+    match answer.get("more").and_then(Value::as_u64) {
+        Some(more) if more > 0 => context.out.line(format!("and {more} more; they are listed when these are answered")),
+        Some(_) | None => Ok(()),
+    }
 }

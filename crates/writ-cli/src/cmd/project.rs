@@ -53,7 +53,8 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
         let ask: Option<AskId> =
             answer.get("ask_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
         let Some(ask) = ask else {
-            return context.out.either(&answer, |_| vec!["nothing to apply".into()]);
+            let applied = answer.get("applied").and_then(Value::as_str).unwrap_or("nothing to apply");
+            return context.out.either(&answer, |_| applied.lines().map(escape_line).collect());
         };
         let card = approve::card(&mut client, &ask).await?;
         let reason = "writ apply";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::config::DRAIN_DEADLINE;
 use writ_types::error::Exit;
@@ -34,19 +34,23 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
         .build()
         .map_err(|error| Failure::bug("starting the async runtime", error))?;
     let served = runtime.block_on(async {
+        // Before anything runs that a signal could end half-way.
+        let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let wired = wiring::engine(context, &config, sandbox).await?;
         context.out.remark("engine ready");
-        serve(wired, args.idle_exit.map(Duration::from_secs)).await
+        serve(wired, stops, args.idle_exit.map(Duration::from_secs)).await
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-async fn serve(wired: Wired, idle_exit: Option<Duration>) -> Result<(), Failure> {
+async fn serve(
+    wired: Wired,
+    (mut terminate, mut interrupt): (Signal, Signal),
+    idle_exit: Option<Duration>,
+) -> Result<(), Failure> {
     let Wired { engine, control, lock } = wired;
     let stop = CancellationToken::new();
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
     let idle = async {
         match idle_exit {
@@ -81,6 +85,6 @@ pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     drop(lock);
 }
 
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::bug("listening for signals", error))
 }

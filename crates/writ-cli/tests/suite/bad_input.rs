@@ -33,7 +33,7 @@ fn needs_userns_a_full_disk_ends_with_10_and_loses_nothing() {
     let full = bench.chat("read everything", &[]);
     assert_eq!(code(&full), 10, "{}", text(&full));
     assert!(text(&full).contains("disk is full"), "{}", text(&full));
-    assert!(!text(&full).contains("All read."));
+    assert_eq!(bench.count("replied"), 0, "the turn has not ended");
     // What comes now is refused, not lost without a word; the engine stays.
     let refused = bench.chat("and this?", &[]);
     assert_eq!(code(&refused), 10, "{}", text(&refused));

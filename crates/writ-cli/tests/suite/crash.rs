@@ -116,7 +116,7 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     assert_eq!(code(&verified), 0, "{point}: {}", text(&verified));
     let entries = entries(home);
     let of = |event: &str| -> Vec<&Value> { entries.iter().filter(|entry| entry["event"] == event).collect() };
-    let fact = |entry: &Value, path: &str| entry.pointer(&format!("/entry/fact{path}")).cloned();
+    let fact = |entry: &Value, path: &str| entry.pointer(&format!("/payload{path}")).cloned();
     // The message was stored once, answered once, and the answer is the model's.
     assert_eq!((of("received").len(), of("replied").len()), (1, 1), "{point}");
     assert_eq!(client.answer, "Done.", "{point}");
@@ -159,8 +159,9 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     assert!(ran == "done" || ran == "unknown", "{point}: {ran}");
     match applies.first().map(outcome) {
         Some(Some(applied)) => {
-            assert_eq!(applied, "done", "{point}");
-            assert!(ran == "unknown" || counter == "ran\n", "{point}: what was reported is there");
+            // An end that was lost is written down as unknown, whatever it was.
+            assert!(applied == "done" || applied == "unknown", "{point}: {applied}");
+            assert!(applied == "unknown" || ran == "unknown" || counter == "ran\n", "{point}: what is done is there");
         }
         // The engine ended between the approval's use and its outcome: it is listed.
         Some(None) => {}

@@ -15,7 +15,7 @@ use super::{code, text};
 
 fn outcomes(bench: &Bench) -> Vec<String> {
     let rows = bench.events("outcome");
-    rows.iter().filter_map(|row| row.pointer("/entry/fact/outcome")?.as_str().map(str::to_owned)).collect()
+    rows.iter().filter_map(|row| row.pointer("/payload/outcome")?.as_str().map(str::to_owned)).collect()
 }
 
 /// Rows: WIN-036
@@ -87,7 +87,7 @@ fn an_input_gate_blocks_with_4_and_its_reason_before_any_model_is_asked() {
     .expect("written");
     let blocked = bench.chat("please DROP TABLE users", &[]);
     assert_eq!(code(&blocked), 4, "{}", text(&blocked));
-    assert!(text(&blocked).contains("DROP TABLE"), "the reason is shown: {}", text(&blocked));
+    assert!(text(&blocked).contains("drop a database table"), "the reason is shown: {}", text(&blocked));
     assert!(bench.server.recorded().is_empty(), "no model was asked");
     let passed = bench.chat("please list users", &[]);
     assert_eq!((code(&passed), text(&passed).contains("please list users")), (0, true), "{}", text(&passed));
@@ -100,7 +100,7 @@ fn an_input_gate_blocks_with_4_and_its_reason_before_any_model_is_asked() {
     let gated = bench.events("gated");
     let verdicts: Vec<(Value, Value)> = gated
         .iter()
-        .map(|row| (row["entry"]["fact"]["gate"].clone(), row["entry"]["fact"]["verdict"].clone()))
+        .map(|row| (row["payload"]["gate"].clone(), row["payload"]["verdict"].clone()))
         .collect();
     assert!(verdicts.contains(&("rewrite".into(), "transform".into())), "{verdicts:?}");
     assert!(verdicts.contains(&("no-keys".into(), "block".into())), "{verdicts:?}");
@@ -119,7 +119,7 @@ fn gates_of_both_ends_run_in_every_turn() {
         assert_eq!(code(&bench.chat("hello", &[])), 0);
         let gated = bench.events("gated");
         for point in ["input", "output"] {
-            let judged = gated.iter().filter(|row| row["entry"]["fact"]["point"] == point).count();
+            let judged = gated.iter().filter(|row| row["payload"]["point"] == point).count();
             assert!(judged >= n, "{point}: {judged} of {n}");
         }
     }
@@ -142,7 +142,7 @@ fn needs_userns_a_dry_run_decides_logs_and_performs_nothing() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert_eq!(outcomes(&bench), ["simulated"; 3]);
     let intents = bench.events("intent");
-    assert!(intents.iter().all(|row| row["entry"]["fact"]["action"]["kind"] == "model_call"), "{intents:?}");
+    assert!(intents.iter().all(|row| row["payload"]["action"]["kind"] == "model_call"), "{intents:?}");
     assert_eq!(std::fs::read_dir(bench.project()).expect("reads").count(), 0);
     assert_eq!(bench.count("remembered"), 0);
     assert!(bench.home.json(&["approvals", "list"])["asks"].as_array().is_some_and(Vec::is_empty));
@@ -191,7 +191,7 @@ fn ctrl_c_stops_the_model_and_ends_with_130() {
     let (code, said) = interrupted(&bench, |frame| frame["type"] == "delta", || bench.held_back());
     assert_eq!(code, Some(130), "{said}");
     let phases = bench.events("phase");
-    assert!(phases.iter().any(|row| row["entry"]["fact"]["phase"] == "cancelled"), "{phases:?}");
+    assert!(phases.iter().any(|row| row["payload"]["phase"] == "cancelled"), "{phases:?}");
     assert!(!said.contains("too late"));
     gate.open();
 }

@@ -16,8 +16,8 @@ const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
 
 fn numbers(bench: &Bench) -> Vec<u64> {
     let rows = bench.events("phase");
-    let started = rows.iter().filter(|row| row["entry"]["fact"]["phase"] == "started");
-    let mut numbers: Vec<u64> = started.filter_map(|row| row["entry"]["turn_number"].as_u64()).collect();
+    let started = rows.iter().filter(|row| row["payload"]["phase"] == "started");
+    let mut numbers: Vec<u64> = started.filter_map(|row| row["turn_number"].as_u64()).collect();
     numbers.sort_unstable();
     numbers
 }
@@ -69,7 +69,7 @@ fn a_message_is_signed_with_its_taint_and_turn() {
     let public = ed25519_dalek::VerifyingKey::from_bytes(&public).expect("a key");
     let mut numbers = Vec::new();
     for row in &rows {
-        let fact = &row["entry"]["fact"];
+        let fact = &row["payload"];
         let mut record: InboundRecord = serde_json::from_value(fact["record"].clone()).expect("a record");
         assert_eq!(record.taint, Taint::Owner);
         numbers.push(record.turn_number);
@@ -138,7 +138,7 @@ fn messages_of_one_session_are_answered_one_after_another() {
     // Turns never overlap: each ends before the next one starts.
     let mut rows = bench.events("phase");
     rows.sort_by_key(|row| row["seq"].as_u64());
-    let phases: Vec<&str> = rows.iter().filter_map(|row| row["entry"]["fact"]["phase"].as_str()).collect();
+    let phases: Vec<&str> = rows.iter().filter_map(|row| row["payload"]["phase"].as_str()).collect();
     for pair in phases.chunks(2) {
         assert_eq!(pair, ["started", "finished"], "{phases:?}");
         answers += 1;
@@ -262,7 +262,7 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
     let outcomes: Vec<String> = bench
         .events("outcome")
         .iter()
-        .filter_map(|row| row.pointer("/entry/fact/outcome")?.as_str().map(str::to_owned))
+        .filter_map(|row| row.pointer("/payload/outcome")?.as_str().map(str::to_owned))
         .collect();
     assert!(outcomes.iter().any(|outcome| outcome == "failed"), "{outcomes:?}");
 }

@@ -36,7 +36,7 @@ fn needs_userns_fifty_mixed_turns_end_without_a_crash() {
             _ => Reply::text("Well."),
         }
     });
-    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let engine = Engine::start(&bench.home, &[("WRIT_MODELS__BACKOFF_BASE_MS", "1")]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
     let kinds: [(&str, &[u8]); 8] = [

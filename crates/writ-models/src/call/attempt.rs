@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use writ_egress::Lent;
+use writ_egress::http;
 use writ_types::chat::ModelReply;
 use writ_types::unit::ByteCount;
 
@@ -120,7 +121,7 @@ impl Attempt<'_> {
     }
 
     /// Makes the stream. Nothing is sent before it is polled.
-    async fn open(&self, client: reqwest::Client, tap: &Arc<Tap>) -> Result<ChatStream, Failure> {
+    async fn open(&self, client: http::Client, tap: &Arc<Tap>) -> Result<ChatStream, Failure> {
         let call = self.planned.model_call();
         let provider = self.planned.provider();
         let (request, options) =
@@ -229,11 +230,11 @@ fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
 fn classify(error: &genai::Error) -> Failure {
     if let genai::Error::WebStream { error, .. } = error {
         if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
-            let header = headers.get(reqwest::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let header = headers.get(http::RETRY_AFTER).and_then(|value| value.to_str().ok());
             let wait = header.and_then(|value| retry_after(value, SystemTime::now()));
             return refused(status.as_u16(), body, wait);
         }
-        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        if let Some(error) = error.downcast_ref::<http::Error>() {
             return transport(error);
         }
         return Failure::Invalid { what: "the stream is no UTF-8" };
@@ -241,7 +242,7 @@ fn classify(error: &genai::Error) -> Failure {
     Failure::Invalid { what: "the stream is not in the provider's format" }
 }
 
-fn transport(error: &reqwest::Error) -> Failure {
+fn transport(error: &http::Error) -> Failure {
     if error.is_body() || error.is_decode() {
         return Failure::Cut;
     }

@@ -1,6 +1,7 @@
 //! A command as it was wished, made ready to be run; and what came of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use writ_types::action::{Exec, ExecProfile};
 
@@ -8,7 +9,7 @@ use super::init::WORK;
 use super::run::Finished;
 use super::spec::{Event, Walls};
 use crate::error::SandboxError;
-use crate::exec::{Ending, ExecResult};
+use crate::exec::{Ending, ExecResult, Limit, Output};
 use crate::status::Rung;
 
 /// The most bytes that arguments and environment may have together: half of what Linux takes by default.
@@ -73,6 +74,17 @@ pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
         return bad("a verification gets PATH and HOME only");
     }
     Ok(())
+}
+
+/// A program that was stopped while it waited for the work folder.
+pub(crate) fn never_run(waited: Duration, rung: Rung) -> ExecResult {
+    ExecResult {
+        ending: Ending::Killed { limit: Limit::Cancelled },
+        stdout: Output::default(),
+        stderr: Output::default(),
+        duration_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        rung,
+    }
 }
 
 /// What a finished job means for the caller.

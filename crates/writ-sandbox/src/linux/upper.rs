@@ -22,7 +22,7 @@ use crate::changes::{
 };
 use crate::name;
 
-pub(crate) use text::unified;
+pub(crate) use text::diff;
 
 mod text;
 

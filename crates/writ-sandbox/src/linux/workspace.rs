@@ -5,21 +5,21 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile, Place};
 use writ_types::unit::Timestamp;
 
-use super::command::{Places, check, result};
+use super::command::{Places, check, never_run, result};
 use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
 use super::spec::{Access, Event, Job, MESSAGE_MAX, Walls, Work};
 use super::worker::{Reply, Request};
 use super::{Inner, Sandbox, WriteLock, carry, copy, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
-use crate::changes::ChangeSet;
+use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult};
@@ -134,7 +134,8 @@ impl Workspace {
     /// # Errors
     ///
     /// If the permit is too old or for something else, if the command cannot be started as it is written, or if the
-    /// sandbox cannot be made. A program that is not there is no error: [`Ending::NotFound`].
+    /// sandbox cannot be made. A program that is not there is no error:
+    /// [`Ending::NotFound`](crate::exec::Ending::NotFound).
     pub async fn exec(
         &self,
         permit: Permit,
@@ -208,17 +209,16 @@ impl Workspace {
         .await
     }
 
-    /// The changes as a unified text diff, for people. Binary files are told by size and digest.
+    /// What the session changed, with a unified diff for people: both of one moment, under one lock.
     ///
     /// # Errors
     ///
-    /// If the folders cannot be read.
-    pub async fn unified(&self, changes: &ChangeSet) -> Result<String, SandboxError> {
-        let (view, changes) = (self.view(), changes.clone());
-        let lock = Arc::clone(&self.write).lock_owned().await;
+    /// If the folders cannot be read, or the project changes meanwhile.
+    pub async fn diff(&self) -> Result<Diff, SandboxError> {
+        let (view, lock) = (self.view(), Arc::clone(&self.write).lock_owned().await);
         blocking("read the changes", move || {
             let _held = lock;
-            upper::unified(&view, &changes)
+            upper::diff(&view, upper::changes(&view)?)
         })
         .await
     }
@@ -314,7 +314,12 @@ impl Workspace {
         let (walls, rung) = self.sandbox.walls().await?;
         let config = &self.sandbox.config;
         let verify = exec.profile == ExecProfile::Verification;
-        let hold = Arc::clone(&self.write).lock_owned().await;
+        let waiting = Instant::now();
+        let hold = tokio::select! {
+            biased;
+            () = options.cancel.cancelled() => return Ok(never_run(waiting.elapsed(), rung)),
+            hold = Arc::clone(&self.write).lock_owned() => hold,
+        };
         let access = if verify { Access::Scratch } else { Access::Write };
         let places = self.places(walls, verify);
         let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places));

@@ -61,6 +61,24 @@ fn an_ask_is_answered_once_and_in_time() {
     assert!(home.try_commit(vec![resolve(9, AskState::Used, 1)]).is_err());
 }
 
+#[test]
+fn an_approval_that_was_not_used_ends_with_its_ask() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "a"), open(2, "b"), resolve(1, AskState::Approved, 5)]);
+    let overdue = |millis| {
+        let asks = home.store.overdue_asks(at(millis), 10).expect("reads");
+        asks.into_iter().map(|ask| ask.card.ask_id).collect::<Vec<_>>()
+    };
+    assert_eq!(overdue(59_999), []);
+    assert_eq!(overdue(60_000), [ask_id(1), ask_id(2)]);
+    let early = home.try_commit(vec![resolve(1, AskState::Expired, 59_999)]);
+    assert_eq!(early, Err(Conflict::AskNotOpen(ask_id(1)).into()), "it may still be performed");
+    home.commit(vec![resolve(1, AskState::Expired, 60_000)]);
+    assert_eq!(overdue(60_000), [ask_id(2)]);
+    assert_eq!(home.commit(vec![Op::ExpireAsks { now: at(60_000) }]).changed, 1);
+    assert_eq!(overdue(60_000), []);
+}
+
 /// Rows: SIL-162
 #[test]
 fn looking_at_an_approval_does_not_use_it() {

@@ -170,7 +170,9 @@ fn no_query_reads_what_is_done() {
     for sql in [
         lease.as_str(),
         "UPDATE message SET error = '' WHERE state = 'leased' AND lease_until <= 1",
-        "SELECT min(not_before) FROM message WHERE state = 'ready'",
+        "SELECT min(not_before) FROM message m WHERE state = 'ready' AND NOT EXISTS (
+             SELECT 1 FROM message o
+             WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))",
         "SELECT count(*) FROM message WHERE session = 'x' AND state IN ('ready', 'leased')",
         "SELECT count(*) FROM message WHERE state = 'dead'",
     ] {

@@ -118,9 +118,11 @@ impl<'a> Finder<'a> {
         self.found.push((rank, Edit { place: self.function.place.clone(), new }));
     }
 
-    /// The lines of the body with their numbers.
+    /// The lines of the body with their numbers, without what only describes it.
     fn body(&self) -> Vec<(usize, Vec<Token>)> {
-        self.lines.iter().cloned().enumerate().skip(1).collect()
+        let describes = |line: &[Token]| joined(line).trim_start().starts_with("\"\"\"");
+        let body = self.lines.iter().cloned().enumerate().skip(1);
+        body.filter(|(_, line)| !describes(line)).collect()
     }
 
     /// A case that the function has not: one more like the first it has.

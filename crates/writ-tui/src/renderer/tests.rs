@@ -82,6 +82,7 @@ fn a_turn_reads_from_top_to_bottom() {
             ask_id: "AbCd1234".parse().expect("an id"),
             state: "approved".into(),
             text: "1 file changed".into(),
+            exit: Exit::Done,
         },
         ServerFrame::Answer { id: 1, result: json!({"a": "\u{202e}"}) },
         ServerFrame::Error {

@@ -36,7 +36,7 @@ async fn creates_changes_deletes_and_renames_are_seen_and_applied() {
         (Some(Digest::of(b"one\ntwo\n")), Some(Digest::of(b"one\ntwo\nthree\n")))
     );
     assert!(set.changes[1].executable && !readme.executable);
-    let text = fixture.workspace.unified(&set).await.unwrap();
+    let text = fixture.workspace.diff().await.unwrap().text;
     assert!(
         text.contains("--- a/README.md\n+++ b/README.md\n@@ -1,2 +1,3 @@\n one\n two\n+three\n"),
         "{text}"
@@ -190,10 +190,15 @@ async fn replaced_and_ignored_folders_are_understood() {
 }
 
 #[tokio::test]
-async fn binary_files_are_told_by_size_and_digest() {
+async fn what_is_no_text_is_shown_byte_by_byte_or_named_as_not_shown() {
     let fixture = Fixture::new().await;
-    fixture.sh("printf 'a\\000b' > data; printf 'x\\033[2Jy\\n' > README.md").await;
-    let text = fixture.workspace.unified(&fixture.changes().await).await.unwrap();
-    assert!(text.contains("not text, 3 bytes: none -> "), "{text}");
-    assert!(text.contains("+x\\u{1b}[2Jy\n") && !text.contains('\x1b'), "{text}");
+    fixture.sh("printf '#!/bin/sh\\n\\000rm -r x\\n' > data; printf 'x\\033[2Jy\\n' > README.md").await;
+    let diff = fixture.workspace.diff().await.unwrap();
+    assert!(diff.text.contains("+#!/bin/sh\n+\\x00rm -r x\n"), "{}", diff.text);
+    assert!(diff.text.contains("+x\\u{1b}[2Jy\n") && !diff.text.contains('\x1b'), "{}", diff.text);
+    assert_eq!(diff.unshown, Vec::<String>::new());
+    fixture.sh("head -c 100000 /dev/zero > data; head -c 600000 /dev/zero | tr '\\0' 'a' > large.txt").await;
+    let diff = fixture.workspace.diff().await.unwrap();
+    assert_eq!(diff.unshown, ["data", "large.txt"]);
+    assert!(diff.text.contains("NOT SHOWN: 100000 bytes: none -> "), "{}", diff.text);
 }

@@ -237,7 +237,7 @@ async fn nothing_of_the_host_is_there_that_was_not_given() {
         home.join("marker"),
         data,
         "/etc/shadow".into(),
-        "/root/.bashrc".into(),
+        std::path::Path::new("/root").join(".bashrc"),
     ] {
         fixture.refused(&format!("cat '{0}' || ls '{0}'", path.display())).await;
     }
@@ -351,6 +351,25 @@ async fn verification_sees_the_work_and_leaves_nothing() {
     with_env.env.insert("TOKEN".into(), "t".into());
     assert!(matches!(run(with_env).await, Err(SandboxError::BadCommand { .. })));
     assert_eq!(fixture.sh("ls").await, "README.md\nlink\nsrc");
+}
+
+#[tokio::test]
+async fn the_host_s_rust_builds_and_tests_inside() {
+    let fixture = Fixture::new().await;
+    let write = |path: &str, text: &str| fs::write(fixture.project.join(path), text).unwrap();
+    write("Cargo.toml", "[package]\nname = \"small\"\nedition = \"2021\"\n[workspace]\n");
+    write("src/lib.rs", "#[test]\nfn adds() { assert_eq!(1 + 1, 2) }\n");
+    let test = Exec { timeout_ms: 120_000, ..exec(&["cargo", "test", "--offline", "--quiet", "--lib"]) };
+    for profile in [ExecProfile::Task, ExecProfile::Verification] {
+        let test = Exec { profile, ..test.clone() };
+        let result = fixture.workspace.run_exec(test, ExecOptions::default()).await.unwrap();
+        assert!(result.stdout.text.contains("1 passed"), "{result:?}");
+    }
+    // What the build made is no part of the work.
+    let set = fixture.changes().await;
+    assert_eq!(set.left_out.iter().map(|left| left.shown.as_str()).collect::<Vec<_>>(), ["target"]);
+    assert_eq!(set.changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["Cargo.lock"]);
+    fixture.refused("cat ~/.cargo/credentials.toml $RUSTUP_HOME/../.cargo/credentials.toml").await;
 }
 
 #[tokio::test]

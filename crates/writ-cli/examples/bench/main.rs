@@ -1,0 +1,45 @@
+//! What `cargo xtask bench` measures inside the product's crates: the door, the ledger, and a model that
+//! answers at once. Results are lines of JSON on standard output.
+
+#![expect(clippy::print_stdout, reason = "the results are the output")]
+
+mod measured;
+
+mod door;
+
+mod ledger;
+
+mod model;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Measures one part of Writ, or serves it a model.
+#[derive(Debug, Parser)]
+enum Task {
+    /// Decide about two actions again and again.
+    Door {
+        /// How many decisions about each are measured.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: u32,
+    },
+    /// Fill a ledger in a folder, and verify it.
+    Ledger {
+        /// Where the database is made.
+        folder: PathBuf,
+        /// How many entries are appended.
+        #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        rows: u32,
+    },
+    /// Serve a scripted model over loopback until standard input ends.
+    Model,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Task::parse() {
+        Task::Door { rounds } => door::run(rounds),
+        Task::Ledger { folder, rows } => ledger::run(&folder, rows),
+        Task::Model => model::run(),
+    }
+}

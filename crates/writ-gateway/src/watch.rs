@@ -1,0 +1,131 @@
+//! One client's view of a session: every kept frame once and in order, and what is not kept as it comes.
+
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::engine::Engine;
+use writ_types::error::{Exit, Report};
+use writ_types::frame::Numbered;
+use writ_types::id::SessionId;
+
+use crate::connection::refusal;
+
+/// Sends a client what happens in a session.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) engine: Engine,
+    pub(crate) session: SessionId,
+    /// The last kept frame that the client has.
+    pub(crate) last: u64,
+    pub(crate) live: broadcast::Receiver<Numbered>,
+    pub(crate) outbox: mpsc::Sender<Numbered>,
+    /// Ends with the connection, or when the client joins another session.
+    pub(crate) stop: CancellationToken,
+}
+
+/// What a frame of the live stream means for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It comes next, or is not kept.
+    Send,
+    /// The client has it.
+    Known,
+    /// Frames before it are missing: steps that end at the same time may send theirs in any order.
+    Gap,
+}
+
+const fn step(last: u64, seq: u64) -> Step {
+    if seq == 0 || seq == last.saturating_add(1) {
+        Step::Send
+    } else if seq <= last {
+        Step::Known
+    } else {
+        Step::Gap
+    }
+}
+
+/// Why a watch ends.
+enum End {
+    /// The client is gone or has joined another session.
+    Left,
+    /// The client must be told.
+    Broken(Report),
+}
+
+impl Watch {
+    /// Watches until the client leaves, or the session cannot be read any more; the client is told so then.
+    pub(crate) async fn run(mut self) {
+        match self.follow().await {
+            End::Left => {}
+            End::Broken(report) => {
+                let report =
+                    Report { outside: format!("The session is not shown any more: {report}"), ..report };
+                let _ = self.outbox.send(Numbered { seq: 0, frame: refusal(None, report) }).await;
+            }
+        }
+    }
+
+    async fn follow(&mut self) -> End {
+        if let Err(end) = self.catch_up().await {
+            return end;
+        }
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return End::Left,
+                frame = self.live.recv() => frame,
+            };
+            let done = match frame {
+                Ok(frame) => match step(self.last, frame.seq) {
+                    Step::Send => self.send(frame).await,
+                    Step::Known => Ok(()),
+                    Step::Gap => self.catch_up().await,
+                },
+                // This client was too slow for the live stream: what is kept comes from the store.
+                Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
+                Err(broadcast::error::RecvError::Closed) => {
+                    let text = "the engine has put it aside";
+                    let report = Report::new(Exit::Blocked, "watch.closed", text).hint("join it again");
+                    Err(End::Broken(report))
+                }
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// Sends what is kept and the client does not have, page by page.
+    async fn catch_up(&mut self) -> Result<(), End> {
+        loop {
+            let frames = self.engine.frames_after(self.session, self.last).map_err(End::Broken)?;
+            if frames.is_empty() {
+                return Ok(());
+            }
+            for frame in frames {
+                self.send(frame).await?;
+            }
+        }
+    }
+
+    async fn send(&mut self, frame: Numbered) -> Result<(), End> {
+        self.last = self.last.max(frame.seq);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(End::Left),
+            sent = self.outbox.send(frame) => sent.map_err(|_| End::Left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_overtake_others_show_a_gap() {
+        assert_eq!(step(4, 0), Step::Send, "not kept");
+        assert_eq!(step(4, 5), Step::Send);
+        assert_eq!(step(4, 6), Step::Gap, "frame 5 is on its way");
+        assert_eq!(step(6, 5), Step::Known, "it came from the store");
+    }
+}

@@ -1,0 +1,224 @@
+//! Attempts whose end a crash has taken: closed as what they are, unknown, with what was set aside for them.
+
+use writ_agent::notice;
+use writ_store::batch::{Batch, Op, UsageDelta};
+use writ_tools::render::Rendered;
+use writ_types::action::Action;
+use writ_types::chat::{ToolOutcome, Usage};
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, Fact};
+use writ_types::error::Exit;
+use writ_types::id::{AskId, AttemptId, SessionId, TurnId};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::{MicroUsd, Timestamp};
+
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// What is said of an attempt that was under way.
+const LOST: &str = "the engine was restarted while it ran";
+
+/// An intent that has no outcome and will get none.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) attempt: AttemptId,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) turn: Option<TurnId>,
+    turn_number: u64,
+    pub(crate) call: Option<String>,
+    pub(crate) approval: Option<AskId>,
+    pub(crate) label: Label,
+    /// What a model call may have used: nobody knows, so what was set aside counts as used.
+    model: Option<ModelUse>,
+}
+
+#[derive(Debug)]
+struct ModelUse {
+    requested: String,
+    usage: Usage,
+    cost: Option<MicroUsd>,
+}
+
+impl Lost {
+    /// What is known of an open intent; its payload may have been erased.
+    pub(crate) fn new(attempt: AttemptId, entry: Option<Entry>) -> Self {
+        let nothing = Self {
+            attempt,
+            session: None,
+            turn: None,
+            turn_number: 0,
+            call: None,
+            approval: None,
+            label: Label::new(Taint::External),
+            model: None,
+        };
+        let Some(Entry { session, turn, turn_number, fact, .. }) = entry else { return nothing };
+        let Fact::Intent { call, action, approval, label, .. } = fact else {
+            return Self { session, turn, turn_number, ..nothing };
+        };
+        let model = match &action {
+            Action::ModelCall(model) => Some(ModelUse {
+                requested: format!("{}/{}", model.provider, model.model),
+                usage: Usage {
+                    input: model.input_tokens,
+                    output: model.max_output_tokens,
+                    ..Usage::default()
+                },
+                cost: model.ceiling,
+            }),
+            Action::Exec(_)
+            | Action::ReadFile(_)
+            | Action::WriteFile(_)
+            | Action::Fetch(_)
+            | Action::Browse(_)
+            | Action::Recall(_)
+            | Action::Remember(_)
+            | Action::Forget(_)
+            | Action::Say(_)
+            | Action::SendFile(_)
+            | Action::CallTool(_)
+            | Action::CreateTool(_)
+            | Action::InstallSkill(_)
+            | Action::Docker(_)
+            | Action::Subscribe(_)
+            | Action::Message(_)
+            | Action::Handoff(_)
+            | Action::Spawn(_)
+            | Action::Escalate(_)
+            | Action::Vcs(_)
+            | Action::ModifySelf(_)
+            | Action::Operate(_) => None,
+        };
+        Self { attempt, session, turn, turn_number, call, approval, label, model }
+    }
+
+    /// What it may have cost.
+    pub(crate) fn cost(&self) -> MicroUsd {
+        self.model.as_ref().and_then(|model| model.cost).unwrap_or_default()
+    }
+
+    /// The operations that close it; `day` is on the date that its usage is booked on.
+    pub(crate) fn close(&self, now: Timestamp, day: Timestamp) -> Vec<Op> {
+        let attempt = self.attempt;
+        let entry = |fact| {
+            let (session, turn, turn_number) = (self.session, self.turn, self.turn_number);
+            Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact }))
+        };
+        let Some(ModelUse { requested, usage, cost }) = &self.model else {
+            return vec![entry(Fact::Outcome {
+                attempt,
+                outcome: ToolOutcome::Unknown,
+                summary: LOST.to_owned(),
+                result: Digest::of(b""),
+                label: self.label.clone(),
+            })];
+        };
+        let called = Fact::ModelCalled {
+            attempt,
+            requested: requested.clone(),
+            actual: String::new(),
+            stop: None,
+            usage: *usage,
+            cost: *cost,
+            error: LOST.to_owned(),
+        };
+        let delta = UsageDelta {
+            session: self.session,
+            at: day,
+            usage: *usage,
+            cost: cost.unwrap_or_default(),
+            tool_calls: 0,
+            model_calls: 1,
+        };
+        vec![entry(called), Op::AddUsage(delta)]
+    }
+}
+
+impl Core {
+    /// Closes the intents that nobody will take up again: of turns that have ended, and of what people did
+    /// outside turns. Those of open turns are settled when these are resumed.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn settle_abandoned(&self) -> Result<(), EngineError> {
+        for open in self.store.open_intents()? {
+            let lost = Lost::new(open.attempt, open.entry);
+            if let Some(turn) = lost.turn
+                && self.store.turn(turn)?.is_some_and(|turn| turn.ended_at.is_none())
+            {
+                continue;
+            }
+            self.settle(&lost).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that an attempt is lost. Whoever waits for what was approved is told that nobody knows.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn settle(&self, lost: &Lost) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        let ops = lost.close(now, self.budget_day(now));
+        let asked = match &lost.approval {
+            Some(ask) => self.store.ask(ask)?,
+            None => None,
+        };
+        let Some(ask) = asked.filter(|ask| ask.prepared.session.is_some()) else {
+            self.store.commit(Batch::synced(ops)).await?;
+            return Ok(());
+        };
+        let text = notice::UNKNOWN.to_owned();
+        let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
+        self.tell(&ask, rendered, Exit::Verification, ops).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::action::ModelCall;
+    use writ_types::unit::Tokens;
+
+    use super::*;
+
+    fn intent(action: Action) -> Entry {
+        let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
+        let fact = Fact::Intent {
+            attempt,
+            prepared: Digest::of(b"prepared"),
+            action,
+            call: None,
+            approval: None,
+            idempotent: true,
+            label: Label::new(Taint::Owner),
+        };
+        Entry { at: Timestamp::from_millis(0), session: None, turn: None, turn_number: 0, fact }
+    }
+
+    #[test]
+    fn a_lost_model_call_counts_as_what_was_set_aside_for_it() {
+        let call = ModelCall {
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            host: "h".to_owned(),
+            request: Digest::of(b"request"),
+            input_tokens: Tokens::new(100),
+            max_output_tokens: Tokens::new(20),
+            ceiling: Some(MicroUsd::new(7)),
+        };
+        let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
+        let lost = Lost::new(attempt, Some(intent(Action::ModelCall(call))));
+        assert_eq!(lost.cost(), MicroUsd::new(7));
+        let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
+        let Some(Op::AddUsage(delta)) = ops.last() else { panic!("{ops:?}") };
+        assert_eq!((delta.usage.total(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
+        let erased = Lost::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
+        assert!(
+            matches!(&erased[..], [Op::Append(entry)]
+                if matches!(entry.fact, Fact::Outcome { outcome: ToolOutcome::Unknown, .. })),
+            "{erased:?}"
+        );
+    }
+}
