@@ -249,7 +249,7 @@ impl Turn {
     ) -> Result<(Self, Vec<Effect>), RecoverError> {
         let mut turn = Self::new();
         let mut due = Vec::new();
-        let mut count = 0;
+        let mut opened = false;
         for (n, stored) in events.into_iter().enumerate() {
             let mut effects = Vec::new();
             turn.handle(stored.event, stored.at, &mut effects)
@@ -257,9 +257,9 @@ impl Turn {
             if !effects.is_empty() {
                 due = effects;
             }
-            count += 1;
+            opened = true;
         }
-        if count == 0 { Err(RecoverError::Empty) } else { Ok((turn, due)) }
+        if opened { Ok((turn, due)) } else { Err(RecoverError::Empty) }
     }
 
     /// Where the turn stands.

@@ -188,8 +188,7 @@ impl Core {
 
     /// A time on the UTC date by which the budget's day is counted: the day may begin after midnight.
     pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
-        let minutes = i64::from(self.config.budget.day_starts_at_minute);
-        Timestamp::from_millis(now.as_millis().saturating_sub(minutes.saturating_mul(60_000)))
+        on_day(now, self.config.budget.day_starts_at_minute)
     }
 
     /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
@@ -294,5 +293,26 @@ impl Core {
             }
         }
         Ok(Approvers { keys: enrolled, harness: self.keys.harness.verifying_key() })
+    }
+}
+
+/// A time on the date that `now` is counted to, where a day begins `minute` minutes after midnight.
+fn on_day(now: Timestamp, minute: u16) -> Timestamp {
+    Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_that_begins_at_five_takes_the_night_before_it() {
+        let day = |hours: i64, minute| {
+            let at = Timestamp::from_millis(hours * 3_600_000);
+            on_day(at, minute).to_string().chars().take(10).collect::<String>()
+        };
+        assert_eq!(day(24 + 4, 0), "1970-01-02");
+        assert_eq!(day(24 + 4, 300), "1970-01-01");
+        assert_eq!(day(24 + 5, 300), "1970-01-02");
     }
 }

@@ -34,7 +34,8 @@ impl Engine {
         std::fs::create_dir_all(&folder)?;
         let mut model = Program::new(&bench.helper, &["model"]).spawn()?;
         let line = model.line()?;
-        let served: Value = serde_json::from_str(&line).with_context(|| format!("the model said '{line}'"))?;
+        let served: Value =
+            serde_json::from_str(&line).with_context(|| format!("the model said '{line}'"))?;
         let base_url = served.get("base_url").and_then(Value::as_str).context("the model serves nothing")?;
         let home = folder.join("home");
         let environment = vec![

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::stats::in_turn;
 use super::Bench;
 use super::row::Row;
+use super::stats::in_turn;
 use crate::process::Program;
 
 /// Starting a program that does nothing is the limit; loading and parsing may take this many of it.

@@ -27,6 +27,17 @@ fn call(n: usize, arguments: serde_json::Value) -> ToolCall {
     ToolCall { id: format!("call_{n}"), name: "shell_exec".to_owned(), arguments }
 }
 
+#[test]
+fn a_turn_knows_its_session_its_id_and_its_number_once_it_is_opened() {
+    let mut turn = Turn::new();
+    assert_eq!((turn.session(), turn.id(), turn.number()), (None, None, 0));
+    let event = opened(vec![message(1, "hi", Taint::Owner)], seed(), Config::default());
+    let Event::Opened(expected) = event.clone() else { panic!("the fixture opens turns") };
+    turn.handle(event, START, &mut Vec::new()).expect("opens");
+    assert_eq!(turn.session(), Some(expected.session));
+    assert_eq!((turn.id(), turn.number()), (Some(expected.turn), expected.number));
+}
+
 /// Rows: SCL-032 WIN-038
 #[test]
 fn twenty_tool_calls_run_and_the_next_ends_the_turn() {

@@ -29,7 +29,8 @@ fn needs_userns_a_full_disk_ends_with_10_and_loses_nothing() {
         let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
         conn.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("counts")
     };
-    let engine = Engine::start(&bench.home, &[("WRIT_MAX_PAGES", &(pages + ROOM).to_string())]).expect("ready");
+    let engine =
+        Engine::start(&bench.home, &[("WRIT_MAX_PAGES", &(pages + ROOM).to_string())]).expect("ready");
     let full = bench.chat("read everything", &[]);
     assert_eq!(code(&full), 10, "{}", text(&full));
     assert!(text(&full).contains("disk is full"), "{}", text(&full));
@@ -84,7 +85,8 @@ fn needs_userns_links_hooks_special_files_and_hostile_names_are_not_carried_out(
         printf evil > escape.txt; rm target.txt && ln -s /etc/hostname target.txt
         printf good > plain.txt
     "#;
-    let bench = Bench::new("anthropic", calls(vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))], "Done."));
+    let bench =
+        Bench::new("anthropic", calls(vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))], "Done."));
     let project = bench.project();
     std::fs::create_dir_all(project.join(".git/hooks")).expect("made");
     std::fs::write(project.join(".git/config"), "[core]\n").expect("written");
@@ -166,7 +168,8 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
         link.bytes(line).expect("sent");
         assert_eq!(link.refusal(), refused("frame.invalid"), "{}", String::from_utf8_lossy(line));
     }
-    let deep = format!("{{\"type\":\"call\",\"id\":1,\"method\":\"status\",\"params\":{}}}\n", "[".repeat(100_000));
+    let deep =
+        format!("{{\"type\":\"call\",\"id\":1,\"method\":\"status\",\"params\":{}}}\n", "[".repeat(100_000));
     link.bytes(deep.as_bytes()).expect("sent");
     assert_eq!(link.refusal(), refused("frame.invalid"));
     link.bytes(b"{\"type\":\"approval_response\",\"ask_id\":\"AAAAAAAA\",\"decision\":\"approve\",\"signature\":7}\n")
@@ -177,7 +180,8 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
     assert_eq!(link.refusal().map(|(_, exit)| exit), Some(Exit::Usage));
     link.send(&ClientFrame::Call { id: 9, method: "no.such".to_owned(), params: json!({}) }).expect("sent");
     assert_eq!(link.refusal(), refused("call.unknown"));
-    link.send(&ClientFrame::Call { id: 10, method: "memory.add".to_owned(), params: json!({"txt": 1}) }).expect("sent");
+    link.send(&ClientFrame::Call { id: 10, method: "memory.add".to_owned(), params: json!({"txt": 1}) })
+        .expect("sent");
     assert_eq!(link.refusal(), refused("call.params"));
     // Unfit messages.
     link.join(None, None).expect("joined");
@@ -189,7 +193,8 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
     assert_eq!(link.ask("hello", "two").expect("answered").text, "Still here.");
     // The same message again is the same message.
     link.say("hello", "two").expect("sent");
-    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(())).expect("accepted");
+    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(()))
+        .expect("accepted");
     assert_eq!(bench.server.recorded().len(), 1);
     // What ends a connection ends only that one.
     let mut binary = open();
@@ -221,7 +226,8 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
     let mut other = Link::open(&bench.home).expect("connects");
     other.join(None, None).expect("joined");
     link.say("are you there?", "one").expect("sent");
-    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(())).expect("accepted");
+    link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(()))
+        .expect("accepted");
     bench.held_back();
     drop(link);
     // Another one leaves in the middle of a frame.

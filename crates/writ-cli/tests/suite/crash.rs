@@ -80,8 +80,9 @@ struct Shown {
     killed: bool,
     /// The approval was written, and performed by the next engine.
     performed_at_start: bool,
-    /// A tool's end was lost.
-    unknown: bool,
+    /// How the program ended, and what was applied, as the ledger has it.
+    ends: [Option<String>; 2],
+    point: String,
 }
 
 /// One home whose engine is killed at `point`.
@@ -115,7 +116,8 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     let verified = home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{point}: {}", text(&verified));
     let entries = entries(home);
-    let of = |event: &str| -> Vec<&Value> { entries.iter().filter(|entry| entry["event"] == event).collect() };
+    let of =
+        |event: &str| -> Vec<&Value> { entries.iter().filter(|entry| entry["event"] == event).collect() };
     let fact = |entry: &Value, path: &str| entry.pointer(&format!("/payload{path}")).cloned();
     // The message was stored once, answered once, and the answer is the model's.
     assert_eq!((of("received").len(), of("replied").len()), (1, 1), "{point}");
@@ -133,9 +135,13 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
             .collect()
     };
     let outcome = |attempt: &Value| {
-        of("outcome").into_iter().find(|entry| fact(entry, "/attempt").as_ref() == Some(attempt)).map(|entry| {
-            fact(entry, "/outcome").and_then(|outcome| outcome.as_str().map(str::to_owned)).expect("an outcome")
-        })
+        of("outcome").into_iter().find(|entry| fact(entry, "/attempt").as_ref() == Some(attempt)).map(
+            |entry| {
+                fact(entry, "/outcome")
+                    .and_then(|outcome| outcome.as_str().map(str::to_owned))
+                    .expect("an outcome")
+            },
+        )
     };
     let listed: Vec<Value> = client.status["open_intents"]
         .as_array()
@@ -155,13 +161,17 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     assert!(counter.is_empty() || counter == "ran\n", "{point}: {counter:?}");
     assert!(applies.len() <= 1 && of("applied").len() <= 1, "{point}");
     let ran = outcome(&runs[0]).expect("an end");
-    shown.unknown = ran == "unknown";
+    shown.ends = [Some(ran.clone()), applies.first().and_then(outcome)];
+    point.clone_into(&mut shown.point);
     assert!(ran == "done" || ran == "unknown", "{point}: {ran}");
     match applies.first().map(outcome) {
         Some(Some(applied)) => {
             // An end that was lost is written down as unknown, whatever it was.
             assert!(applied == "done" || applied == "unknown", "{point}: {applied}");
-            assert!(applied == "unknown" || ran == "unknown" || counter == "ran\n", "{point}: what is done is there");
+            assert!(
+                applied == "unknown" || ran == "unknown" || counter == "ran\n",
+                "{point}: what is done is there"
+            );
         }
         // The engine ended between the approval's use and its outcome: it is listed.
         Some(None) => {}
@@ -206,8 +216,9 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
         assert!(next.load(Ordering::SeqCst) <= MOST_COMMITS, "{side}: {kills} commits");
         all.extend(shown);
     }
-    assert!(all.iter().any(|run| run.unknown), "at some point the end of the program was lost");
-    assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval was waiting to be performed");
+    let lost = |n: usize| all.iter().any(|run| run.ends[n].as_deref() == Some("unknown"));
+    assert!(lost(0) && lost(1), "at some points the end of the program, and of applying, was lost: {all:#?}");
+    assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval waited for the start");
 }
 
 /// Rows: SIL-035 SIL-297

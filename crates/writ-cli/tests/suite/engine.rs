@@ -214,7 +214,11 @@ impl Link {
     }
 
     /// Joins a session and hears everything that was kept of it; without one, opens a new one.
-    pub(super) fn join(&mut self, session: Option<SessionId>, project: Option<&std::path::Path>) -> Option<SessionId> {
+    pub(super) fn join(
+        &mut self,
+        session: Option<SessionId>,
+        project: Option<&std::path::Path>,
+    ) -> Option<SessionId> {
         let project = project.filter(|_| session.is_none()).map(|path| path.display().to_string());
         self.send(&ClientFrame::Resume { session, after_seq: 0, project, write: false, dry_run: false })?;
         self.until(|numbered| match numbered.frame {

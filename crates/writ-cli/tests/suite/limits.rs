@@ -98,10 +98,8 @@ fn an_input_gate_blocks_with_4_and_its_reason_before_any_model_is_asked() {
     let said = text(&withheld);
     assert!(said.contains("keys are not shown") && !said.contains("You said: show BEGIN"), "{said}");
     let gated = bench.events("gated");
-    let verdicts: Vec<(Value, Value)> = gated
-        .iter()
-        .map(|row| (row["payload"]["gate"].clone(), row["payload"]["verdict"].clone()))
-        .collect();
+    let verdicts: Vec<(Value, Value)> =
+        gated.iter().map(|row| (row["payload"]["gate"].clone(), row["payload"]["verdict"].clone())).collect();
     assert!(verdicts.contains(&("rewrite".into(), "transform".into())), "{verdicts:?}");
     assert!(verdicts.contains(&("no-keys".into(), "block".into())), "{verdicts:?}");
 }

@@ -36,7 +36,8 @@ fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
             ],
         );
         let done = bench.chat("do it", &[]);
-        assert_eq!(code(&done), 0, "{kind}: {}", text(&done));
+        assert_eq!(code(&done), 4, "{kind}: a path outside is denied: {}", text(&done));
+        assert_eq!(bench.count("denied"), 1, "{kind}");
         assert!(text(&done).contains("I give up."), "{kind}: {}", text(&done));
         let last = bench.requests().pop().expect("a request");
         for told in ["There is no tool 'launch_missiles'", "at most 262144 are accepted", "sudo", "argv"] {
@@ -52,7 +53,8 @@ fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
 #[test]
 fn a_megabyte_of_arguments_ends_the_turn_with_7_and_is_not_kept() {
     for kind in ["anthropic", "openai"] {
-        let bench = listed(kind, vec![Reply::large_arguments("file_write", 1024 * 1024), Reply::text("Smaller.")]);
+        let bench =
+            listed(kind, vec![Reply::large_arguments("file_write", 1024 * 1024), Reply::text("Smaller.")]);
         let done = bench.chat("write it", &[]);
         assert_eq!(code(&done), 7, "{kind}: {}", text(&done));
         assert!(text(&done).contains("Nothing of this answer was used"), "{kind}: {}", text(&done));
@@ -62,15 +64,14 @@ fn a_megabyte_of_arguments_ends_the_turn_with_7_and_is_not_kept() {
     }
 }
 
-/// Rows: WIN-038
 #[test]
-fn ten_thousand_calls_in_one_answer_end_the_turn_with_6() {
+fn ten_thousand_calls_in_one_answer_end_the_turn_with_7_and_none_is_made() {
     for kind in ["anthropic", "openai"] {
         let bench = listed(kind, vec![Reply::many_calls(10_000, "shell_exec")]);
         let done = bench.chat("do it", &[]);
-        assert_eq!(code(&done), 6, "{kind}: {}", text(&done));
-        assert!(text(&done).contains("its limit of 20 tool calls"), "{kind}: {}", text(&done));
-        assert_eq!(bench.server.recorded().len(), 1, "{kind}");
+        assert_eq!(code(&done), 7, "{kind}: {}", text(&done));
+        assert!(text(&done).contains("more than 128 tool calls"), "{kind}: {}", text(&done));
+        assert_eq!((bench.server.recorded().len(), bench.count("outcome")), (1, 0), "{kind}");
     }
 }
 
@@ -128,17 +129,22 @@ fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works()
     for kind in ["anthropic", "openai"] {
         let mut replies: Vec<Reply> = faults.iter().map(|fault| long().fault(fault.clone())).collect();
         replies.push(Reply::text("All is well."));
-        let bench = listed(kind, replies);
-        for (n, fault) in faults.iter().enumerate() {
+        let mut bench = listed(kind, replies);
+        for (name, value) in [("MAX_TRIES", "1"), ("REQUEST_TIMEOUT_MS", "1000")] {
+            bench.home.env.push((format!("WRIT_MODELS__{name}"), value.to_owned()));
+        }
+        for fault in &faults {
             let done = bench.chat("tell me", &[]);
             assert_eq!(code(&done), 7, "{kind} {fault:?}: {}", text(&done));
-            assert_eq!(bench.server.recorded().len(), n + 1, "{kind} {fault:?}: shown text is not said twice");
         }
         let done = bench.chat("tell me", &[]);
         assert_eq!((code(&done), text(&done).contains("All is well.")), (0, true), "{kind}: {}", text(&done));
         let errors = bench.events("model_called");
         let failed = errors.iter().filter(|entry| {
-            entry.pointer("/payload/error").and_then(|error| error.as_str()).is_some_and(|error| !error.is_empty())
+            entry
+                .pointer("/payload/error")
+                .and_then(|error| error.as_str())
+                .is_some_and(|error| !error.is_empty())
         });
         assert_eq!(failed.count(), faults.len(), "{kind}: {errors:?}");
     }
@@ -148,7 +154,10 @@ fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works()
 fn an_answer_without_end_is_ended() {
     for kind in ["anthropic", "openai"] {
         for fault in [Fault::EndlessText, Fault::EndlessFrame, Fault::EndlessErrorBody] {
-            let bench = listed(kind, vec![Reply::text("x").fault(fault.clone()), Reply::text("x").fault(fault.clone())]);
+            let bench = listed(
+                kind,
+                vec![Reply::text("x").fault(fault.clone()), Reply::text("x").fault(fault.clone())],
+            );
             let done = bench.chat("tell me", &[]);
             assert_eq!(code(&done), 7, "{kind} {fault:?}: {}", text(&done));
             assert!(text(&done).len() < 4 * 1024 * 1024, "{kind} {fault:?}");

@@ -82,7 +82,10 @@ fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
     });
     for n in 0..asks.len() {
         let won = racers.iter().filter(|answers| answers[n].as_deref() == Ok("approved")).count();
-        let lost = racers.iter().filter(|answers| answers[n].as_ref().is_err_and(|code| code == "ask.closed")).count();
+        let lost = racers
+            .iter()
+            .filter(|answers| answers[n].as_ref().is_err_and(|code| code == "ask.closed"))
+            .count();
         assert_eq!((won, lost), (1, RACERS - 1), "ask {n}");
     }
     assert_eq!(memories(&bench.home), (ASKS, ASKS), "each was performed once");
@@ -106,7 +109,8 @@ fn a_used_approval_and_one_for_something_else_are_refused_and_logged() {
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     let token: Value = {
         let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
-        let token: String = conn.query_row("SELECT token FROM approval", [], |row| row.get(0)).expect("a token");
+        let token: String =
+            conn.query_row("SELECT token FROM approval", [], |row| row.get(0)).expect("a token");
         serde_json::from_str(&token).expect("JSON")
     };
     let mut link = Link::open(&bench.home).expect("connects");

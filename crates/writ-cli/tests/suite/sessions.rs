@@ -42,7 +42,8 @@ fn turns_are_counted_on_after_a_restart_and_the_model_is_told_once() {
         assert_eq!(engine.stop().code, Some(0));
     }
     assert_eq!(numbers(&bench), [1, 2, 3, 4, 5, 6]);
-    let told: Vec<usize> = bench.requests().iter().map(|request| request.matches(REHYDRATED).count()).collect();
+    let told: Vec<usize> =
+        bench.requests().iter().map(|request| request.matches(REHYDRATED).count()).collect();
     assert_eq!(told.len(), 6, "one answer for each message");
     assert_eq!(told[..4], [0, 0, 0, 1], "in the first turn after the restart");
     assert!(told.iter().all(|times| *times <= 1));
@@ -61,7 +62,8 @@ fn a_message_is_signed_with_its_taint_and_turn() {
     }
     let rows = bench.events("received");
     let key = bench.home.json(&["keys", "inspect"]);
-    let harness = key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("a key");
+    let harness =
+        key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("a key");
     let public: [u8; 32] = hex::decode(harness["public_key"].as_str().expect("hexadecimal"))
         .expect("hexadecimal")
         .try_into()
@@ -254,8 +256,18 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     for event in [
-        "keyed", "received", "gated", "phase", "intent", "outcome", "model_called", "remembered", "asked", "answered",
-        "applied", "replied",
+        "keyed",
+        "received",
+        "gated",
+        "phase",
+        "intent",
+        "outcome",
+        "model_called",
+        "remembered",
+        "asked",
+        "answered",
+        "applied",
+        "replied",
     ] {
         assert!(bench.count(event) > 0, "{event}");
     }

@@ -25,7 +25,9 @@ fn needs_userns_fifty_mixed_turns_end_without_a_crash() {
     let bench = Bench::new("openai", |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
         match request.last_user_text().split(' ').next() {
-            Some("tool") if fresh => Reply::call("shell_exec", json!({"argv": ["echo", request.last_user_text()]})),
+            Some("tool") if fresh => {
+                Reply::call("shell_exec", json!({"argv": ["echo", request.last_user_text()]}))
+            }
             Some("failing") if fresh => Reply::call("file_read", json!({"path": "missing.txt"})),
             Some("wrong") if fresh => Reply::call("no_such_tool", json!({})),
             Some("writing") if fresh => {
@@ -67,7 +69,11 @@ fn needs_userns_fifty_mixed_turns_end_without_a_crash() {
 fn needs_userns_a_hundred_turns_do_not_make_the_engine_grow() {
     let bench = Bench::new("anthropic", |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
-        if fresh { Reply::call("shell_exec", json!({"argv": ["echo", "a line"]})) } else { Reply::text("Well.") }
+        if fresh {
+            Reply::call("shell_exec", json!({"argv": ["echo", "a line"]}))
+        } else {
+            Reply::text("Well.")
+        }
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Fault, ModelServer, Reply, ServerOptions, list};
 
 async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
-    let client = Client::builder().no_proxy().build().expect("a client");
+    let client = client();
     let mut request = client.post(format!("{}{path}", server.base_url())).json(body);
     request = match path {
         "messages" => request.header("x-api-key", "k").header("anthropic-version", "2023-06-01"),
@@ -23,6 +23,11 @@ fn anthropic(messages: &Value) -> Value {
 
 fn openai(messages: &Value) -> Value {
     json!({"model": "m", "messages": messages})
+}
+
+#[expect(clippy::disallowed_methods, reason = "the server under test is asked as any program would ask it")]
+fn client() -> Client {
+    Client::builder().no_proxy().build().expect("a client")
 }
 
 #[tokio::test]
@@ -95,7 +100,7 @@ async fn keys_and_models_are_checked_and_keys_are_not_kept() {
     assert_eq!((status, answer["error"]["type"].as_str()), (401, Some("authentication_error")));
     let (status, answer) = post(&server, "chat/completions", &openai(&hi)).await;
     assert_eq!((status, answer["error"]["code"].as_str()), (401, Some("invalid_api_key")));
-    let client = Client::builder().no_proxy().build().expect("a client");
+    let client = client();
     let send = |model: &str| {
         let body = json!({"model": model, "messages": hi});
         client.post(format!("{}chat/completions", server.base_url())).bearer_auth("right").json(&body).send()
@@ -159,6 +164,6 @@ async fn a_dropped_server_is_gone() {
     assert_eq!(post(&server, "messages", &anthropic(&hi)).await.0, 418);
     let url = server.base_url();
     server.stop().await;
-    let client = Client::builder().no_proxy().build().expect("a client");
+    let client = client();
     client.get(format!("{url}models")).send().await.expect_err("nobody listens");
 }
