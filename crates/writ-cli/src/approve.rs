@@ -228,7 +228,10 @@ mod tests {
         assert!(check(&card("action write_file\n")).is_ok());
         let swapped = Card { shown: "harmless".into(), ..card("rm -rf /") };
         assert_eq!(check(&swapped).map_err(|f| f.code()), Err(Exit::Denied.code()));
-        assert!(check(&card("+let mark = \"\\u{202e}\";\n")).is_ok(), "an escape that can be seen is no danger");
+        assert!(
+            check(&card("+let mark = \"\\u{202e}\";\n")).is_ok(),
+            "an escape that can be seen is no danger"
+        );
         for hostile in ["a\u{202e}b", "\u{1b}[2J", "a\u{200b}b"] {
             assert_eq!(check(&card(hostile)).map_err(|f| f.code()), Err(Exit::Denied.code()), "{hostile:?}");
         }

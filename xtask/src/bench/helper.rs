@@ -37,6 +37,11 @@ impl Measured {
         Sample::new(self.nanos.iter().copied().map(Duration::from_nanos).collect())
     }
 
+    /// How many rows were handled.
+    pub(super) const fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// How many rows were handled in a second.
     pub(super) fn per_second(&self) -> f64 {
         let seconds = Duration::from_nanos(self.took_nanos).as_secs_f64();

@@ -29,7 +29,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
             "ledger verify",
             (verify.per_second(), VERIFIED),
             verify.sample()?,
-            format!("each time {rows} rows"),
+            format!("{} rows each time", append.rows()),
         ),
     ])
 }

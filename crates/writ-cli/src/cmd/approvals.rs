@@ -69,7 +69,9 @@ async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
             .line(format!("{}  {:<12} {intent}   (until {})", card.ask_id, card.action, card.expires_at))
     })?;
     match answer.get("more").and_then(Value::as_u64) {
-        Some(more) if more > 0 => context.out.line(format!("and {more} more; they are listed when these are answered")),
+        Some(more) if more > 0 => {
+            context.out.line(format!("and {more} more; they are listed when these are answered"))
+        }
         Some(_) | None => Ok(()),
     }
 }

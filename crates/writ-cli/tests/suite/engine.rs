@@ -194,9 +194,9 @@ impl Link {
 
     /// The next refusal: its code and exit code.
     pub(super) fn refusal(&mut self) -> Option<(String, Exit)> {
-        self.until(|numbered| match numbered.frame {
-            ServerFrame::Error { code, exit, .. } => Some((code, exit)),
-            _ => None,
+        self.until(|numbered| {
+            let ServerFrame::Error { code, exit, .. } = numbered.frame else { return None };
+            Some((code, exit))
         })
     }
 
@@ -204,12 +204,12 @@ impl Link {
         self.calls += 1;
         let id = self.calls;
         self.send(&ClientFrame::Call { id, method: method.to_owned(), params })?;
-        self.until(|numbered| match numbered.frame {
-            ServerFrame::Answer { id: answered, result } if answered == id => Some(result),
-            ServerFrame::Error { id: Some(failed), code, text, .. } if failed == id => {
-                panic!("{method}: {code}: {text}")
+        self.until(|numbered| {
+            if let ServerFrame::Error { id: failed, code, text, .. } = &numbered.frame {
+                assert_ne!(*failed, Some(id), "{method}: {code}: {text}");
             }
-            _ => None,
+            let ServerFrame::Answer { id: answered, result } = numbered.frame else { return None };
+            (answered == id).then_some(result)
         })
     }
 
@@ -221,10 +221,12 @@ impl Link {
     ) -> Option<SessionId> {
         let project = project.filter(|_| session.is_none()).map(|path| path.display().to_string());
         self.send(&ClientFrame::Resume { session, after_seq: 0, project, write: false, dry_run: false })?;
-        self.until(|numbered| match numbered.frame {
-            ServerFrame::Hello { session, .. } => Some(session),
-            ServerFrame::Error { code, text, .. } => panic!("{code}: {text}"),
-            _ => None,
+        self.until(|numbered| {
+            if let ServerFrame::Error { code, text, .. } = &numbered.frame {
+                panic!("{code}: {text}");
+            }
+            let ServerFrame::Hello { session, .. } = numbered.frame else { return None };
+            Some(session)
         })
     }
 
@@ -234,12 +236,12 @@ impl Link {
 
     /// Waits for the end of a turn.
     pub(super) fn answer(&mut self) -> Option<Answer> {
-        self.until(|numbered| match numbered.frame {
-            ServerFrame::Message { turn, text, exit, taint, last: true, .. } => {
-                Some(Answer { turn: Some(turn), text, exit, taint: Some(taint) })
+        self.until(|numbered| {
+            if let ServerFrame::Message { turn, text, exit, taint, last: true, .. } = numbered.frame {
+                return Some(Answer { turn: Some(turn), text, exit, taint: Some(taint) });
             }
-            ServerFrame::Error { exit, text, .. } => Some(Answer { turn: None, text, exit, taint: None }),
-            _ => None,
+            let ServerFrame::Error { exit, text, .. } = numbered.frame else { return None };
+            Some(Answer { turn: None, text, exit, taint: None })
         })
     }
 

@@ -61,7 +61,10 @@ fn jobs(kind: &'static str, seeds: impl Iterator<Item = u64>) {
     }
     let status = bench.home.json(&["status"]);
     assert_eq!(status["open_intents"], serde_json::json!([]), "{status}");
-    assert_eq!(bench.events("intent").len(), bench.events("outcome").len() + bench.events("model_called").len());
+    assert_eq!(
+        bench.events("intent").len(),
+        bench.events("outcome").len() + bench.events("model_called").len()
+    );
     let verified = bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
 }
@@ -84,7 +87,8 @@ fn needs_userns_needs_git_needs_python_a_falsified_result_fails_the_run() {
     let lie = |request: &ParsedRequest| -> Reply {
         let mut request = request.clone();
         for result in request.messages.iter_mut().flat_map(|message| &mut message.results) {
-            result.text = result.text.replace("FAILED", "ok").replace("failed", "passed").replace("FAIL", "ok");
+            result.text =
+                result.text.replace("FAILED", "ok").replace("failed", "passed").replace("FAIL", "ok");
         }
         solver::reply(&request)
     };

@@ -104,9 +104,9 @@ fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
     link.say("first wish", "one").expect("sent");
     bench.held_back();
     link.say("second wish", "two").expect("sent");
-    let second = |numbered: writ_types::frame::Numbered| match numbered.frame {
-        ServerFrame::Accepted { client_id, .. } if client_id == "two" => Some(()),
-        _ => None,
+    let second = |numbered: writ_types::frame::Numbered| {
+        let ServerFrame::Accepted { client_id, .. } = numbered.frame else { return None };
+        (client_id == "two").then_some(())
     };
     link.until(second).expect("accepted");
     gate.open();
@@ -168,12 +168,12 @@ fn needs_userns_eight_sessions_at_once_share_neither_words_nor_taint() {
         let mut link = Link::open(&bench.home).expect("connects");
         let session = link.join(None, Some(&bench.project())).expect("joined");
         for round in 0..3 {
-            let reads = n % 2 == 0 && round == 1;
+            let reads = n.is_multiple_of(2) && round == 1;
             let word = if reads { format!("read<{n}>") } else { format!("word<{n}>") };
             let answer = link.ask(&word, &format!("{n}-{round}")).expect("answered");
             assert_eq!(answer.text, format!("Heard {word}."));
             // What was read taints its turn, and stays in this session's history.
-            let tainted = n % 2 == 0 && round >= 1;
+            let tainted = n.is_multiple_of(2) && round >= 1;
             assert_eq!(answer.taint == Some(Taint::External), tainted, "{word} {round}: {answer:?}");
         }
         session

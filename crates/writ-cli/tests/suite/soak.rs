@@ -13,9 +13,11 @@ const WARM_UP: usize = 40;
 /// The most that an engine may grow by over a hundred turns, in bytes (design 5).
 const MOST_GROWTH: i64 = 2 * 1024 * 1024;
 
-fn pss(engine: &Engine) -> i64 {
+/// What the engine has for itself alone. Pages of its program are left out: whether they count depends on who
+/// else runs it at the moment.
+fn own_bytes(engine: &Engine) -> i64 {
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", engine.pid())).expect("reads");
-    let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a line");
+    let line = rollup.lines().find(|line| line.starts_with("Anonymous:")).expect("a line");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<i64>().ok()).expect("a number") * 1024
 }
 
@@ -83,10 +85,10 @@ fn needs_userns_a_hundred_turns_do_not_make_the_engine_grow() {
         assert_eq!(answer.text, "Well.");
     };
     (0..WARM_UP).for_each(&mut turn);
-    let before = pss(&engine);
+    let before = own_bytes(&engine);
     let started = Instant::now();
     (WARM_UP..WARM_UP + 100).for_each(&mut turn);
-    let after = pss(&engine);
+    let after = own_bytes(&engine);
     eprintln!("{before} -> {after} bytes, {} ms", started.elapsed().as_millis());
     assert!(after - before <= MOST_GROWTH, "from {before} to {after} bytes");
     assert_eq!(engine.stop().code, Some(0));

@@ -16,7 +16,13 @@ fn needs_userns_needs_git_hidden_programs_are_recorded_as_argv_and_stay_inside()
     let tricks: Vec<Vec<String>> = vec![
         vec!["env".into(), "-S".into(), touch.clone()],
         vec!["sh".into(), "-c".into(), touch.clone()],
-        vec!["tar".into(), "-cf".into(), "x.tar".into(), format!("--use-compress-prog={touch}"), "a.txt".into()],
+        vec![
+            "tar".into(),
+            "-cf".into(),
+            "x.tar".into(),
+            format!("--use-compress-prog={touch}"),
+            "a.txt".into(),
+        ],
         vec!["git".into(), "-c".into(), format!("core.pager={touch}"), "-p".into(), "version".into()],
         vec!["echo".into(), "$(touch x)".into(), "`touch x`".into(), "$HOME/*".into(), ";".into()],
     ];
@@ -36,8 +42,10 @@ fn needs_userns_needs_git_hidden_programs_are_recorded_as_argv_and_stay_inside()
         .collect();
     assert_eq!(recorded, tricks, "what the ledger says is what was run");
     // The twin: arguments that look like orders are text to a plain command.
-    let echoed = bench.server.recorded().iter().any(|request| {
-        request.body.to_string().contains("$(touch x) `touch x` $HOME/* ;")
-    });
+    let echoed = bench
+        .server
+        .recorded()
+        .iter()
+        .any(|request| request.body.to_string().contains("$(touch x) `touch x` $HOME/* ;"));
     assert!(echoed, "the arguments arrived as they were");
 }

@@ -430,6 +430,8 @@ impl Workspace {
             let fixed = [
                 ("LANG", "C.UTF-8"),
                 ("TERM", "dumb"),
+                // Bytecode is looked up by whole seconds and size: an edit right after a run would not be seen.
+                ("PYTHONDONTWRITEBYTECODE", "1"),
                 ("USER", "agent"),
                 ("LOGNAME", "agent"),
                 ("SHELL", "/bin/sh"),

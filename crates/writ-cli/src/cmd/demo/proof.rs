@@ -32,8 +32,8 @@ pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
     let copy = place.root.join("tampered.db");
     let mut bytes = fs::read(config.database()).map_err(failed("reading the database"))?;
     let known = signature_of_message(context, &config)?;
-    let at = place_of(&bytes, known.as_bytes())
-        .ok_or_else(|| not_so("the ledger does not hold the message"))?;
+    let at =
+        place_of(&bytes, known.as_bytes()).ok_or_else(|| not_so("the ledger does not hold the message"))?;
     if let Some(byte) = bytes.get_mut(at) {
         *byte ^= 0x01;
     }
