@@ -194,9 +194,9 @@ impl Show<'_> {
         };
         let (seq, text, rule) = facts("denied")?
             .into_iter()
-            .find_map(|(seq, fact)| match fact {
-                Fact::Denied { reason: DenyReason::Scope, text, rule, .. } => Some((seq, text, rule)),
-                _ => None,
+            .find_map(|(seq, fact)| {
+                let Fact::Denied { reason: DenyReason::Scope, text, rule, .. } = fact else { return None };
+                Some((seq, text, rule))
             })
             .ok_or_else(|| not_so("the write outside was not denied by the key's scope"))?;
         if Path::new(demo::OUTSIDE_FILE).exists() {
@@ -208,20 +208,17 @@ impl Show<'_> {
         )?;
         let fetches: Vec<AttemptId> = facts("intent")?
             .into_iter()
-            .filter_map(|(_, fact)| match fact {
-                Fact::Intent { attempt, action: Action::Exec(exec), .. } => {
-                    let text = [exec.argv.join(" "), exec.stdin.unwrap_or_default()].concat();
-                    text.contains(demo::ADDRESS).then_some(attempt)
-                }
-                _ => None,
+            .filter_map(|(_, fact)| {
+                let Fact::Intent { attempt, action: Action::Exec(exec), .. } = fact else { return None };
+                let text = [exec.argv.join(" "), exec.stdin.unwrap_or_default()].concat();
+                text.contains(demo::ADDRESS).then_some(attempt)
             })
             .collect();
-        let outcomes = facts("outcome")?;
-        let ends: Vec<(EntrySeq, ToolOutcome)> = outcomes
+        let ends: Vec<(EntrySeq, ToolOutcome)> = facts("outcome")?
             .into_iter()
-            .filter_map(|(seq, fact)| match fact {
-                Fact::Outcome { attempt, outcome, .. } if fetches.contains(&attempt) => Some((seq, outcome)),
-                _ => None,
+            .filter_map(|(seq, fact)| {
+                let Fact::Outcome { attempt, outcome, .. } = fact else { return None };
+                fetches.contains(&attempt).then_some((seq, outcome))
             })
             .collect();
         let (Some((seq, _)), true) = (ends.last(), ends.iter().all(|(_, end)| *end == ToolOutcome::Failed))
