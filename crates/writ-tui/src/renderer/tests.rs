@@ -77,7 +77,7 @@ fn a_turn_reads_from_top_to_bottom() {
         tool("failed", "exit code 101"),
         delta("\nFixed.\n"),
         ServerFrame::Status { text: "context is 80 % full".into() },
-        message("I will look.\nFixed.", Exit::Done),
+        message("Fixed.", Exit::Done),
         ServerFrame::ApprovalResolved {
             ask_id: "AbCd1234".parse().expect("an id"),
             state: "approved".into(),
