@@ -225,7 +225,8 @@ async fn remember(place: &Place, permit: Permit) -> Result<PerformedOutcome, Eng
     };
     let entry = place.core.entry(place.session.id, place.at(), fact);
     let memory = NewMemory { id, item, at: now };
-    place.core.store.commit(Batch::synced(vec![entry, Op::Remember(Box::new(memory))])).await?;
+    // The synced intent stands before it, and the turn's last commit puts it on disk.
+    place.core.store.commit(Batch::relaxed(vec![entry, Op::Remember(Box::new(memory))])).await?;
     Ok(PerformedOutcome::Remembered { id })
 }
 
