@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// The root of the workspace.
+use crate::process;
+
+/// The root of the workspace that cargo runs this in. Clones may share a target directory, so what was true when
+/// this was compiled need not be true now.
 pub(crate) fn root() -> Result<PathBuf> {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .map(Path::to_path_buf)
-        .context("the folder of xtask has no parent")
+    let folder =
+        process::variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").to_owned());
+    Path::new(&folder).parent().map(Path::to_path_buf).context("the folder of xtask has no parent")
 }
 
 /// One crate of the workspace.

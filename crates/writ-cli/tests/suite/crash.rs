@@ -179,7 +179,7 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     }
 }
 
-/// Rows: SIL-041 SIL-151 SIL-165
+/// Rows: SIL-041 (a turn, not yet a work item) SIL-151 SIL-165
 #[test]
 fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() {
     let bench = Bench::new(
@@ -221,7 +221,7 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
     assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval waited for the start");
 }
 
-/// Rows: SIL-035 SIL-297
+/// Rows: SIL-035 (history survives a kill) SIL-297
 #[test]
 fn a_killed_engine_leaves_what_was_said() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));

@@ -116,7 +116,7 @@ fn needs_userns_a_model_that_repeats_itself_is_stopped_with_6() {
     }
 }
 
-/// Rows: SCL-017 SCL-023
+/// Rows: SCL-017
 #[test]
 fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works() {
     let long = || Reply::text("one two three four five six seven eight nine ten");

@@ -338,7 +338,7 @@ async fn a_permit_for_another_call_is_refused() {
     assert!(bench.server.recorded().is_empty());
 }
 
-/// Rows: SCL-023
+/// Rows: SCL-023 (the fields of the log line)
 #[tokio::test]
 async fn failures_are_logged_with_context_and_without_prompt_or_key() {
     for kind in BOTH {
