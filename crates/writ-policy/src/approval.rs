@@ -208,10 +208,5 @@ pub fn verify(
     Ok(Approval { claims: claims.clone() })
 }
 
-/// Whether a raw signature is good, by the same strict check that approvals pass.
-pub fn signature_is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
-    key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
-}
-
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use writ_policy::approval::NONCE_NAMESPACE;
 use writ_policy::permit::ApprovalUse;
 use writ_policy::prepared::Prepared;
 use writ_types::digest::Digest;
@@ -15,9 +16,6 @@ use crate::codec::{self, execute, get_time, query, query_one};
 use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
-
-/// The namespace of the nonces of approvals.
-pub const APPROVAL_NONCES: &str = "approval";
 
 /// Where an ask stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -209,7 +207,7 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
         |row| Ok(row.get(0)?),
     )?;
     let expires_at = Timestamp::from_millis(expires_at.ok_or_else(spent)?);
-    match record_nonce(conn, APPROVAL_NONCES, &approval.nonce, expires_at) {
+    match record_nonce(conn, NONCE_NAMESPACE, &approval.nonce, expires_at) {
         Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => return Err(spent()),
         recorded => recorded?,
     }

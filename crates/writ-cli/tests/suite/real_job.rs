@@ -69,13 +69,13 @@ fn jobs(kind: &'static str, seeds: impl Iterator<Item = u64>) {
     assert_eq!(code(&verified), 0, "{}", text(&verified));
 }
 
-/// Rows: WIN-001 SCL-003 SIL-300
+/// Rows: WIN-001 (the loop, on the command line)
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_anthropic_messages() {
     jobs("anthropic", 0..SEEDS);
 }
 
-/// Rows: WIN-001 SCL-003 SIL-300
+/// Rows: WIN-001 (the loop, on the command line)
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_openai_chat() {
     jobs("openai", 0..SEEDS);

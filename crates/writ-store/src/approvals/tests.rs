@@ -99,7 +99,7 @@ fn looking_at_an_approval_does_not_use_it() {
     assert_eq!(home.try_commit(vec![consume(60_000)]), spent, "too late");
     home.commit(vec![consume(10)]);
     assert_eq!(home.try_commit(vec![phase("x"), consume(11)]), spent, "used");
-    assert_eq!(home.store.is_used(APPROVAL_NONCES, "nonce 1"), Ok(true));
+    assert_eq!(home.store.is_used(NONCE_NAMESPACE, "nonce 1"), Ok(true));
 }
 
 #[test]
