@@ -1,4 +1,4 @@
-//! The tasks of this repository: `cargo xtask tidy`, `test`, `conformance` and `bench`.
+//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `conformance`, `bench` and `soak`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
@@ -14,7 +14,15 @@ mod test;
 
 mod conformance;
 
+mod link;
+
+mod home;
+
 mod bench;
+
+mod soak;
+
+mod threats;
 
 use std::process::ExitCode;
 
@@ -28,25 +36,38 @@ enum Task {
     Tidy,
     /// Run everything that must pass, and count it.
     Test(test::Options),
+    /// Run the hostile cases, and say for each whether it holds.
+    Threats(threats::Options),
     /// Say which rows of the requirements are shown by a test.
     Conformance(conformance::Options),
     /// Measure against peers and limits, in the same run.
     Bench(bench::Options),
+    /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Tidy => tidy::run(),
         Task::Test(options) => test::run(&options),
+        Task::Threats(options) => threats::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Soak(options) => {
+            return match soak::run(&options) {
+                Ok(code) => code,
+                Err(error) => failed(&error),
+            };
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            println!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    println!("error: {error:#}");
+    ExitCode::FAILURE
 }

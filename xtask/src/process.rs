@@ -2,12 +2,14 @@
 
 #![expect(clippy::disallowed_types, reason = "a build tool runs cargo, git and what it measures")]
 
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 /// The value of an environment variable, if it is set, not empty and text.
 #[expect(clippy::disallowed_methods, reason = "a build tool is configured by its environment")]
@@ -31,6 +33,18 @@ pub(crate) fn target_directory(root: &Path) -> PathBuf {
     let set = variable("WRIT_TARGET_DIR").or_else(|| variable("CARGO_TARGET_DIR"));
     set.map_or_else(|| root.join("target"), PathBuf::from)
 }
+
+/// A program that was to answer, and is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended(pub(crate) String);
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has ended", self.0)
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// What a finished program left.
 #[derive(Debug)]
@@ -164,10 +178,12 @@ impl Running {
         self.child.id()
     }
 
-    /// The next line that it prints.
+    /// The next line that it prints; [`Ended`] if there is none.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        ensure!(self.output.read_line(&mut line)? > 0, "{} has ended", self.name);
+        if self.output.read_line(&mut line)? == 0 {
+            return Err(Ended(self.name.clone()).into());
+        }
         Ok(line)
     }
 
@@ -175,6 +191,12 @@ impl Running {
     pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("its standard input is closed")?;
         writeln!(input, "{line}").with_context(|| format!("{} does not listen", self.name))
+    }
+
+    /// Waits for its end, whatever is left of its output; the signal that ended it, if one did.
+    pub(crate) fn ended_by(&mut self) -> Result<Option<i32>> {
+        self.input = None;
+        Ok(self.child.wait()?.signal())
     }
 
     /// Waits for its end; whether it succeeded.

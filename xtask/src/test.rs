@@ -2,6 +2,8 @@
 
 mod needs;
 
+mod browser;
+
 mod count;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::process::{self, Program};
 use crate::{tidy, workspace};
+use browser::Browsed;
 use count::Count;
 
 /// How the tests are run.
@@ -67,11 +70,27 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     total.add(&counted.count);
 
+    heading("browser");
+    match browser::run(&root, !options.no_install)? {
+        Browsed::Skipped(reason) => note("browser", Step::Skipped(reason), &mut total),
+        Browsed::Ran { count, success } => {
+            if !success && count.failed == 0 {
+                note("browser", Step::Failed, &mut total);
+            }
+            total.add(&count);
+        }
+    }
+
     if !broken.is_empty() {
         println!("\nfailed steps: {}", broken.join(", "));
     }
     println!("\n{total}");
-    Ok(total.failed == 0 && !(process::on_ci() && total.skipped > 0))
+    Ok(is_open(&total, process::on_ci()))
+}
+
+/// Whether what was counted may be released: nothing failed and, on CI, nothing was left out.
+const fn is_open(total: &Count, on_ci: bool) -> bool {
+    total.failed == 0 && !(on_ci && total.skipped > 0)
 }
 
 type Check = (&'static str, fn(&Path) -> Result<Step>);
@@ -189,4 +208,32 @@ fn test_workspace(root: &Path, missing: &[needs::Need]) -> Result<Counted> {
         })
         .context("cargo test")?;
     Ok(Counted { count, success })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One failed test or lint closes the gate; that it is open, is what its run says.
+    ///
+    /// Rows: SIL-304 SIL-305 (one failure closes the gate) SCL-172 (that whatever is left out fails the gate)
+    #[test]
+    fn one_failure_closes_the_gate_that_continuous_integration_passes() {
+        let mut total = Count::default();
+        total.line(
+            "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s",
+        );
+        assert!(is_open(&total, true));
+        let mut skipped = total.clone();
+        skipped.line("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out");
+        assert!(is_open(&skipped, false) && !is_open(&skipped, true));
+        total.line("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert!(!is_open(&total, true) && !is_open(&total, false));
+        assert_eq!(passed(false), Step::Failed);
+        let names: Vec<&str> = checks(false).into_iter().map(|(name, _)| name).collect();
+        assert!(["fmt", "tidy", "clippy"].iter().all(|name| names.contains(name)), "{names:?}");
+        let script = std::fs::read_to_string(workspace::root().unwrap().join(".ci/run")).unwrap();
+        assert!(script.contains("set -euo pipefail") && script.contains("cargo xtask test | "), "{script}");
+        assert_eq!(script.trim_end().lines().last(), Some("[ \"${#failed[@]}\" -eq 0 ]"));
+    }
 }

@@ -12,6 +12,8 @@ mod shape;
 
 mod docs;
 
+mod reference;
+
 mod hygiene;
 
 mod packages;
@@ -72,6 +74,7 @@ pub(crate) fn run() -> Result<bool> {
     findings.extend(owners::check_manifests(&crates));
     findings.extend(shape::check(&sources));
     findings.extend(docs::check(&root, &crates, &sources)?);
+    findings.extend(reference::check(&root)?);
     findings.extend(hygiene::check(&root)?);
     let packages = packages::count(&root)?;
     findings.extend(packages.check());

@@ -45,9 +45,11 @@ pub(crate) enum Repeat {
 impl Repeats {
     /// Judges a call before it is performed.
     pub(crate) fn judge(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
-        if !self.closes_a_circle(digest_of_call(call), max_identical) {
+        let Some(known) = self.closes_a_circle(digest_of_call(call), max_identical) else {
             return Repeat::No;
-        }
+        };
+        // A refused call keeps its place in the circle: the one after it does not begin a new one.
+        self.push(known);
         self.strikes += 1;
         if self.strikes >= MAX_STRIKES { Repeat::Stuck } else { Repeat::Again }
     }
@@ -59,20 +61,26 @@ impl Repeats {
         if !self.recent.contains(&step) {
             self.strikes = 0;
         }
+        self.push(step);
+    }
+
+    fn push(&mut self, step: Step) {
         self.recent.push_front(step);
         self.recent.truncate(WINDOW);
     }
 
-    fn closes_a_circle(&self, call: Digest, max_identical: u32) -> bool {
-        let Some(last) = self.recent.front() else { return false };
+    /// The earlier step that a call would repeat once more, if it would close a circle.
+    fn closes_a_circle(&self, call: Digest, max_identical: u32) -> Option<Step> {
+        let last = self.recent.front()?;
         let identical = self.recent.iter().take_while(|step| *step == last).count();
         if last.call == call {
-            return identical >= usize::try_from(max_identical).unwrap_or(usize::MAX);
+            let most = usize::try_from(max_identical).unwrap_or(usize::MAX);
+            return (identical >= most).then_some(*last);
         }
         let cycle: Vec<&Step> = self.recent.iter().take(CYCLE).collect();
         match cycle.as_slice() {
-            [b2, a2, b1, a1] => a1 == a2 && b1 == b2 && a1.call == call,
-            _ => false,
+            [b2, a2, b1, a1] if a1 == a2 && b1 == b2 && a1.call == call => Some(**a2),
+            _ => None,
         }
     }
 }
@@ -145,5 +153,18 @@ mod tests {
         assert_eq!(after(&circle[1..]).judge(&call("a"), 3), Repeat::No);
         assert_eq!(after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge(&call("a"), 3), Repeat::No);
         assert_eq!(after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge(&call("a"), 3), Repeat::No);
+    }
+
+    #[test]
+    fn after_a_refusal_the_next_call_of_the_circle_is_the_end_and_a_new_one_is_not() {
+        let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
+        let mut repeats = after(&circle);
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
+        assert_eq!(repeats.judge(&call("b"), 3), Repeat::Stuck);
+        let mut repeats = after(&circle);
+        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
+        assert_eq!(repeats.judge(&call("c"), 3), Repeat::No);
+        repeats.note(&call("c"), &result("new"));
+        assert_eq!(repeats.judge(&call("b"), 3), Repeat::No, "progress opens the circle");
     }
 }

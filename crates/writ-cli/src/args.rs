@@ -1,5 +1,6 @@
 //! The command line. What is listed here works; `--help` shows the daily commands first.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -51,7 +52,7 @@ pub(crate) enum Command {
     /// Run the engine of this home in the foreground
     Start(StartArgs),
     /// Show what the engine does
-    Status,
+    Status(StatusArgs),
     /// Show and answer what the agent asks
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Make, list and restore backups of the home
+    Backup(BackupArgs),
 }
 
 /// `writ demo`.
@@ -107,10 +110,10 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
     /// Write changes to the project as they are made: approves them beforehand
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with_all = ["dry_run", "session"])]
     pub(crate) write: bool,
-    /// Decide and log, but perform nothing
-    #[arg(long)]
+    /// Decide and log, but perform nothing; said when the session begins
+    #[arg(long, conflicts_with = "session")]
     pub(crate) dry_run: bool,
 }
 
@@ -120,6 +123,53 @@ pub(crate) struct StartArgs {
     /// End after this many seconds without work and without clients
     #[arg(long, value_name = "SECS")]
     pub(crate) idle_exit: Option<u64>,
+    /// Serve the page and the API on this address; any but 127.0.0.1 and ::1 needs server.auth_token
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) host: Option<IpAddr>,
+    /// Serve them on this port
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+}
+
+impl StartArgs {
+    /// What the flags set of the configuration.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, toml::Value)> {
+        let host = self.host.map(|host| ("server.host", toml::Value::String(host.to_string())));
+        let port = self.port.map(|port| ("server.port", toml::Value::Integer(port.into())));
+        host.into_iter().chain(port).collect()
+    }
+}
+
+/// `writ status`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Print a link that opens the page, once and within ten minutes
+    #[arg(long)]
+    pub(crate) link: bool,
+}
+
+/// `writ backup …`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BackupArgs {
+    /// What to do; without it, a backup is made
+    #[command(subcommand)]
+    pub(crate) command: Option<BackupCommand>,
+    /// How many backups are kept; older ones are removed
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    pub(crate) keep: usize,
+}
+
+/// What is done with backups.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BackupCommand {
+    /// List the backups, newest first
+    List,
+    /// Put a backup back: raises the epoch, so that earlier approvals and keys are void
+    Restore {
+        /// Its number in the list
+        number: usize,
+    },
 }
 
 /// `writ init`.

@@ -25,6 +25,8 @@ mod secrets;
 
 mod memory;
 
+mod backup;
+
 mod sandbox;
 
 mod chat;
@@ -38,8 +40,11 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Demo(args) => demo::run(&context, &args),
         Command::Chat(args) => chat::run(&context, &args),
-        Command::Start(args) => start::run(&context, &args, &cli.global),
-        Command::Status => or_done(move || status::run(&context)),
+        Command::Start(args) => {
+            let context = context.with_flags(args.settings());
+            start::run(&context, &args, &cli.global)
+        }
+        Command::Status(args) => or_done(move || status::run(&context, &args)),
         Command::Approvals(command) => or_done(move || approvals::run(&context, &command)),
         Command::Audit(command) => or_done(move || audit::run(&context, &command)),
         Command::Doctor => or_done(move || doctor::run(&context)),
@@ -50,6 +55,7 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Keys(command) => or_done(move || keys::run(&context, &command)),
         Command::Secrets(command) => or_done(move || secrets::run(&context, &command)),
         Command::Memory(command) => or_done(move || memory::run(&context, &command)),
+        Command::Backup(args) => or_done(move || backup::run(&context, &args)),
         Command::Sandbox(command) => or_done(move || sandbox::run(&context, &command)),
     }
 }

@@ -9,12 +9,14 @@ use std::path::{Component, Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use writ_gateway::http::config::ServerConfig;
 use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{GateConfig, GateSet};
 use writ_sandbox::config::SandboxConfig;
 use writ_secrets::backend::Backend;
+use writ_tools::registry::{EmptyMeans, Registry};
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
@@ -61,6 +63,24 @@ pub(crate) struct General {
     pub(crate) approval_ttl_secs: u64,
     /// Whether the shipped gates are in force. Default `true`.
     pub(crate) gates_shipped: bool,
+    /// Names of the tools that the agent is offered; empty is all of them. Default empty.
+    pub(crate) tools: Vec<String>,
+    /// What a session begins with after a restart.
+    pub(crate) rehydration: Rehydration,
+}
+
+/// What a session begins with after a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Rehydration {
+    /// How many entries of its history a turn begins with. Default 50.
+    pub(crate) max_chronicle_entries: usize,
+}
+
+impl Default for Rehydration {
+    fn default() -> Self {
+        Self { max_chronicle_entries: 50 }
+    }
 }
 
 impl Default for General {
@@ -73,6 +93,8 @@ impl Default for General {
             customer_context_dir: "data/customers".into(),
             approval_ttl_secs: 24 * 60 * 60,
             gates_shipped: true,
+            tools: Vec::new(),
+            rehydration: Rehydration::default(),
         }
     }
 }
@@ -113,6 +135,10 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// A turn's context and limits.
     pub(crate) turn: writ_agent::config::Config,
+    /// How long tools may run.
+    pub(crate) timeouts: writ_tools::config::Config,
+    /// The server of page and API.
+    pub(crate) server: ServerConfig,
     /// Timeouts of the keys folder.
     pub(crate) secrets: writ_secrets::config::Config,
     /// Where `init` puts secrets and keys; `None`: the keyring, else an encrypted file.
@@ -211,7 +237,9 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
     for (section, table) in [
         ("budget", table_of(&BudgetConfig::default())),
         ("sandbox", table_of(&SandboxConfig::default())),
+        ("timeouts", table_of(&writ_tools::config::Config::default())),
         ("secrets", table_of(&writ_secrets::config::Config::default())),
+        ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
@@ -247,7 +275,9 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let mut typed = Typed { effective: &effective, findings };
     let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
     let sandbox = typed.read("sandbox", section("sandbox"));
+    let timeouts = typed.read("timeouts", section("timeouts"));
     let secrets = typed.read("secrets", secrets);
+    let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
     let turn: Option<writ_agent::config::Config> = typed.read("", turn);
     let models = typed.read("", models);
@@ -264,6 +294,8 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         gates,
         sandbox: sandbox?,
         turn,
+        timeouts: timeouts?,
+        server: server?,
         secrets: secrets?,
         backend: backend.as_ref().and_then(Value::as_str).and_then(|name| name.parse().ok()),
         effective,
@@ -351,6 +383,12 @@ impl Config {
     fn check(&self, findings: &mut Vec<Finding>) {
         if let Err(error) = GateSet::new(self.gates.clone()) {
             findings.push(self.blamed(error.to_string(), "gates"));
+        }
+        if let Err(error) = Registry::core().allow_list(&self.general.tools, EmptyMeans::All) {
+            findings.push(self.blamed(error.to_string(), "tools"));
+        }
+        for name in self.timeouts.tools.keys().filter(|name| Registry::core().get(name).is_none()) {
+            findings.push(self.blamed(format!("'timeouts.tools.{name}': there is no such tool"), "timeouts"));
         }
         if let Err(error) = self.turn.validate() {
             findings.push(self.blamed(error.to_string(), "context"));

@@ -36,6 +36,12 @@ impl Context {
         Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })
     }
 
+    /// The same, with what flags of a command set of the configuration.
+    pub(crate) fn with_flags(mut self, flags: Vec<(&'static str, Value)>) -> Self {
+        self.flags.extend(flags);
+        self
+    }
+
     /// The same with another home, for the demo.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use writ_store::config::StoreConfig;
-use writ_store::lock::HomeLock;
+use writ_store::lock::{HomeLock, LockError};
 use writ_store::store::Store;
 use writ_types::error::Exit;
 
@@ -27,7 +27,20 @@ pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, 
     Ok(Store::open_read_only(&path, newest)?)
 }
 
-/// Opens the database to write it, with the home's lock: no engine runs meanwhile.
+/// The lock of the home and that of its database, which may lie in a folder that another home names too.
+pub(crate) type Locks = [HomeLock; 2];
+
+/// Takes both locks: nobody else writes the database while they are held.
+///
+/// # Errors
+///
+/// If another process holds one of them.
+pub(crate) fn lock(context: &Context, config: &Config) -> Result<Locks, LockError> {
+    let beside = config.database().with_extension("db.lock");
+    Ok([HomeLock::acquire(&context.home.lock())?, HomeLock::acquire(&beside)?])
+}
+
+/// Opens the database to write it, with its locks: no engine runs meanwhile.
 ///
 /// # Errors
 ///
@@ -36,10 +49,10 @@ pub(crate) fn open_to_write(
     context: &Context,
     config: &Config,
     harness: SigningKey,
-) -> Result<(HomeLock, Store), Failure> {
-    let lock = HomeLock::acquire(&context.home.lock())?;
+) -> Result<(Locks, Store), Failure> {
+    let locks = lock(context, config)?;
     let store = Store::open(&StoreConfig::new(config.database()), Arc::new(harness))?;
-    Ok((lock, store))
+    Ok((locks, store))
 }
 
 /// A typed error where there is no database.

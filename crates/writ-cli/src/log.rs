@@ -6,11 +6,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt;
+use tracing::Subscriber;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Layer as _, filter::Targets};
+use tracing_subscriber::{Layer, fmt};
 
 use crate::args::Global;
 use crate::config::LogConfig;
@@ -46,14 +47,76 @@ pub(crate) fn to_stderr(level: LevelFilter) {
 pub(crate) fn to_file(level: LevelFilter, folder: &Path, config: &LogConfig) -> io::Result<()> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
-    let json =
-        fmt::layer().json().flatten_event(true).with_writer(Mutex::new(file)).with_filter(ours(in_file));
+    let json = json_lines(file).with_filter(ours(in_file));
     let plain = fmt::layer().with_writer(io::stderr).without_time().with_filter(ours(level));
     let _set = tracing_subscriber::registry().with(json).with(plain).try_init();
     Ok(())
 }
 
+/// Writes each event as one line of JSON.
+fn json_lines<S>(file: Rotating) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fmt::layer().json().flatten_event(true).with_writer(Mutex::new(file))
+}
+
 fn ours(level: LevelFilter) -> Targets {
     let libraries = level.min(LevelFilter::WARN);
     Targets::new().with_default(libraries).with_target("writ", level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size above which a file of the test is set aside.
+    const MAX_BYTES: u64 = 4_096;
+    /// Enough lines for many files.
+    const LINES: u64 = 400;
+
+    /// What is left of numbered lines, oldest first, and in how many files.
+    fn logged(keep: u32) -> (Vec<u64>, usize) {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let file = Rotating::open(dir.path(), FILE, MAX_BYTES, keep).expect("opens");
+        let subscriber = tracing_subscriber::registry().with(json_lines(file));
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 0..LINES {
+                tracing::warn!(number, text = "a\nb \"c\" \u{1b}[2J", "something of several\nlines");
+            }
+        });
+        let mut files: Vec<_> = std::fs::read_dir(dir.path())
+            .expect("reads")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        let age = |path: &Path| path.extension().and_then(|end| end.to_str()?.parse::<u32>().ok());
+        files.sort_by_key(|path| std::cmp::Reverse(age(path)));
+        let mut numbers = Vec::new();
+        for path in &files {
+            let text = std::fs::read_to_string(path).expect("UTF-8");
+            assert!(
+                u64::try_from(text.len()).is_ok_and(|bytes| bytes <= MAX_BYTES) && text.ends_with('\n'),
+                "{}",
+                path.display()
+            );
+            for line in text.lines() {
+                let line: serde_json::Value = serde_json::from_str(line).expect("each line is JSON");
+                assert_eq!(line["level"], "WARN");
+                numbers.push(line["number"].as_u64().expect("the number"));
+            }
+        }
+        (numbers, files.len())
+    }
+
+    /// Rows: WIN-019
+    #[test]
+    fn a_log_that_is_full_goes_on_in_a_new_file_and_no_line_is_lost_or_split() {
+        let (numbers, files) = logged(100);
+        assert_eq!(numbers, (0..LINES).collect::<Vec<_>>());
+        assert!((10..100).contains(&files), "{files}");
+        let (numbers, files) = logged(3);
+        assert_eq!(files, 3, "no more than are to be kept");
+        assert_eq!(numbers.last(), Some(&(LINES - 1)));
+        assert!(numbers.len() > 10 && numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+    }
 }

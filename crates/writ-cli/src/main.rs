@@ -43,7 +43,11 @@ mod client;
 
 mod approve;
 
+mod advice;
+
 mod clock;
+
+mod page;
 
 mod wiring;
 

@@ -9,8 +9,10 @@ use secrecy::SecretString;
 use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::{Egress, EgressConfig};
 use writ_gateway::control::Control;
+use writ_gateway::http::Http;
 use writ_models::Models;
-use writ_models::credential::{CredentialError, CredentialSource, KeyRef};
+use writ_models::credential::{CredentialError, CredentialSource};
+use writ_models::detect;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::gate::GateSet;
 use writ_runtime::clock::{Clock as _, SystemClock};
@@ -21,9 +23,9 @@ use writ_sandbox::Sandbox;
 use writ_secrets::store::EngineKey;
 use writ_secrets::store::SecretStore;
 use writ_store::config::StoreConfig;
-use writ_store::lock::HomeLock;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
+use writ_types::credential::CredentialRef;
 use writ_types::taint::{Label, Taint};
 
 use crate::config::{Config, policies};
@@ -31,21 +33,23 @@ use crate::context::Context;
 use crate::env::Env;
 use crate::failure::Failure;
 use crate::keyring;
+use crate::ledger::{self, Locks};
+use crate::page;
 
 /// What the agent is told about itself and its work.
 const CONSTITUTION: &str = include_str!("constitution.md");
 /// The largest `RULES.md` or `AGENTS.md` that is read, in bytes.
 const MAX_NOTES_BYTES: u64 = 256 * 1024;
-/// How many entries of the history a session begins with after a restart (SIL-035).
-const MAX_CHRONICLE_ENTRIES: usize = 50;
 
 /// A running engine with its socket and the home's lock.
 #[derive(Debug)]
 pub(crate) struct Wired {
     pub(crate) engine: Engine,
     pub(crate) control: Control,
+    /// The server of the page, if one is wanted.
+    pub(crate) http: Option<Http>,
     /// Released when the engine has ended.
-    pub(crate) lock: HomeLock,
+    pub(crate) locks: Locks,
 }
 
 /// Makes the sandbox: before the async runtime has threads, because it starts a helper process.
@@ -62,9 +66,16 @@ pub(crate) fn sandbox(config: &Config) -> Result<Sandbox, Failure> {
 /// # Errors
 ///
 /// If another engine runs, or any part cannot be made; nothing is left running then.
-pub(crate) async fn engine(context: &Context, config: &Config, sandbox: Sandbox) -> Result<Wired, Failure> {
-    let lock = HomeLock::acquire(&context.home.lock())?;
-    let secrets = keyring::open_secrets(context, config)?;
+pub(crate) async fn engine(
+    context: &Context,
+    config: &Config,
+    sandbox: Sandbox,
+    serves: bool,
+) -> Result<Wired, Failure> {
+    let locks = ledger::lock(context, config)?;
+    let secrets = Arc::new(keyring::open_secrets(context, config)?);
+    // Before anything is recovered: an address that cannot be had ends the start.
+    let http = if serves { Some(page::bind(context, config, &secrets)?) } else { None };
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config), Arc::new(harness.clone()))?;
     let rules = policies::load(&context.home, None)?;
@@ -78,14 +89,15 @@ pub(crate) async fn engine(context: &Context, config: &Config, sandbox: Sandbox)
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
         system: system_texts(context),
-        max_chronicle_entries: MAX_CHRONICLE_ENTRIES,
-        tools: Vec::new(),
+        max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
+        timeouts: config.timeouts.clone(),
+        tools: config.general.tools.clone(),
     };
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
     let parts = Parts {
-        models: models(context, config, secrets)?,
+        models: models(context, config, secrets).await?,
         config: runtime,
         clock,
         store,
@@ -97,7 +109,7 @@ pub(crate) async fn engine(context: &Context, config: &Config, sandbox: Sandbox)
     };
     let control = Control::bind(&context.home.socket())?;
     let engine = Engine::start(parts).await?;
-    Ok(Wired { engine, control, lock })
+    Ok(Wired { engine, control, http, locks })
 }
 
 #[cfg(debug_assertions)]
@@ -114,16 +126,28 @@ fn store_config(_: &Context, config: &Config) -> StoreConfig {
     StoreConfig::new(config.database())
 }
 
-/// The models, if any is configured.
-fn models(context: &Context, config: &Config, secrets: SecretStore) -> Result<Option<Models>, Failure> {
-    if config.models.models.default.is_none() && config.models.models.roles.is_empty() {
+/// The models, if any is configured, or else found.
+async fn models(
+    context: &Context,
+    config: &Config,
+    secrets: Arc<SecretStore>,
+) -> Result<Option<Models>, Failure> {
+    let wanted = detect::is_wanted(&config.models);
+    let models = &config.models.models;
+    if models.default.is_none() && models.roles.is_empty() && !wanted {
         return Ok(None);
     }
     sweep(&context.home.runtime());
     let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
     let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
-    match Models::new(&config.models, credentials, egress) {
-        Ok(models) => Ok(Some(models)),
+    let mut config = config.models.clone();
+    let found = detect::detect(&config, credentials.as_ref(), &egress).await;
+    if let Some(found) = &found {
+        tracing::info!("no model is configured; found {found}");
+        found.put_into(&mut config);
+    }
+    match Models::new(&config, credentials, egress) {
+        Ok(models) => Ok(Some(models.with_found(found.map(|found| found.to_string())))),
         Err(ModelsConfigError::MissingDefault) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -142,22 +166,21 @@ fn sweep(runtime: &Path) {
 
 /// Where keys of providers lie: in the home's secrets or in the environment.
 struct Credentials {
-    secrets: SecretStore,
+    secrets: Arc<SecretStore>,
     env: Env,
 }
 
 impl CredentialSource for Credentials {
-    fn resolve<'a>(&'a self, key: &'a KeyRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
+    fn resolve<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
         Box::pin(async move {
             match key {
-                KeyRef::Env(name) => self.env.secret(name).ok_or(CredentialError::Missing),
-                KeyRef::Secret(name) => {
-                    let name = name.parse().map_err(|_| CredentialError::Missing)?;
-                    let found = self.secrets.get(&name);
+                CredentialRef::Env(name) => self.env.secret(name).ok_or(CredentialError::Missing),
+                CredentialRef::Secret(name) => {
+                    let found = self.secrets.get(name);
                     let found = found.map_err(|error| CredentialError::Unreadable(error.to_string()))?;
                     found.ok_or(CredentialError::Missing)
                 }
-                KeyRef::Vault { .. } => {
+                CredentialRef::Vault { .. } => {
                     Err(CredentialError::Unreadable("Vault is not available yet".to_owned()))
                 }
             }
@@ -206,9 +229,12 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
     .to_vec();
     let routes = Routes::new(&config.models);
     names.extend(routes.iter().flat_map(Routes::all).filter_map(|(_, route)| match &route.provider.key {
-        Some(KeyRef::Env(name)) => Some(name.clone()),
-        Some(KeyRef::Secret(_) | KeyRef::Vault { .. }) | None => None,
+        Some(CredentialRef::Env(name)) => Some(name.clone()),
+        Some(CredentialRef::Secret(_) | CredentialRef::Vault { .. }) | None => None,
     }));
+    if detect::is_wanted(&config.models) {
+        names.extend(detect::key_variables().map(str::to_owned));
+    }
     names.extend(context.env.with_prefix("WRIT_").into_iter().map(|(name, _)| name.to_owned()));
     names.into_iter().filter_map(|name| Some((name.clone(), context.env.text(&name)?.to_owned()))).collect()
 }

@@ -28,14 +28,38 @@ mod model_faults;
 #[path = "suite/bad_input.rs"]
 mod bad_input;
 
+#[path = "suite/backup.rs"]
+mod backup;
+
 #[path = "suite/limits.rs"]
 mod limits;
 
 #[path = "suite/sessions.rs"]
 mod sessions;
 
+#[path = "suite/interrupted.rs"]
+mod interrupted;
+
+#[path = "suite/terminal.rs"]
+mod terminal;
+
+#[path = "suite/shared.rs"]
+mod shared;
+
+#[path = "suite/gateway.rs"]
+mod gateway;
+
 #[path = "suite/soak.rs"]
 mod soak;
+
+#[path = "suite/rows_win.rs"]
+mod rows_win;
+
+#[path = "suite/rows_scl.rs"]
+mod rows_scl;
+
+#[path = "suite/rows_sil.rs"]
+mod rows_sil;
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -62,7 +86,11 @@ impl Home {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("temp dir");
         // Never the keyring of whoever runs the tests.
-        let env = vec![("WRIT_SECRETS__BACKEND".to_owned(), "plain".to_owned())];
+        let mut env = vec![("WRIT_SECRETS__BACKEND".to_owned(), "plain".to_owned())];
+        // Engines of tests run side by side.
+        env.push(("WRIT_SERVER__PORT".to_owned(), "0".to_owned()));
+        // Nor a model server that runs on this machine.
+        env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
         Self { dir, env }
     }
 

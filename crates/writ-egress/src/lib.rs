@@ -13,9 +13,18 @@
 //! }
 //! ```
 //!
-//! Read in this order: [`host`] says where, `line` carries, [`perform`] lends.
+//! What an agent reaches for itself goes two ways, and both judge every name and every address: [`proxy`] is the way
+//! out of a sandbox, [`fetch`] reads one URL.
+//!
+//! One question needs no permit, because it leaves the machine in no way and hands out no client: [`loopback`] asks a
+//! port of this machine for a list.
+//!
+//! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, [`perform`] lends;
+//! [`gatekeeper`] is what the runtime gives, [`proxy`] and [`fetch`] use it.
 
 pub mod host;
+
+pub mod connect;
 
 mod line;
 
@@ -23,7 +32,15 @@ pub mod error;
 
 pub mod perform;
 
-pub use perform::{Egress, EgressConfig, Lent};
+pub mod loopback;
+
+pub mod gatekeeper;
+
+pub mod proxy;
+
+pub mod fetch;
+
+pub use perform::{Allowance, Egress, EgressConfig, Lent};
 
 /// The types of the HTTP library that lent clients speak, for whoever uses them. A client of one's own is not
 /// made: the lints refuse its builders outside this crate.
@@ -31,6 +48,9 @@ pub mod http {
     pub use reqwest::header::RETRY_AFTER;
     pub use reqwest::{Client, Error, Url};
 }
+
+#[cfg(test)]
+mod testing;
 
 #[cfg(test)]
 mod tests;

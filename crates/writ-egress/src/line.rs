@@ -3,14 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream, lookup_host};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::connect::{Resolver as _, SystemResolver, dial};
 use crate::error::Fault;
 use crate::host::HostPort;
 
@@ -18,9 +19,6 @@ use crate::host::HostPort;
 ///
 /// One request needs one, and one more if the server closes it between two uses.
 const MAX_CONNECTIONS: usize = 4;
-
-/// The most addresses of a name that are tried, within one connect limit.
-const MAX_ADDRESSES: usize = 8;
 
 /// Bytes carried at once. A TLS record is at most 16 KiB, so larger steps gain nothing.
 const STEP: usize = 16 * 1024;
@@ -33,6 +31,16 @@ pub(crate) struct Limits {
     pub(crate) received: u64,
 }
 
+/// Where a line leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// The permitted host.
+    pub(crate) host: HostPort,
+    /// The addresses that were judged, and no others; `None`: the owner's own configuration names the host, and it is
+    /// looked up.
+    pub(crate) addresses: Option<Vec<SocketAddr>>,
+}
+
 /// An open line. Dropping it closes every connection and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -43,15 +51,39 @@ pub(crate) struct Line {
 }
 
 /// Bytes carried so far, over all connections of a line.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Carried {
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
+    /// How many may come in all; moved on by the work, see [`Allowance`](crate::perform::Allowance).
+    allowed: Arc<AtomicU64>,
+    /// Whether more came than was allowed.
+    overrun: Arc<AtomicBool>,
+}
+
+impl Default for Carried {
+    fn default() -> Self {
+        let allowed = Arc::new(AtomicU64::new(u64::MAX));
+        Self { sent: Arc::default(), received: Arc::default(), allowed, overrun: Arc::default() }
+    }
 }
 
 impl Carried {
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn allowed(&self) -> u64 {
+        self.allowed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    /// From here on, so many bytes more may come in.
+    pub(crate) fn allow(&self, more: u64) {
+        self.allowed.store(self.received().saturating_add(more), Ordering::Relaxed);
     }
 }
 
@@ -67,11 +99,11 @@ impl Faults {
 
 impl Line {
     /// Binds the socket at `path` and starts carrying.
-    pub(crate) fn open(path: PathBuf, host: HostPort, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn open(path: PathBuf, way: Way, limits: Limits) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
         let carried = Carried::default();
-        let accepting = tokio::spawn(accept(listener, host, limits, faults.clone(), carried.clone()));
+        let accepting = tokio::spawn(accept(listener, way, limits, faults.clone(), carried.clone()));
         Ok(Self { path, accepting, faults, carried })
     }
 
@@ -99,17 +131,17 @@ impl Drop for Line {
     }
 }
 
-async fn accept(listener: UnixListener, host: HostPort, limits: Limits, faults: Faults, carried: Carried) {
+async fn accept(listener: UnixListener, way: Way, limits: Limits, faults: Faults, carried: Carried) {
     let mut connections = JoinSet::new();
-    let host = Arc::new(host);
+    let way = Arc::new(way);
     for _ in 0..MAX_CONNECTIONS {
         let Ok((local, _)) = listener.accept().await else { break };
         if !is_ours(&local) {
             tracing::warn!("a foreign process knocked at a line");
             continue;
         }
-        let (host, faults, carried) = (Arc::clone(&host), faults.clone(), carried.clone());
-        connections.spawn(async move { carry(local, &host, limits, &faults, &carried).await });
+        let (way, faults, carried) = (Arc::clone(&way), faults.clone(), carried.clone());
+        connections.spawn(async move { carry(local, &way, limits, &faults, &carried).await });
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -126,47 +158,50 @@ fn is_ours(local: &UnixStream) -> bool {
     }
 }
 
-async fn carry(local: UnixStream, host: &HostPort, limits: Limits, faults: &Faults, carried: &Carried) {
-    let (from_host, to_host) = match tokio::time::timeout(limits.connect, connect(host)).await {
+async fn carry(local: UnixStream, way: &Way, limits: Limits, faults: &Faults, carried: &Carried) {
+    let host = &way.host;
+    let (from_host, to_host) = match tokio::time::timeout(limits.connect, connect(way)).await {
         Ok(Ok(halves)) => halves,
         Ok(Err(fault)) => return faults.record(fault),
         Err(_) => return faults.record(Fault::ConnectTimeout { host: host.clone(), limit: limits.connect }),
     };
     let (from_client, to_client) = local.into_split();
     let too_much_sent = || faults.record(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
-    let too_much_received =
-        || faults.record(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
-    let out = copy(from_client, to_host, &carried.sent, limits.sent, too_much_sent);
-    let back = copy(from_host, to_client, &carried.received, limits.received, too_much_received);
+    let too_much_received = || {
+        // Where it is the work's own allowance that is used up, the work knows.
+        if carried.received() > limits.received {
+            faults.record(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
+        } else {
+            carried.overrun.store(true, Ordering::Relaxed);
+        }
+    };
+    let received = || limits.received.min(carried.allowed());
+    let out = copy(from_client, to_host, &carried.sent, || limits.sent, too_much_sent);
+    let back = copy(from_host, to_client, &carried.received, received, too_much_received);
     // Too much either way ends both; an ordinary end lets the other way finish.
     if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
         tracing::debug!(%host, "a line was cut");
     }
 }
 
-#[expect(clippy::disallowed_types, reason = "this is the one place that opens outbound connections")]
-async fn connect(host: &HostPort) -> Result<(impl AsyncRead + use<>, impl AsyncWrite + use<>), Fault> {
+async fn connect(way: &Way) -> Result<(impl AsyncRead + use<>, impl AsyncWrite + use<>), Fault> {
+    let host = &way.host;
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };
-    let found =
-        lookup_host((host.host(), host.port())).await.map_err(|error| unresolved(error.to_string()))?;
-    let addresses: Vec<SocketAddr> = found.take(MAX_ADDRESSES).collect();
-    let mut last = None;
-    for address in addresses {
-        match tokio::net::TcpStream::connect(address).await {
-            Ok(stream) => {
-                // Small frames matter more than throughput here; a failure costs time only.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY was refused");
-                }
-                return Ok(stream.into_split());
-            }
-            Err(error) => last = Some(error),
+    let addresses = match &way.addresses {
+        Some(judged) => judged.clone(),
+        None => {
+            let found = SystemResolver.resolve(host.host(), host.port()).await;
+            let found = found.map_err(|error| unresolved(error.to_string()))?;
+            found.into_iter().map(|address| SocketAddr::new(address, host.port())).collect()
         }
+    };
+    if addresses.is_empty() {
+        return Err(unresolved("no address".to_owned()));
     }
-    Err(match last {
-        Some(error) => Fault::Unreachable { host: host.clone(), cause: error.to_string() },
-        None => unresolved("no address".to_owned()),
-    })
+    match dial(&addresses).await {
+        Ok(stream) => Ok(stream.into_split()),
+        Err(error) => Err(Fault::Unreachable { host: host.clone(), cause: error.to_string() }),
+    }
 }
 
 /// More bytes than allowed.
@@ -177,7 +212,7 @@ async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     carried: &AtomicU64,
-    limit: u64,
+    limit: impl Fn() -> u64,
     too_much: impl Fn(),
 ) -> Result<(), TooMuch> {
     let mut step = vec![0; STEP];
@@ -187,7 +222,7 @@ async fn copy(
             Ok(count) => count,
         };
         let count_u64 = u64::try_from(count).unwrap_or(u64::MAX);
-        if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit {
+        if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit() {
             too_much();
             return Err(TooMuch);
         }

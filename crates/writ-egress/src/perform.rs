@@ -11,11 +11,12 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde::{Deserialize, Serialize};
 use writ_policy::permit::Permit;
 use writ_types::action::Action;
-use writ_types::unit::Timestamp;
+use writ_types::unit::{ByteCount, Timestamp};
 
+use crate::connect::{Resolver, SystemResolver};
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Carried, Limits, Line};
+use crate::line::{Carried, Limits, Line, Way};
 
 /// Limits of what leaves and comes in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub struct EgressConfig {
     /// The most bytes that one permit may bring in, headers and TLS included. Default: 64 MiB: an answer of
     /// 8 MiB in stream frames of a hundred bytes for every few characters.
     pub max_received_bytes: u64,
+    /// How long a fetch may take, redirects included, in milliseconds. Default: 60 seconds.
+    pub fetch_timeout_ms: u64,
 }
 
 impl Default for EgressConfig {
@@ -36,6 +39,7 @@ impl Default for EgressConfig {
             connect_timeout_ms: 10_000,
             max_sent_bytes: 32 * 1024 * 1024,
             max_received_bytes: 64 * 1024 * 1024,
+            fetch_timeout_ms: 60_000,
         }
     }
 }
@@ -54,12 +58,38 @@ impl Lent {
     pub fn received_bytes(&self) -> u64 {
         self.carried.received()
     }
+
+    /// A bound on what may come in, which the work moves on as it gets along. Without one, the limit of the permit
+    /// counts alone.
+    pub fn allowance(&self) -> Allowance {
+        Allowance(self.carried.clone())
+    }
+}
+
+/// How much more may come in on a line. When it is used up, the line is cut at once, whatever the work is doing: work
+/// that waits for the end of one piece of a stream need not hold all of a stream that has none. The line runs ahead of
+/// the work by what the system and the client buffer, up to a megabyte: an allowance must leave room for that.
+#[derive(Clone, Debug)]
+pub struct Allowance(Carried);
+
+impl Allowance {
+    /// From here on, so many bytes more may come in.
+    pub fn renew(&self, more: ByteCount) {
+        self.0.allow(more.get());
+    }
+
+    /// Whether more came than was allowed, so that the line was cut.
+    pub fn is_used_up(&self) -> bool {
+        self.0.is_overrun()
+    }
 }
 
 /// The way out.
 #[derive(Debug)]
 pub struct Egress {
-    limits: Limits,
+    pub(crate) limits: Limits,
+    pub(crate) fetch_timeout: Duration,
+    pub(crate) resolver: Arc<dyn Resolver>,
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
     lines: AtomicU64,
@@ -91,7 +121,32 @@ impl Egress {
             sent: config.max_sent_bytes,
             received: config.max_received_bytes,
         };
-        Ok(Self { limits, folder, tls, lines: AtomicU64::new(0) })
+        Ok(Self {
+            limits,
+            fetch_timeout: Duration::from_millis(config.fetch_timeout_ms),
+            resolver: Arc::new(SystemResolver),
+            folder,
+            tls,
+            lines: AtomicU64::new(0),
+        })
+    }
+
+    /// Looks names that are fetched up by `resolver` instead of the system's.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// Trusts these certificates instead of the system's.
+    #[cfg(test)]
+    pub(crate) fn trusting(mut self, roots: rustls::RootCertStore) -> Self {
+        self.tls = rustls::ClientConfig::builder_with_provider(crate::testing::provider())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        self
     }
 
     /// Consumes a permit and does `work` with a client that reaches the permitted host and nothing else.
@@ -115,18 +170,23 @@ impl Egress {
     {
         let opened = permit.open(now)?;
         let host = permitted_host(&opened.prepared.action)?;
-        self.lend(host, work).await
+        self.lend(Way { host, addresses: None }, self.limits, work).await
     }
 
-    /// Lends a client for a host that a permit has been consumed for.
-    pub(crate) async fn lend<T, E, F, W>(&self, host: HostPort, work: F) -> Result<Result<T, E>, EgressError>
+    /// Lends a client for the way that a permit has been consumed for.
+    pub(crate) async fn lend<T, E, F, W>(
+        &self,
+        way: Way,
+        limits: Limits,
+        work: F,
+    ) -> Result<Result<T, E>, EgressError>
     where
         F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.path().join(number.to_string());
-        let line = Line::open(path, host, self.limits).map_err(EgressError::Socket)?;
+        let line = Line::open(path, way, limits).map_err(EgressError::Socket)?;
         let lent = Lent { client: self.client(&line)?, carried: line.carried().clone() };
         match work(lent).await {
             Ok(value) => Ok(Ok(value)),
@@ -156,7 +216,8 @@ impl Egress {
     }
 }
 
-/// The host that an action leads to, where it is one that this crate performs.
+/// The host that a model call leads to: it is the owner's provider table that names it, so its address is not judged.
+/// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
     match action {
         Action::ModelCall(call) => Ok(call.host.parse()?),

@@ -13,10 +13,12 @@ use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use futures::stream;
 use tokio::net::TcpListener;
+use writ_types::unit::ByteCount;
 
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
-use crate::perform::{Egress, EgressConfig};
+use crate::line::Way;
+use crate::perform::{Egress, EgressConfig, Lent};
 
 /// A server that counts its requests.
 struct Server {
@@ -62,6 +64,15 @@ fn host(address: impl ToString) -> HostPort {
     address.to_string().parse().expect("a host")
 }
 
+/// Lends a client as a model call's permit does.
+async fn lend<T, E, W: Future<Output = Result<T, E>>>(
+    egress: &Egress,
+    host: HostPort,
+    work: impl FnOnce(crate::Lent) -> W,
+) -> Result<Result<T, E>, EgressError> {
+    egress.lend(Way { host, addresses: None }, egress.limits, work).await
+}
+
 async fn text(client: reqwest::Client, url: String) -> Result<String, reqwest::Error> {
     client.get(url).send().await?.text().await
 }
@@ -71,20 +82,22 @@ async fn a_lent_client_reaches_the_permitted_host_and_no_other() {
     let permitted = server(None).await;
     let other = server(None).await;
     let (egress, _runtime) = egress(&EgressConfig::default());
-    let answer = egress
-        .lend(host(permitted.address), |lent| text(lent.client, format!("http://{}/", permitted.address)));
+    let answer = lend(&egress, host(permitted.address), |lent| {
+        text(lent.client, format!("http://{}/", permitted.address))
+    });
     assert_eq!(answer.await.expect("a line").expect("an answer"), "hello");
     assert_eq!(permitted.hits.load(Ordering::SeqCst), 1);
 
     // A literal address, a name and a port of another server: their bytes end at the permitted host.
     for url in [format!("http://{}/", other.address), format!("http://localhost:{}/", other.address.port())] {
-        let sent = egress.lend(host(permitted.address), |lent| text(lent.client, url)).await.expect("a line");
+        let sent =
+            lend(&egress, host(permitted.address), |lent| text(lent.client, url)).await.expect("a line");
         drop(sent);
         assert_eq!(other.hits.load(Ordering::SeqCst), 0, "another host was reached");
     }
     // Over TLS the permitted host cannot even pose as the other.
     let posed =
-        egress.lend(host(permitted.address), |lent| text(lent.client, "https://example.org/".to_owned()));
+        lend(&egress, host(permitted.address), |lent| text(lent.client, "https://example.org/".to_owned()));
     posed.await.expect("a line").expect_err("no TLS there");
 }
 
@@ -94,14 +107,12 @@ async fn redirects_are_not_followed() {
     let permitted = server(Some(format!("http://{}/", other.address))).await;
     let (egress, _runtime) = egress(&EgressConfig::default());
     let url = format!("http://{}/moved", permitted.address);
-    let status = egress
-        .lend(
-            host(permitted.address),
-            |lent| async move { lent.client.get(url).send().await.map(|r| r.status()) },
-        )
-        .await
-        .expect("a line")
-        .expect("an answer");
+    let status = lend(&egress, host(permitted.address), |lent| async move {
+        lent.client.get(url).send().await.map(|r| r.status())
+    })
+    .await
+    .expect("a line")
+    .expect("an answer");
     assert_eq!(status.as_u16(), 307);
     assert_eq!(other.hits.load(Ordering::SeqCst), 0);
 }
@@ -113,13 +124,14 @@ async fn what_comes_in_and_goes_out_is_bounded() {
         EgressConfig { max_received_bytes: 100_000, max_sent_bytes: 10_000, ..EgressConfig::default() };
     let (egress, _runtime) = egress(&config);
     let url = format!("http://{}/endless", server.address);
-    let error = egress.lend(host(server.address), |lent| text(lent.client, url)).await.expect_err("endless");
+    let error =
+        lend(&egress, host(server.address), |lent| text(lent.client, url)).await.expect_err("endless");
     assert!(matches!(error, EgressError::Line(Fault::TooMuchReceived { limit: 100_000, .. })), "{error}");
 
     let url = format!("http://{}/", server.address);
     let send = |bytes: usize| {
         let url = url.clone();
-        egress.lend(host(server.address), move |lent| async move {
+        lend(&egress, host(server.address), move |lent| async move {
             lent.client.post(url).body(vec![b'x'; bytes]).send().await?.text().await
         })
     };
@@ -145,8 +157,7 @@ async fn a_connect_that_takes_too_long_is_a_typed_error() {
             Err(_) => break,
         }
     }
-    let error = egress
-        .lend(host(address), |lent| text(lent.client, format!("http://{address}/")))
+    let error = lend(&egress, host(address), |lent| text(lent.client, format!("http://{address}/")))
         .await
         .expect_err("a black hole");
     assert!(matches!(error, EgressError::Line(Fault::ConnectTimeout { .. })), "{error}");
@@ -159,15 +170,15 @@ async fn a_closed_port_and_an_unknown_name_are_typed_errors() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("has an address");
     drop(listener);
-    let error = egress
-        .lend(host(address), |lent| text(lent.client, format!("http://{address}/")))
+    let error = lend(&egress, host(address), |lent| text(lent.client, format!("http://{address}/")))
         .await
         .expect_err("closed");
     assert!(matches!(error, EgressError::Line(Fault::Unreachable { .. })), "{error}");
-    let error = egress
-        .lend(host("nowhere.invalid:80"), |lent| text(lent.client, "http://nowhere.invalid/".to_owned()))
-        .await
-        .expect_err("no such name");
+    let error = lend(&egress, host("nowhere.invalid:80"), |lent| {
+        text(lent.client, "http://nowhere.invalid/".to_owned())
+    })
+    .await
+    .expect_err("no such name");
     assert!(
         matches!(error, EgressError::Line(Fault::Unresolved { .. } | Fault::ConnectTimeout { .. })),
         "{error}"
@@ -178,8 +189,7 @@ async fn a_closed_port_and_an_unknown_name_are_typed_errors() {
 async fn a_line_dies_with_its_work() {
     let server = server(None).await;
     let (egress, runtime) = egress(&EgressConfig::default());
-    let kept = egress
-        .lend(host(server.address), |lent| async move { Ok::<_, Infallible>(lent.client) })
+    let kept = lend(&egress, host(server.address), |lent| async move { Ok::<_, Infallible>(lent.client) })
         .await
         .expect("a line")
         .expect("a client");
@@ -189,4 +199,56 @@ async fn a_line_dies_with_its_work() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0, "a socket was left behind");
     drop(egress);
     assert_eq!(std::fs::read_dir(runtime.path()).expect("reads").count(), 0, "a folder was left behind");
+}
+
+#[tokio::test]
+async fn an_allowance_cuts_the_line_and_is_moved_on_by_the_work() {
+    let server = server(None).await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let limits = egress.limits;
+    let allowed = ByteCount::new(2_000_000);
+    for renewed in [false, true] {
+        let url = format!("http://{}/endless", server.address);
+        let work = async |lent: Lent| -> Result<u64, u64> {
+            let allowance = lent.allowance();
+            allowance.renew(allowed);
+            let mut response = lent.client.get(url).send().await.expect("begins");
+            let mut read = 0;
+            while let Ok(Some(bytes)) = response.chunk().await {
+                read += u64::try_from(bytes.len()).expect("a length");
+                if renewed {
+                    allowance.renew(allowed);
+                }
+                if read > 10_000_000 {
+                    return Ok(read);
+                }
+            }
+            assert!(allowance.is_used_up());
+            Err(read)
+        };
+        let way = Way { host: server.address.to_string().parse().expect("a host"), addresses: None };
+        let read = egress.lend(way, limits, work).await.expect("no fault of the line");
+        match read {
+            Ok(read) => assert!(renewed, "{read}"),
+            Err(read) => assert!(!renewed && read <= 2_000_000, "{read}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_of_this_machine_is_asked_for_a_list_and_for_nothing_else() {
+    let server = server(None).await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let port = server.address.port();
+    let limit = Duration::from_secs(5);
+    assert_eq!(egress.ask_loopback(port, "/", limit).await.as_deref(), Some(b"hello".as_slice()));
+    for path in ["/nothing", "/moved", "/endless"] {
+        assert_eq!(egress.ask_loopback(port, path, limit).await, None, "{path}");
+    }
+    drop(server);
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let port = silent.local_addr().expect("has an address").port();
+    let asked = tokio::time::Instant::now();
+    assert_eq!(egress.ask_loopback(port, "/", Duration::from_millis(50)).await, None, "nobody answers");
+    assert!(asked.elapsed() < limit);
 }

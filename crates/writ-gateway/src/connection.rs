@@ -1,36 +1,113 @@
-//! One client: frames in, frames out.
+//! One client: frames in, frames out, whatever carries them.
 
-use std::io;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{SinkExt as _, StreamExt as _};
-use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
+use futures::{Sink, SinkExt as _, Stream, StreamExt as _};
+use rand::Rng as _;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_policy::approval::ApprovalToken;
-use writ_policy::principal::Evidence;
-use writ_runtime::engine::{Answered, Engine, Join};
+use writ_policy::principal::{BearerProof, Evidence};
+use writ_runtime::engine::{Answered, Engine, Join, Surface};
 use writ_types::entry::Decision;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
 
+use crate::line::Shape;
 use crate::watch::Watch;
 
 /// Frames that may wait for one client.
 const OUTBOX: usize = 512;
 /// How long a client may refuse to read before it is let go.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the last word of a connection may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a writer without pings wakes for nothing.
+const SELDOM: Duration = Duration::from_secs(24 * 60 * 60);
 /// Calls and answers of one client that are worked on at once.
 const MAX_CALLS: usize = 16;
+/// How long a client may take to prove who it is, where the connection does not (SIL-229).
+pub(crate) const AUTH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a transport brings.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The text of a frame.
+    Frame(String),
+    /// A sign of life that is no frame.
+    Alive,
+    /// A frame that is larger than this many bytes.
+    TooLarge(usize),
+    /// Something that is no text.
+    NoText,
+}
+
+/// What a transport takes.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// The text of a frame.
+    Frame(String),
+    /// Asks for a sign of life, where the transport can.
+    Ping,
+    /// The end, and why.
+    Close(Close),
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// The client has left.
+    Left,
+    /// The engine stops.
+    Stopping,
+    /// A frame was too large.
+    TooLarge,
+    /// The client said what is no text.
+    NoText,
+    /// The client has not proven who it is.
+    Unproven,
+    /// Nothing was heard for too long.
+    Idle,
+}
+
+/// Turns the token that a client shows into proof.
+pub(crate) type Prove = Arc<dyn Fn(&str) -> Option<BearerProof> + Send + Sync>;
+/// Takes one frame's worth of a client's allowance: how long to wait, if there is nothing left.
+pub(crate) type Pace = Arc<dyn Fn() -> Result<(), Duration> + Send + Sync>;
+
+/// What the surface knows of a client, and how it speaks.
+pub(crate) struct Terms {
+    /// Who it is, as far as the connection proves it.
+    pub(crate) evidence: Evidence,
+    /// Proves who it is by its first frame; `None`: the connection alone counts.
+    pub(crate) prove: Option<Prove>,
+    /// Where it is.
+    pub(crate) surface: Surface,
+    /// How frames look.
+    pub(crate) shape: Shape,
+    /// The session that it joins at once.
+    pub(crate) session: Option<SessionId>,
+    /// After how much silence it is let go; `None`: never.
+    pub(crate) idle: Option<Duration>,
+    /// How much it may say; `None`: as much as it likes.
+    pub(crate) pace: Option<Pace>,
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms").field("surface", &self.surface).finish_non_exhaustive()
+    }
+}
 
 /// What a connection knows.
 struct Connection {
     engine: Engine,
-    evidence: Evidence,
+    terms: Terms,
     outbox: mpsc::Sender<Numbered>,
     session: Option<SessionId>,
     calls: Arc<Semaphore>,
@@ -42,15 +119,20 @@ struct Connection {
 }
 
 /// Serves one client until it leaves, the engine stops, or it breaks the protocol.
-pub(crate) async fn run(stream: UnixStream, engine: Engine, stop: CancellationToken) {
-    let evidence = stream.peer_cred().map_or(Evidence::None, |cred| Evidence::PeerUid(cred.uid()));
-    let (mut sink, mut lines) = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)).split();
-    let (outbox, mut waiting) = mpsc::channel::<Numbered>(OUTBOX);
+pub(crate) async fn run<H, S>(mut heard: H, said: S, terms: Terms, engine: Engine, stop: CancellationToken)
+where
+    H: Stream<Item = Heard> + Unpin,
+    S: Sink<Said> + Unpin + Send + 'static,
+{
+    let (outbox, waiting) = mpsc::channel::<Numbered>(OUTBOX);
+    let (closing, closed) = oneshot::channel();
     let gone = CancellationToken::new();
     let guest = engine.guest();
+    let writer = Writer { said, shape: terms.shape, ping: terms.idle.map(|idle| idle / 3) };
+    let writer = tokio::spawn(writer.run(waiting, closed, gone.clone()));
     let mut connection = Connection {
         engine,
-        evidence,
+        terms,
         outbox,
         session: None,
         calls: Arc::new(Semaphore::new(MAX_CALLS)),
@@ -58,73 +140,172 @@ pub(crate) async fn run(stream: UnixStream, engine: Engine, stop: CancellationTo
         gone: gone.clone(),
         watching: gone.child_token(),
     };
-    let writer = tokio::spawn({
-        let gone = gone.clone();
-        async move {
-            while let Some(frame) = waiting.recv().await {
-                let Some(line) = line(&frame) else { continue };
-                match tokio::time::timeout(WRITE_TIMEOUT, sink.send(line)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => break,
-                }
-            }
-            gone.cancel();
-        }
-    });
-    loop {
-        let line = tokio::select! {
-            () = stop.cancelled() => break,
-            () = gone.cancelled() => break,
-            line = lines.next() => line,
-        };
-        match line {
-            Some(Ok(line)) => connection.handle(&line).await,
-            Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                let text = format!("a frame has more than {MAX_FRAME_BYTES} bytes");
-                connection.refuse(None, Report::new(Exit::Usage, "frame.too_large", text)).await;
-                break;
-            }
-            Some(Err(LinesCodecError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => {
-                let report = Report::new(Exit::Usage, "frame.invalid", "a frame is not UTF-8");
-                connection.refuse(None, report).await;
-                break;
-            }
-            Some(Err(LinesCodecError::Io(_))) | None => break,
-        }
-    }
+    let why = tokio::select! {
+        () = stop.cancelled() => Close::Stopping,
+        () = gone.cancelled() => Close::Left,
+        why = connection.listen(&mut heard) => why,
+    };
     connection.tasks.close();
-    if !gone.is_cancelled() {
-        // Answers that are under way still go out; watches end.
-        gone.cancel();
-    }
+    // Answers that are under way still go out; watches end.
+    gone.cancel();
     connection.tasks.wait().await;
     drop(connection);
+    let _ = closing.send(why);
     let _ = writer.await;
+    match why {
+        Close::Left | Close::Stopping => {}
+        // What is not read when a socket closes makes the system throw away what was sent: the farewell.
+        Close::TooLarge | Close::NoText | Close::Unproven | Close::Idle => {
+            let _ = timeout(CLOSE_TIMEOUT, async { while heard.next().await.is_some() {} }).await;
+        }
+    }
     drop(guest);
 }
 
+/// Carries frames to the client.
+struct Writer<S> {
+    said: S,
+    shape: Shape,
+    /// How often a sign of life is asked for.
+    ping: Option<Duration>,
+}
+
+impl<S: Sink<Said> + Unpin> Writer<S> {
+    async fn run(
+        mut self,
+        mut waiting: mpsc::Receiver<Numbered>,
+        closed: oneshot::Receiver<Close>,
+        gone: CancellationToken,
+    ) {
+        let every = self.ping.unwrap_or(SELDOM);
+        let mut pings = interval_at(Instant::now() + every, every);
+        loop {
+            let next = tokio::select! {
+                frame = waiting.recv() => match frame {
+                    Some(frame) => self.shape.line(&frame).map(Said::Frame),
+                    None => break,
+                },
+                _ = pings.tick() => self.ping.map(|_| Said::Ping),
+            };
+            let Some(next) = next else { continue };
+            match timeout(WRITE_TIMEOUT, self.said.send(next)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => {
+                    gone.cancel();
+                    return;
+                }
+            }
+        }
+        if let Ok(why) = closed.await {
+            // A client that is gone needs no farewell.
+            let _ = timeout(CLOSE_TIMEOUT, self.said.send(Said::Close(why))).await;
+        }
+    }
+}
+
 impl Connection {
+    /// Listens to the client until the connection has to end.
+    async fn listen<H: Stream<Item = Heard> + Unpin>(&mut self, heard: &mut H) -> Close {
+        if self.terms.evidence == Evidence::None
+            && let Some(prove) = self.terms.prove.clone()
+        {
+            match timeout(AUTH_TIMEOUT, first(heard)).await {
+                Ok(Ok(token)) => match prove(&token) {
+                    Some(proof) => self.terms.evidence = Evidence::Bearer(proof),
+                    None => return self.unproven("this is not the token of this home").await,
+                },
+                Ok(Err(Some(why))) => return why,
+                Ok(Err(None)) => return self.unproven("the first frame must be 'auth'").await,
+                Err(_) => return self.unproven("no 'auth' frame came in time").await,
+            }
+        }
+        if let Some(session) = self.terms.session {
+            let join = Join { session: Some(session), after_seq: u64::MAX, ..Join::default() };
+            if let Err(report) = self.join(join).await {
+                self.refuse(None, report).await;
+            }
+        }
+        loop {
+            let next = match self.terms.idle {
+                None => heard.next().await,
+                Some(idle) => match timeout(idle, heard.next()).await {
+                    Ok(next) => next,
+                    Err(_) => return Close::Idle,
+                },
+            };
+            match next {
+                Some(Heard::Frame(text)) => {
+                    if !self.handle(&text).await {
+                        return Close::Unproven;
+                    }
+                }
+                Some(Heard::Alive) => {}
+                Some(Heard::TooLarge(limit)) => {
+                    let text = format!("a frame has more than {limit} bytes");
+                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text)).await;
+                    return Close::TooLarge;
+                }
+                Some(Heard::NoText) => {
+                    self.refuse(None, Report::new(Exit::Usage, "frame.invalid", "a frame is not UTF-8"))
+                        .await;
+                    return Close::NoText;
+                }
+                None => return Close::Left,
+            }
+        }
+    }
+
+    async fn unproven(&self, why: &str) -> Close {
+        self.refuse(None, Report::new(Exit::Denied, "auth.denied", why)).await;
+        Close::Unproven
+    }
+
     async fn send(&self, frame: ServerFrame) {
+        self.send_at(0, frame).await;
+    }
+
+    async fn send_at(&self, seq: u64, frame: ServerFrame) {
         // A client that is gone needs no answer.
-        let _ = self.outbox.send(Numbered { seq: 0, frame }).await;
+        let _ = self.outbox.send(Numbered { seq, frame }).await;
     }
 
     async fn refuse(&self, id: Option<u64>, report: Report) {
         self.send(refusal(id, report)).await;
     }
 
-    async fn handle(&mut self, line: &str) {
-        let frame = match serde_json::from_str::<ClientFrame>(line) {
+    /// Handles one frame; `false`: the client has shown a wrong token.
+    async fn handle(&mut self, text: &str) -> bool {
+        if let Some(Err(wait)) = self.terms.pace.as_ref().map(|pace| pace()) {
+            let text = "too much at once";
+            let hint = format!("wait {} ms", wait.as_millis());
+            self.refuse(None, Report::new(Exit::Blocked, "rate.limited", text).hint(hint)).await;
+            return true;
+        }
+        let frame = match serde_json::from_str::<ClientFrame>(text) {
             Ok(frame) => frame,
             Err(error) => {
                 let report = Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {error}"));
-                return self.refuse(None, report).await;
+                self.refuse(None, report).await;
+                return true;
             }
         };
         let done = match frame {
-            ClientFrame::Auth { .. } => Ok(()),
+            ClientFrame::Auth { token } => match self.terms.prove.as_ref().map(|prove| prove(&token)) {
+                Some(Some(_)) => Ok(()),
+                Some(None) => {
+                    self.unproven("this is not the token of this home").await;
+                    return false;
+                }
+                // A token that nobody looks at is not taken as if it had proven something.
+                None => {
+                    let text = "this socket takes no token: whose process speaks is proof enough";
+                    Err(Report::new(Exit::Usage, "auth.not_here", text))
+                }
+            },
             ClientFrame::Resume { session, after_seq, project, write, dry_run } => {
-                self.join(Join { session, after_seq, project, write, dry_run }).await
+                let surface = self.terms.surface;
+                let conversation = None;
+                self.join(Join { session, after_seq, project, write, dry_run, surface, conversation }).await
             }
             ClientFrame::Message { text, client_id } => self.message(text, client_id).await,
             ClientFrame::ApprovalResponse { ask_id, decision, signature, reason } => {
@@ -139,7 +320,7 @@ impl Connection {
                     }
                 }
             }
-            ClientFrame::Cancel { turn } => self.engine.cancel(self.evidence, turn),
+            ClientFrame::Cancel { turn } => self.engine.cancel(self.terms.evidence, turn),
             ClientFrame::Call { id, method, params } => {
                 self.call(id, method, params).await;
                 Ok(())
@@ -148,15 +329,17 @@ impl Connection {
         if let Err(report) = done {
             self.refuse(None, report).await;
         }
+        true
     }
 
     async fn join(&mut self, join: Join) -> Result<(), Report> {
-        let joined = self.engine.join(self.evidence, join).await?;
+        let joined = self.engine.join(self.terms.evidence, join).await?;
         // A client watches one session at a time: nothing of the former comes after the greeting.
         self.watching.cancel();
         self.watching = self.gone.child_token();
         self.session = Some(joined.session);
-        self.send(ServerFrame::Hello { session: joined.session, turn: joined.turn, seq: joined.seq }).await;
+        let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn };
+        self.send_at(joined.seq, hello).await;
         let watch = Watch {
             engine: self.engine.clone(),
             session: joined.session,
@@ -172,7 +355,7 @@ impl Connection {
     /// Answers an ask beside what else the client says: what was approved may take long, and can be stopped.
     async fn answer(&self, ask_id: AskId, decision: Decision, token: Option<ApprovalToken>, reason: String) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
-        let (engine, evidence, outbox) = (self.engine.clone(), self.evidence, self.outbox.clone());
+        let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         self.tasks.spawn(async move {
             let frame = match engine.answer(evidence, ask_id.clone(), decision, token, reason).await {
                 Ok(Answered { state, text, exit }) => {
@@ -190,14 +373,16 @@ impl Connection {
             return Err(Report::new(Exit::Usage, "session.none", "no session is joined")
                 .hint("send a 'resume' frame first"));
         };
-        let entry = self.engine.receive(self.evidence, session, client_id.clone(), text).await?;
+        // Commands name their messages, so that one said twice is known again.
+        let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
+        let entry = self.engine.receive(self.terms.evidence, session, client_id.clone(), text).await?;
         self.send(ServerFrame::Accepted { client_id, entry }).await;
         Ok(())
     }
 
     async fn call(&self, id: u64, method: String, params: serde_json::Value) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
-        let (engine, evidence, outbox) = (self.engine.clone(), self.evidence, self.outbox.clone());
+        let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         let session = self.session;
         self.tasks.spawn(async move {
             let frame = match engine.call(evidence, session, &method, params).await {
@@ -210,42 +395,40 @@ impl Connection {
     }
 }
 
-/// A frame as its line. One that the client would refuse is replaced by an error in its place.
-fn line(frame: &Numbered) -> Option<String> {
-    let line = serde_json::to_string(frame).ok()?;
-    if line.len() <= MAX_FRAME_BYTES {
-        return Some(line);
+/// The token of the first frame; `Err(None)`: it is another frame.
+async fn first<H: Stream<Item = Heard> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
+    loop {
+        return match heard.next().await {
+            Some(Heard::Alive) => continue,
+            Some(Heard::Frame(text)) => match serde_json::from_str(&text) {
+                Ok(ClientFrame::Auth { token }) => Ok(token),
+                Ok(_) | Err(_) => Err(None),
+            },
+            Some(Heard::TooLarge(_)) => Err(Some(Close::TooLarge)),
+            Some(Heard::NoText) => Err(Some(Close::NoText)),
+            None => Err(Some(Close::Left)),
+        };
     }
-    let id = if let ServerFrame::Answer { id, .. } = &frame.frame { Some(*id) } else { None };
-    let text = format!("what would be sent has {} bytes; the limit is {MAX_FRAME_BYTES}", line.len());
-    let report = Report::new(Exit::Blocked, "frame.too_large", text).hint("ask for less at once");
-    serde_json::to_string(&Numbered { seq: frame.seq, frame: refusal(id, report) }).ok()
 }
 
+/// A message's id: the client's, or one of its own where the client gives none.
+pub(crate) fn named(client_id: String) -> String {
+    if client_id.is_empty() { format!("{:032x}", rand::rng().random::<u128>()) } else { client_id }
+}
+
+/// An error as a frame. What only the log may know goes there.
 pub(crate) fn refusal(id: Option<u64>, report: Report) -> ServerFrame {
     if report.inside != report.outside {
         tracing::warn!(code = report.code, inside = report.inside, "refused");
     }
-    ServerFrame::Error { id, exit: report.exit, code: report.code, text: report.outside, hint: report.hint }
+    let Report { exit, code, outside: text, hint, .. } = report;
+    ServerFrame::Error { id, exit, code, text, hint, answers: Vec::new() }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_answer_that_is_too_large_for_a_frame_becomes_an_error() {
-        let answer =
-            |text: String| Numbered { seq: 0, frame: ServerFrame::Answer { id: 7, result: json!(text) } };
-        let fits = line(&answer("x".to_owned())).expect("a line");
-        assert!(fits.contains("answer"), "{fits}");
-        let cut = line(&answer("x".repeat(MAX_FRAME_BYTES))).expect("a line");
-        let cut: Numbered = serde_json::from_str(&cut).expect("a frame");
-        assert!(
-            matches!(&cut.frame, ServerFrame::Error { id: Some(7), code, .. } if code == "frame.too_large"),
-            "{cut:?}"
-        );
-    }
+/// What is said instead of a frame that the client would refuse.
+pub(crate) fn too_large(frame: &Numbered, bytes: usize) -> Numbered {
+    let id = if let ServerFrame::Answer { id, .. } = &frame.frame { Some(*id) } else { None };
+    let text = format!("what would be sent has {bytes} bytes; the limit is {MAX_FRAME_BYTES}");
+    let report = Report::new(Exit::Blocked, "frame.too_large", text).hint("ask for less at once");
+    Numbered { seq: frame.seq, frame: refusal(id, report) }
 }

@@ -6,14 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::ready;
+use futures::{SinkExt as _, StreamExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use writ_runtime::engine::Engine;
+use writ_policy::principal::Evidence;
+use writ_runtime::engine::{Engine, Surface};
 use writ_types::error::{Exit, Report, ToReport};
+use writ_types::frame::MAX_FRAME_BYTES;
 
-use crate::connection;
+use crate::connection::{self, Heard, Said, Terms};
+use crate::line::Shape;
 
 /// The most clients at once; one more waits until another leaves.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -83,7 +89,7 @@ impl Control {
             let Some((stream, place)) = accepted else { continue };
             let (engine, stop) = (engine.clone(), stop.clone());
             connections.spawn(async move {
-                connection::run(stream, engine, stop).await;
+                serve(stream, engine, stop).await;
                 drop(place);
             });
         }
@@ -92,6 +98,38 @@ impl Control {
         connections.close();
         connections.wait().await;
     }
+}
+
+/// Serves one client. The kernel says who it is.
+async fn serve(stream: UnixStream, engine: Engine, stop: CancellationToken) {
+    let evidence = stream.peer_cred().map_or(Evidence::None, |cred| Evidence::PeerUid(cred.uid()));
+    let (sink, lines) = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)).split();
+    let heard = lines.take_while(|line| ready(!is_broken(line))).map(|line| match line {
+        Ok(line) => Heard::Frame(line),
+        Err(LinesCodecError::MaxLineLengthExceeded) => Heard::TooLarge(MAX_FRAME_BYTES),
+        Err(LinesCodecError::Io(_)) => Heard::NoText,
+    });
+    let said = sink.with_flat_map(|said| {
+        futures::stream::iter(match said {
+            Said::Frame(line) => Some(Ok::<_, LinesCodecError>(line)),
+            Said::Ping | Said::Close(_) => None,
+        })
+    });
+    let terms = Terms {
+        evidence,
+        prove: None,
+        surface: Surface::Local,
+        shape: Shape::Plain,
+        session: None,
+        idle: None,
+        pace: None,
+    };
+    connection::run(heard, said, terms, engine, stop).await;
+}
+
+/// Whether the connection is of no more use. A line that is not UTF-8 is the client's mistake.
+fn is_broken(line: &Result<String, LinesCodecError>) -> bool {
+    matches!(line, Err(LinesCodecError::Io(error)) if error.kind() != io::ErrorKind::InvalidData)
 }
 
 async fn accept(

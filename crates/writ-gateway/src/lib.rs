@@ -1,10 +1,15 @@
-//! Surfaces of the engine. Here: `control.sock`, JSON lines of [`writ_types::frame`], for local clients.
+//! Surfaces of the engine: `control.sock` for commands of this machine, and HTTP with WebSockets for the page and
+//! for programs. Both carry the same frames of [`writ_types::frame`].
 //!
 //! No decision of an agent is made here, and nobody is let in but by
-//! [`writ_policy::principal`]: the kernel names the user at the other end of the socket.
+//! [`writ_policy::principal`]: the kernel names the user at the other end of the socket, a secret of the home its bearer.
 
 pub mod control;
 
+pub mod http;
+
 mod connection;
+
+mod line;
 
 mod watch;

@@ -2,7 +2,7 @@
 
 mod attempt;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -17,8 +17,9 @@ use crate::catalogue::Catalogue;
 use crate::config::{ModelRole, ModelsConfig};
 use crate::credential::CredentialSource;
 use crate::error::{Failure, ModelError};
+use crate::failover::{Course, Health, Step};
 use crate::plan::{PlanError, PlannedCall};
-use crate::provider::{ModelsConfigError, Routes};
+use crate::provider::{ModelsConfigError, Route, Routes};
 use crate::retry::Backoff;
 
 pub(crate) use attempt::Attempt;
@@ -45,6 +46,8 @@ pub struct Models {
     egress: Arc<Egress>,
     limits: Limits,
     backoff: Backoff,
+    health: Mutex<Health>,
+    found: Option<String>,
 }
 
 /// How long things may take.
@@ -82,7 +85,21 @@ impl Models {
             egress,
             limits,
             backoff: Backoff::new(&config.models),
+            health: Mutex::default(),
+            found: None,
         })
+    }
+
+    /// The same, with a word on how its model was found where none was configured.
+    #[must_use]
+    pub fn with_found(mut self, found: Option<String>) -> Self {
+        self.found = found;
+        self
+    }
+
+    /// Which model was found, and where; `None`: it was configured.
+    pub fn found(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// Which route each role takes.
@@ -95,7 +112,48 @@ impl Models {
         self.backoff
     }
 
-    /// Says what a call would be, for the door to judge. `now` decides which price counts.
+    /// A call that is about to begin along the routes of a role. Each attempt needs a permit of its own: ask
+    /// [`Models::next`] over which route, plan it there, and say with [`Models::failed`] or [`Models::answered`]
+    /// what came of it.
+    pub fn course(&self, role: ModelRole) -> Course {
+        Course::new(self.routes.chain(role), self.backoff)
+    }
+
+    /// The next attempt of a call; `None`: it is over.
+    pub fn next(&self, course: &Course, now: Timestamp) -> Option<Step> {
+        course.next(&self.health(), now)
+    }
+
+    /// Notes that an attempt over `route` failed.
+    pub fn failed(&self, course: &mut Course, route: &Route, error: &ModelError, now: Timestamp) {
+        course.failed(route, error, now);
+        self.health().failed(route, error, now);
+    }
+
+    /// Notes that an attempt over `route` succeeded.
+    pub fn answered(&self, route: &Route) {
+        self.health().answered(route);
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what a call over a route would be, for the door to judge. `now` decides which price counts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Models::plan`].
+    pub fn plan_over(
+        &self,
+        route: &Route,
+        request: Arc<ModelRequest>,
+        now: Timestamp,
+    ) -> Result<PlannedCall, PlanError> {
+        PlannedCall::new(route, request, self.catalogue, now)
+    }
+
+    /// Says what a call over a role's first route would be, for the door to judge. `now` decides which price counts.
     ///
     /// # Errors
     ///
@@ -106,7 +164,7 @@ impl Models {
         request: Arc<ModelRequest>,
         now: Timestamp,
     ) -> Result<PlannedCall, PlanError> {
-        PlannedCall::new(self.routes.route(role), request, self.catalogue, now)
+        self.plan_over(self.routes.route(role), request, now)
     }
 
     /// What a call cost; `None`: the price is not known.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use crate::credential::KeyRef;
+use writ_types::credential::CredentialRef;
 
 /// What a model is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,6 +80,14 @@ pub struct ModelsTable {
     pub default: Option<String>,
     /// The model of a role, as `provider/name`.
     pub roles: BTreeMap<ModelRole, String>,
+    /// Models that are asked in turn when the one before cannot answer, as `provider/name`. One whose provider
+    /// may be told less than the first one's is passed over. Default: none.
+    pub fallback: Vec<String>,
+    /// The same for a role alone, in place of `fallback`.
+    pub role_fallback: BTreeMap<ModelRole, Vec<String>>,
+    /// Whether `chat` looks for a model by itself when none is configured: for the usual keys, and for a model
+    /// server on the usual ports of this machine. Default: yes.
+    pub detect: bool,
     /// How long the first byte, and each next one, may take, in milliseconds. Default: 120 seconds (SCL-013).
     pub request_timeout_ms: u64,
     /// How long a whole answer may take, in milliseconds. Default: 30 minutes, beyond any real answer.
@@ -96,6 +103,9 @@ impl Default for ModelsTable {
         Self {
             default: None,
             roles: BTreeMap::new(),
+            fallback: Vec::new(),
+            role_fallback: BTreeMap::new(),
+            detect: true,
             request_timeout_ms: 120_000,
             answer_timeout_ms: 30 * 60 * 1000,
             max_tries: 5,
@@ -113,6 +123,22 @@ pub enum ProviderKind {
     /// OpenAI Chat Completions, and every server that is compatible with it.
     #[serde(rename = "openai")]
     OpenAi,
+    /// OpenAI Responses.
+    #[serde(rename = "openai_responses")]
+    OpenAiResponses,
+    /// OpenRouter: OpenAI Chat Completions with its own headers and usage.
+    #[serde(rename = "openrouter")]
+    OpenRouter,
+    /// Gemini, `streamGenerateContent` of version v1beta.
+    Gemini,
+    /// Ollama's own chat API.
+    Ollama,
+}
+
+impl ProviderKind {
+    /// Every format.
+    pub const ALL: [Self; 6] =
+        [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::OpenRouter, Self::Gemini, Self::Ollama];
 }
 
 /// What a provider may be told.
@@ -132,14 +158,14 @@ pub enum Clearance {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProviderTable {
-    /// The wire format: `anthropic` or `openai`. Default: that of the well-known provider of this name.
+    /// The wire format: `anthropic`, `openai`, `openai_responses`, `openrouter`, `gemini` or `ollama`. Default: that of the well-known provider of this name.
     pub kind: Option<ProviderKind>,
-    /// The URL that the format's paths are appended to, such as `http://127.0.0.1:11434/v1/`. Default: that
+    /// The URL that the format's paths are appended to, such as `http://127.0.0.1:8080/v1/`. Default: that
     /// of the well-known provider of this name.
     pub base_url: Option<String>,
     /// The key: `secret:NAME`, `env:NAME` or `vault://PATH#FIELD`. Default: the well-known provider's own
     /// variable, but only where `base_url` is its own too, so that no key goes to a foreign host unasked.
-    pub api_key: Option<KeyRef>,
+    pub api_key: Option<CredentialRef>,
     /// What it may be told. Default: `personal`.
     pub clearance: Clearance,
 }

@@ -20,6 +20,9 @@ use crate::config::ProviderKind;
 /// The longest tool name that all providers accept.
 const MAX_NAME: usize = 64;
 
+/// The fewest tokens that OpenAI Responses lets an answer be limited to.
+const MIN_RESPONSES_OUTPUT: Tokens = Tokens::new(16);
+
 /// What stands in for the result of a call that has none.
 const NO_RESULT: &str = "(no result was recorded for this call)";
 
@@ -34,13 +37,13 @@ pub(crate) fn request(
     max_output: Tokens,
 ) -> (ChatRequest, ChatOptions) {
     let mut converted = ChatRequest::new(Vec::new());
-    match kind {
+    if request.system.is_empty() {
+        // Nothing to say.
+    } else if kind == ProviderKind::Anthropic {
         // A mark on the system text caches it together with the tools, which come before it.
-        ProviderKind::Anthropic if !request.system.is_empty() => {
-            converted.messages.push(cached(Message::system(request.system.as_str())));
-        }
-        ProviderKind::OpenAi if !request.system.is_empty() => converted.system = Some(request.system.clone()),
-        ProviderKind::Anthropic | ProviderKind::OpenAi => {}
+        converted.messages.push(cached(Message::system(request.system.as_str())));
+    } else {
+        converted.system = Some(request.system.clone());
     }
     let mut said = conversation(kind, request);
     if kind == ProviderKind::Anthropic
@@ -50,7 +53,7 @@ pub(crate) fn request(
         said.push(cached(last));
     }
     converted.messages.extend(said);
-    let (tools, choice) = tools(request);
+    let (tools, choice) = tools(kind, request);
     converted.tools = (!tools.is_empty()).then_some(tools);
     (converted, options(kind, model, max_output, choice))
 }
@@ -60,38 +63,53 @@ fn cached(message: Message) -> Message {
 }
 
 fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<ToolChoice>) -> ChatOptions {
+    let least = if kind == ProviderKind::OpenAiResponses { MIN_RESPONSES_OUTPUT } else { Tokens::ZERO };
+    let max_output = max_output.max(least);
     let mut options =
         ChatOptions::default().with_max_tokens(u32::try_from(max_output.get()).unwrap_or(u32::MAX));
     options.tool_choice = choice;
-    // The library reads endings such as `-high` of a model's name as a setting. A name is a name: it is put
-    // back as it was.
+    // The library reads endings such as `-high` of a model's name as a setting. A name is a name: where it stands
+    // in the body, it is put back as it was; and any stated effort keeps it from being read, where the format
+    // sends nothing for it.
     let mut extra = json!({ "model": model });
+    let unread = ReasoningEffort::Budget(0);
     match kind {
         ProviderKind::Anthropic => {}
         ProviderKind::OpenAi => {
-            // Any stated effort keeps the name from being read, and a budget is not sent in this format.
-            options = options.with_reasoning_effort(ReasoningEffort::Budget(0));
+            options = options.with_reasoning_effort(unread);
             extra["stream_options"] = json!({ "include_usage": true });
         }
+        ProviderKind::OpenRouter => {
+            options = options.with_reasoning_effort(unread);
+            extra["stream_options"] = json!({ "include_usage": true });
+            extra["usage"] = json!({ "include": true });
+        }
+        ProviderKind::OpenAiResponses => options = options.with_reasoning_effort(unread),
+        // Here the name stands in the URL, and a body with it is refused.
+        ProviderKind::Gemini => return options.with_reasoning_effort(ReasoningEffort::Zero),
+        // Here the library reads no endings; what it sends for an effort would turn thinking on.
+        ProviderKind::Ollama => return options,
     }
     options.with_extra_body(extra)
 }
 
 /// The tools on offer. Where none are, but earlier ones were called, those are named and forbidden: providers
 /// want every called tool to be declared.
-fn tools(request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
+fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
     if !request.tools.is_empty() {
         let tools = request.tools.iter().map(|tool| {
-            Tool::new(safe(&tool.name))
+            let converted = Tool::new(safe_name(&tool.name))
                 .with_description(tool.description.as_str())
-                .with_schema(tool.schema.clone())
+                .with_schema(tool.schema.clone());
+            // Left to itself, this format makes every argument required.
+            if kind == ProviderKind::OpenAiResponses { converted.with_strict(false) } else { converted }
         });
         return (tools.collect(), None);
     }
     let parts = request.messages.iter().flat_map(|message| &message.parts);
     let called: BTreeSet<String> = parts
         .filter_map(|part| match part {
-            Part::Call(call) => Some(safe(&call.name)),
+            Part::Call(call) => Some(safe_name(&call.name)),
             Part::Text { .. } | Part::Result(_) => None,
         })
         .collect();
@@ -105,8 +123,7 @@ fn tools(request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
 /// The messages, results grouped behind their calls.
 fn conversation(kind: ProviderKind, request: &ModelRequest) -> Vec<Message> {
     let mut said: Vec<Message> = Vec::new();
-    let mut open: Vec<String> = Vec::new();
-    let mut results: Vec<ToolResponse> = Vec::new();
+    let mut waiting = Waiting::default();
     for message in &request.messages {
         let mut text = String::new();
         let mut calls: Vec<ToolCall> = Vec::new();
@@ -115,22 +132,18 @@ fn conversation(kind: ProviderKind, request: &ModelRequest) -> Vec<Message> {
                 Part::Text { text: more } => text.push_str(more),
                 Part::Call(call) => calls.push(converted(call)),
                 Part::Result(result) => {
-                    let id = safe(&result.call_id);
-                    if let Some(at) = open.iter().position(|open| *open == id) {
-                        open.remove(at);
-                        results.push(ToolResponse::new(id, result.text.as_str()));
-                    }
+                    waiting.result(safe(&result.call_id), &result.text);
                 }
             }
         }
         if text.is_empty() && calls.is_empty() {
             continue;
         }
-        answer(&mut said, &mut open, &mut results);
-        open.extend(calls.iter().map(|call| call.call_id.clone()));
+        said.extend(waiting.answers(kind));
+        waiting.calls.extend(calls.iter().map(|call| (call.call_id.clone(), None)));
         said.push(spoken(kind, message.role, text, calls));
     }
-    answer(&mut said, &mut open, &mut results);
+    said.extend(waiting.answers(kind));
     let begins_right = said.first().is_some_and(|first| first.role != genai::chat::ChatRole::Assistant);
     if !begins_right {
         said.insert(0, Message::user(EARLIER));
@@ -138,11 +151,33 @@ fn conversation(kind: ProviderKind, request: &ModelRequest) -> Vec<Message> {
     said
 }
 
-/// Puts all results behind the calls that they answer, with a stand-in for those that are missing.
-fn answer(said: &mut Vec<Message>, open: &mut Vec<String>, results: &mut Vec<ToolResponse>) {
-    results.extend(open.drain(..).map(|id| ToolResponse::new(id, NO_RESULT)));
-    if !results.is_empty() {
-        said.push(Message::from(std::mem::take(results)));
+/// The calls that the last answer made, with their results as far as they are there.
+#[derive(Default)]
+struct Waiting {
+    calls: Vec<(String, Option<ToolResponse>)>,
+}
+
+impl Waiting {
+    /// Takes a result; one without its call is left out.
+    fn result(&mut self, id: String, text: &str) {
+        let open = self.calls.iter_mut().find(|(call, result)| *call == id && result.is_none());
+        if let Some((_, result)) = open {
+            *result = Some(ToolResponse::new(id, text));
+        }
+    }
+
+    /// All results in the order of their calls, with a stand-in for those that are missing.
+    fn answers(&mut self, kind: ProviderKind) -> Vec<Message> {
+        let results: Vec<ToolResponse> = self
+            .calls
+            .drain(..)
+            .map(|(id, result)| result.unwrap_or_else(|| ToolResponse::new(id, NO_RESULT)))
+            .collect();
+        if kind == ProviderKind::Ollama {
+            // Here each result is a message of its own; of several in one, the library sends the last.
+            return results.into_iter().map(|result| Message::from(vec![result])).collect();
+        }
+        if results.is_empty() { Vec::new() } else { vec![Message::from(results)] }
     }
 }
 
@@ -156,9 +191,20 @@ fn spoken(kind: ProviderKind, role: Role, text: String, calls: Vec<ToolCall>) ->
             parts.extend(calls.into_iter().map(ContentPart::ToolCall));
             Message::assistant(MessageContent::from_parts(parts))
         }
-        // Anthropic has no system messages within a conversation.
-        Role::System if kind == ProviderKind::OpenAi => Message::system(text),
+        Role::System if system_may_speak(kind) => Message::system(text),
         Role::System | Role::User | Role::Tool => Message::user(text),
+    }
+}
+
+/// Whether a conversation may have system messages in its midst. Anthropic has none; for Gemini the library
+/// would move them to the front, where they undo what is cached.
+const fn system_may_speak(kind: ProviderKind) -> bool {
+    match kind {
+        ProviderKind::OpenAi
+        | ProviderKind::OpenAiResponses
+        | ProviderKind::OpenRouter
+        | ProviderKind::Ollama => true,
+        ProviderKind::Anthropic | ProviderKind::Gemini => false,
     }
 }
 
@@ -171,10 +217,19 @@ fn converted(call: &writ_types::chat::ToolCall) -> ToolCall {
     };
     ToolCall {
         call_id: safe(&call.id),
-        fn_name: safe(&call.name),
+        fn_name: safe_name(&call.name),
         fn_arguments: arguments,
         thought_signatures: None,
     }
+}
+
+/// A tool's name in the form that all providers accept: it begins with a letter or an underscore.
+fn safe_name(name: &str) -> String {
+    let name = safe(name);
+    if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        return name;
+    }
+    format!("_{name}").chars().take(MAX_NAME).collect()
 }
 
 /// A name or id in the alphabet that all providers accept.

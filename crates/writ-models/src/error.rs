@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use writ_egress::error::{EgressError, Fault};
 use writ_types::chat::Usage;
+use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::ByteCount;
 
-use crate::credential::{CredentialError, KeyRef};
+use crate::credential::CredentialError;
 
 /// What went wrong with a call.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +17,7 @@ pub enum Failure {
     #[error("the key {key} could not be had: {cause}")]
     NoCredential {
         /// Where it should lie.
-        key: KeyRef,
+        key: CredentialRef,
         /// Why it could not be had.
         cause: CredentialError,
     },
@@ -161,6 +162,29 @@ impl Failure {
         }
     }
 
+    /// Whether it tells something about the route: what is not the route's doing does not count against it, and
+    /// another route would fail in the same way.
+    pub const fn is_of_the_route(&self) -> bool {
+        match self {
+            Self::OtherPermit | Self::Cancelled => false,
+            Self::Egress(error) => matches!(error, EgressError::Line(_)),
+            Self::NoCredential { .. }
+            | Self::Unsent(_)
+            | Self::Dropped
+            | Self::Timeout { .. }
+            | Self::RateLimited { .. }
+            | Self::Unavailable { .. }
+            | Self::Unauthorized { .. }
+            | Self::Rejected { .. }
+            | Self::ContextLength
+            | Self::Cut
+            | Self::Endless { .. }
+            | Self::TooManyCalls { .. }
+            | Self::ArgumentsTooLong { .. }
+            | Self::Invalid { .. } => true,
+        }
+    }
+
     /// What the provider said about when to try again.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -208,13 +232,13 @@ impl Failure {
 
     fn hint(&self) -> String {
         let hint = match self {
-            Self::NoCredential { key: KeyRef::Env(name), .. } => {
+            Self::NoCredential { key: CredentialRef::Env(name), .. } => {
                 return format!("Set the environment variable {name}, or api_key in the provider's table.");
             }
-            Self::NoCredential { key: KeyRef::Secret(name), .. } => {
+            Self::NoCredential { key: CredentialRef::Secret(name), .. } => {
                 return format!("Set it with: writ secrets set {name}");
             }
-            Self::NoCredential { key: KeyRef::Vault { .. }, .. } => {
+            Self::NoCredential { key: CredentialRef::Vault { .. }, .. } => {
                 "Check that Vault is reachable and unsealed."
             }
             Self::OtherPermit => "This is a bug.",

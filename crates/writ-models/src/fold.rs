@@ -4,7 +4,13 @@ mod anthropic;
 
 mod openai;
 
-use std::time::Duration;
+mod responses;
+
+mod gemini;
+
+mod ollama;
+
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use writ_types::chat::{ModelReply, StopReason, ToolCall, Usage, estimate_tokens};
@@ -12,6 +18,7 @@ use writ_types::unit::{ByteCount, Tokens};
 
 use crate::config::ProviderKind;
 use crate::error::{EndlessLimit, Failure};
+use crate::retry::retry_after;
 
 /// The largest answer, in bytes: text, names and arguments together. 128 K tokens, the most that a known
 /// model gives, are about half a megabyte.
@@ -29,6 +36,9 @@ pub(crate) const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
 /// The most tool calls in one answer. Models that use tools in parallel ask for a handful.
 pub(crate) const MAX_CALLS: usize = 128;
 
+/// The status of an error that comes within a stream, where the provider names none.
+const STREAM_ERROR: u16 = 500;
+
 /// The longest name or id that is kept.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -44,14 +54,21 @@ pub(crate) enum Piece {
 pub(crate) enum Fold {
     Anthropic(anthropic::Blocks, Draft),
     OpenAi(openai::Slots, Draft),
+    Responses(responses::Items, Draft),
+    Gemini(Draft),
+    Ollama(Draft),
 }
 
 impl Fold {
-    pub(crate) fn new(kind: ProviderKind, max_output: Tokens) -> Self {
-        let draft = Draft::new(max_output);
+    /// Begins. `call_prefix` begins the ids of calls that come without one; it differs from request to request.
+    pub(crate) fn new(kind: ProviderKind, max_output: Tokens, call_prefix: String) -> Self {
+        let draft = Draft::new(max_output, call_prefix);
         match kind {
             ProviderKind::Anthropic => Self::Anthropic(anthropic::Blocks::default(), draft),
-            ProviderKind::OpenAi => Self::OpenAi(openai::Slots::default(), draft),
+            ProviderKind::OpenAi | ProviderKind::OpenRouter => Self::OpenAi(openai::Slots::default(), draft),
+            ProviderKind::OpenAiResponses => Self::Responses(responses::Items::default(), draft),
+            ProviderKind::Gemini => Self::Gemini(draft),
+            ProviderKind::Ollama => Self::Ollama(draft),
         }
     }
 
@@ -60,12 +77,19 @@ impl Fold {
         match self {
             Self::Anthropic(blocks, draft) => blocks.frame(draft, data),
             Self::OpenAi(slots, draft) => slots.frame(draft, data),
+            Self::Responses(items, draft) => items.frame(draft, data),
+            Self::Gemini(draft) => gemini::frame(draft, data),
+            Self::Ollama(draft) => ollama::frame(draft, data),
         }
     }
 
     pub(crate) const fn draft(&mut self) -> &mut Draft {
         match self {
-            Self::Anthropic(_, draft) | Self::OpenAi(_, draft) => draft,
+            Self::Anthropic(_, draft)
+            | Self::OpenAi(_, draft)
+            | Self::Responses(_, draft)
+            | Self::Gemini(draft)
+            | Self::Ollama(draft) => draft,
         }
     }
 }
@@ -79,6 +103,7 @@ pub(crate) struct Draft {
     model: String,
     bytes: usize,
     limit: usize,
+    call_prefix: String,
     pub(crate) usage: Usage,
     pub(crate) pieces: Vec<Piece>,
 }
@@ -91,7 +116,7 @@ struct DraftCall {
 }
 
 impl Draft {
-    fn new(max_output: Tokens) -> Self {
+    fn new(max_output: Tokens, call_prefix: String) -> Self {
         let by_tokens = max_output.get().saturating_mul(MAX_BYTES_PER_TOKEN);
         let limit = usize::try_from(by_tokens).unwrap_or(usize::MAX).clamp(MIN_REPLY_BYTES, MAX_REPLY_BYTES);
         Self {
@@ -101,6 +126,7 @@ impl Draft {
             model: String::new(),
             bytes: 0,
             limit,
+            call_prefix,
             usage: Usage::default(),
             pieces: Vec::new(),
         }
@@ -156,6 +182,37 @@ impl Draft {
             return Err(Failure::ArgumentsTooLong { limit });
         }
         self.count(more.len())
+    }
+
+    /// Begins a call in a format whose calls may have no id; without one, it is given one.
+    fn call_with_or_without_id(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
+        match id.filter(|id| !id.is_empty()) {
+            Some(id) => self.call(Some(id), name),
+            None => {
+                let made = format!("{}_{}", self.call_prefix, self.calls.len());
+                self.call(Some(&made), name)
+            }
+        }
+    }
+
+    /// Arguments that come as a value: an object is taken as it is, text as the text of arguments.
+    fn value_arguments(&mut self, place: usize, value: Option<&Value>) -> Result<(), Failure> {
+        match value {
+            None | Some(Value::Null) => Ok(()),
+            Some(Value::String(text)) => self.arguments(place, text),
+            Some(value) => self.arguments(place, &value.to_string()),
+        }
+    }
+
+    /// Arguments that come once more, whole.
+    fn whole_arguments(&mut self, place: usize, whole: &str) -> Result<(), Failure> {
+        match self.calls.get_mut(place) {
+            Some(call) if call.arguments != whole => {
+                call.arguments.clear();
+                self.arguments(place, whole)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn model(&mut self, value: &Value) {
@@ -228,31 +285,60 @@ fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
     usage.get(key).and_then(Value::as_u64).map(Tokens::new)
 }
 
-/// The failure that a provider's error object stands for. Its message is looked at and not kept. `wait` is
-/// what the provider asks to wait.
+/// Phrases with which providers say that a conversation is too long.
+const TOO_LONG: [&str; 5] =
+    ["prompt is too long", "context length", "context window", "maximum context", "maximum number of tokens"];
+
+/// The failure that a provider's error stands for: an object, or a text alone. Its message is looked at and not
+/// kept. `wait` is what the provider asks to wait, where it says so outside of the error.
 pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
     let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
-    let message: String = field("message").chars().take(4096).collect::<String>().to_ascii_lowercase();
-    let too_long = ["prompt is too long", "context length", "context window", "maximum context"];
-    let (kind, code) = (field("type"), field("code"));
-    if code == "context_length_exceeded"
-        || kind == "request_too_large"
-        || (status < 500 && too_long.iter().any(|t| message.contains(t)))
+    let message = error.as_str().unwrap_or_else(|| field("message"));
+    let message: String = message.chars().take(4096).collect::<String>().to_ascii_lowercase();
+    // Some write the status where others write their word for the error.
+    let code = error.get("code").and_then(Value::as_u64).filter(|code| (400..600).contains(code));
+    let status = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(status);
+    let words = [field("type"), field("code"), field("status"), reason(error)];
+    let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
+    let wait = wait.or_else(|| retry_delay(error));
+    if says(&["context_length_exceeded", "request_too_large"])
+        || (status < 500 && TOO_LONG.iter().any(|phrase| message.contains(phrase)))
     {
         return Failure::ContextLength;
     }
-    match (kind, status) {
-        ("rate_limit_error" | "rate_limit_exceeded", _) | (_, 429) => {
-            Failure::RateLimited { retry_after: wait }
-        }
-        ("overloaded_error", _) => Failure::Unavailable { status: 529, retry_after: wait },
-        ("api_error" | "server_error", _) => {
-            Failure::Unavailable { status: status.max(500), retry_after: wait }
-        }
-        ("authentication_error" | "permission_error", _) | (_, 401 | 403) => Failure::Unauthorized { status },
-        (_, 500..) => Failure::Unavailable { status, retry_after: wait },
-        (_, _) => Failure::Rejected { status, code: identifier(if code.is_empty() { kind } else { code }) },
+    if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
+        return Failure::RateLimited { retry_after: wait };
     }
+    if says(&["overloaded_error"]) {
+        return Failure::Unavailable { status: 529, retry_after: wait };
+    }
+    if says(&["api_error", "server_error"]) {
+        return Failure::Unavailable { status: status.max(500), retry_after: wait };
+    }
+    if says(&["authentication_error", "permission_error", "API_KEY_INVALID"]) || matches!(status, 401 | 403) {
+        return Failure::Unauthorized { status };
+    }
+    if status >= 500 {
+        return Failure::Unavailable { status, retry_after: wait };
+    }
+    let word = ["code", "type", "status"].map(field).into_iter().find(|word| !word.is_empty());
+    Failure::Rejected { status, code: identifier(word.unwrap_or_default()) }
+}
+
+/// The details of an error in Google's form.
+fn details(error: &Value) -> impl Iterator<Item = &Value> {
+    error.get("details").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Google's reason for an error: its status alone calls a wrong key a bad argument.
+fn reason(error: &Value) -> &str {
+    details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
+}
+
+/// How long to wait, where an error in Google's form says so: `"34s"`.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let delay = details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)
 }
 
 /// A provider's word, where it is a plain one.

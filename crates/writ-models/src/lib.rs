@@ -3,8 +3,8 @@
 //! A call has two steps, so that the door can judge in between. [`Models::plan`] resolves role, provider and
 //! model and says what the call would be: a [`writ_types::action::ModelCall`] with host, digest, size and the
 //! most it may cost. [`Models::call`] consumes the permit for exactly that call, performs one attempt, sends
-//! text as it comes and returns the whole answer or one typed error. Whether and when to try again is a
-//! question to [`retry::Backoff`]; each further attempt needs a permit of its own.
+//! text as it comes and returns the whole answer or one typed error. Which route is asked next, and when, is a
+//! question to [`failover::Course`]; each further attempt needs a permit of its own.
 //!
 //! The requests are made and sent by `genai`, over a client that `writ-egress` lends for the permitted host.
 //! The answer is read from the raw stream frames that `genai` hands out, because correctness needs what its
@@ -12,7 +12,8 @@
 //! stop reason, bounds on everything.
 //!
 //! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
-//! [`call`] do it, [`error`] and [`retry`] are what follows when it fails.
+//! [`call`] do it, [`error`], [`retry`] and [`failover`] are what follows when it fails. [`structured`] asks for
+//! an answer of one form, [`detect`] finds a model where none is configured.
 
 pub mod config;
 
@@ -31,6 +32,12 @@ mod fold;
 pub mod call;
 
 pub mod retry;
+
+pub mod failover;
+
+pub mod structured;
+
+pub mod detect;
 
 pub mod error;
 

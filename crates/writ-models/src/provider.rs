@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use writ_egress::http::Url;
+use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::config::{Clearance, ModelRole, ModelsConfig, ProviderKind, ProviderTable};
-use crate::credential::KeyRef;
 
 /// A provider that needs no table: its name, format, URL and the variable that holds its key.
 struct WellKnown {
@@ -18,29 +18,53 @@ struct WellKnown {
 }
 
 /// The well-known providers, with the URLs of their documentation.
-const WELL_KNOWN: [WellKnown; 9] = [
-    WellKnown {
-        name: "anthropic",
-        kind: ProviderKind::Anthropic,
-        base_url: "https://api.anthropic.com/v1/",
-        key_variable: Some("ANTHROPIC_API_KEY"),
-    },
+const WELL_KNOWN: [WellKnown; 14] = [
+    known("anthropic", ProviderKind::Anthropic, "https://api.anthropic.com/v1/", Some("ANTHROPIC_API_KEY")),
     open_ai("openai", "https://api.openai.com/v1/", Some("OPENAI_API_KEY")),
-    open_ai("openrouter", "https://openrouter.ai/api/v1/", Some("OPENROUTER_API_KEY")),
+    known(
+        "openai_responses",
+        ProviderKind::OpenAiResponses,
+        "https://api.openai.com/v1/",
+        Some("OPENAI_API_KEY"),
+    ),
+    known(
+        "openrouter",
+        ProviderKind::OpenRouter,
+        "https://openrouter.ai/api/v1/",
+        Some("OPENROUTER_API_KEY"),
+    ),
+    known(
+        "gemini",
+        ProviderKind::Gemini,
+        "https://generativelanguage.googleapis.com/v1beta/",
+        Some("GEMINI_API_KEY"),
+    ),
     open_ai("deepseek", "https://api.deepseek.com/v1/", Some("DEEPSEEK_API_KEY")),
     open_ai("groq", "https://api.groq.com/openai/v1/", Some("GROQ_API_KEY")),
     open_ai("together", "https://api.together.xyz/v1/", Some("TOGETHER_API_KEY")),
     open_ai("mistral", "https://api.mistral.ai/v1/", Some("MISTRAL_API_KEY")),
     open_ai("xai", "https://api.x.ai/v1/", Some("XAI_API_KEY")),
-    open_ai("ollama", "http://127.0.0.1:11434/v1/", None),
+    known("ollama", ProviderKind::Ollama, "http://127.0.0.1:11434/", None),
+    open_ai("lmstudio", "http://127.0.0.1:1234/v1/", None),
+    open_ai("llamacpp", "http://127.0.0.1:8080/v1/", None),
+    open_ai("vllm", "http://127.0.0.1:8000/v1/", None),
 ];
+
+const fn known(
+    name: &'static str,
+    kind: ProviderKind,
+    base_url: &'static str,
+    key_variable: Option<&'static str>,
+) -> WellKnown {
+    WellKnown { name, kind, base_url, key_variable }
+}
 
 const fn open_ai(
     name: &'static str,
     base_url: &'static str,
     key_variable: Option<&'static str>,
 ) -> WellKnown {
-    WellKnown { name, kind: ProviderKind::OpenAi, base_url, key_variable }
+    known(name, ProviderKind::OpenAi, base_url, key_variable)
 }
 
 /// How different two names may be for one to be suggested for the other, from 0 (nothing alike) to 1 (equal).
@@ -58,7 +82,7 @@ pub struct Provider {
     /// Host and port of that URL.
     pub host: String,
     /// Where its key lies; `None`: it needs none.
-    pub key: Option<KeyRef>,
+    pub key: Option<CredentialRef>,
     /// What it may be told.
     pub clearance: Clearance,
 }
@@ -126,10 +150,12 @@ impl ToReport for ModelsConfigError {
             }
             Self::MissingSetting { .. } => (
                 "models.provider_incomplete",
-                "A provider that is not well known needs kind (anthropic or openai) and base_url.".to_owned(),
+                "A provider that is not well known needs base_url and kind: anthropic, openai, openai_responses, \
+                 openrouter, gemini or ollama."
+                    .to_owned(),
             ),
             Self::BadUrl { .. } => {
-                ("models.bad_url", "Example: base_url = \"http://127.0.0.1:11434/v1/\".".to_owned())
+                ("models.bad_url", "Example: base_url = \"http://127.0.0.1:8080/v1/\".".to_owned())
             }
         };
         Report::new(Exit::Config, code, self.to_string()).hint(hint)
@@ -145,11 +171,45 @@ pub struct Route {
     pub model: String,
 }
 
-/// Which route each role takes.
+/// The routes of a role: the first one, and those to fall back on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    first: Route,
+    fallback: Vec<Route>,
+}
+
+impl Chain {
+    /// Failover never lowers clearance: who may be told less than the first one is left out.
+    fn new(first: Route, fallback: &[Route]) -> Self {
+        let mut chain = Self { first, fallback: Vec::new() };
+        for route in fallback {
+            if route.provider.clearance < chain.first.provider.clearance {
+                let (provider, model, first) =
+                    (&route.provider.name, &route.model, &chain.first.provider.name);
+                tracing::warn!(%provider, model, %first, "not a fallback: it may be told less");
+            } else if chain.all().all(|other| other != route) {
+                chain.fallback.push(route.clone());
+            }
+        }
+        chain
+    }
+
+    /// The first one.
+    pub const fn first(&self) -> &Route {
+        &self.first
+    }
+
+    /// All of them, in the order in which they are asked.
+    pub fn all(&self) -> impl Iterator<Item = &Route> {
+        std::iter::once(&self.first).chain(&self.fallback)
+    }
+}
+
+/// Which routes each role takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
-    default: Route,
-    roles: BTreeMap<ModelRole, Route>,
+    default: Chain,
+    roles: BTreeMap<ModelRole, Chain>,
 }
 
 impl Routes {
@@ -164,23 +224,43 @@ impl Routes {
             let table = config.providers.get(&name).cloned().unwrap_or_default();
             providers.insert(name.clone(), Arc::new(provider(&name, table)?));
         }
-        let default = config.models.default.as_ref().ok_or(ModelsConfigError::MissingDefault)?;
-        let mut roles = BTreeMap::new();
-        for (role, model) in &config.models.roles {
-            roles.insert(*role, route(&format!("models.roles.{role}"), model, &providers)?);
+        let all = |setting: &str, models: &[String]| {
+            let routes = models.iter().map(|model| route(setting, model, &providers));
+            routes.collect::<Result<Vec<Route>, _>>()
+        };
+        let models = &config.models;
+        let default = models.default.as_ref().ok_or(ModelsConfigError::MissingDefault)?;
+        let default = route("models.default", default, &providers)?;
+        let fallback = all("models.fallback", &models.fallback)?;
+        let mut firsts = BTreeMap::new();
+        for (role, model) in &models.roles {
+            firsts.insert(*role, route(&format!("models.roles.{role}"), model, &providers)?);
         }
-        Ok(Self { default: route("models.default", default, &providers)?, roles })
+        let mut roles = BTreeMap::new();
+        for (role, list) in &models.role_fallback {
+            let list = all(&format!("models.role_fallback.{role}"), list)?;
+            let first = firsts.remove(role).unwrap_or_else(|| default.clone());
+            roles.insert(*role, Chain::new(first, &list));
+        }
+        roles.extend(firsts.into_iter().map(|(role, first)| (role, Chain::new(first, &fallback))));
+        Ok(Self { default: Chain::new(default, &fallback), roles })
     }
 
-    /// The route of a role, or the default.
-    pub fn route(&self, role: ModelRole) -> &Route {
+    /// The routes of a role, or the default ones.
+    pub fn chain(&self, role: ModelRole) -> &Chain {
         self.roles.get(&role).unwrap_or(&self.default)
     }
 
-    /// The routes that differ from the default, by role, and the default first.
+    /// The first route of a role, or the default.
+    pub fn route(&self, role: ModelRole) -> &Route {
+        self.chain(role).first()
+    }
+
+    /// All routes: those by default first, then those of the roles that have their own.
     pub fn all(&self) -> impl Iterator<Item = (Option<ModelRole>, &Route)> {
-        std::iter::once((None, &self.default))
-            .chain(self.roles.iter().map(|(role, route)| (Some(*role), route)))
+        let default = self.default.all().map(|route| (None, route));
+        let roles = self.roles.iter().flat_map(|(role, chain)| chain.all().map(|route| (Some(*role), route)));
+        default.chain(roles)
     }
 }
 
@@ -234,7 +314,7 @@ fn provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsConfigEr
     let (base_url, host) =
         usable_url(&url).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;
     let default_key = known.filter(|_| own_url).and_then(|known| known.key_variable);
-    let key = table.api_key.or_else(|| default_key.map(|variable| KeyRef::Env(variable.to_owned())));
+    let key = table.api_key.or_else(|| default_key.map(|variable| CredentialRef::Env(variable.to_owned())));
     Ok(Provider { name: name.to_owned(), kind, base_url, host, key, clearance: table.clearance })
 }
 

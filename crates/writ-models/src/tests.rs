@@ -1,8 +1,10 @@
-//! One suite over both wire formats: real door, real egress, real HTTP, a scripted provider.
+//! One suite over all wire formats: real door, real egress, real HTTP, a scripted provider.
 
 mod door;
 
 mod bench;
+
+pub(crate) use bench::Keys;
 
 mod log;
 

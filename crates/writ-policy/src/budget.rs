@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::Action;
-use writ_types::unit::{MicroUsd, Tokens};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::permit::Reservation;
 use crate::prepared::Prepared;
+
+/// Milliseconds of a day.
+const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1_000;
 
 /// Limits on tokens, money and tool calls. `None` or [`Tokens::MAX`] means no limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +48,30 @@ impl Default for BudgetConfig {
     }
 }
 
+impl BudgetConfig {
+    /// A time on the UTC date that `now` is counted to: the day may begin after midnight.
+    pub fn date(&self, now: Timestamp) -> Timestamp {
+        on_date(now, self.day_starts_at_minute)
+    }
+
+    /// When the day began that `now` is counted to.
+    pub fn day_begins(&self, now: Timestamp) -> Timestamp {
+        let into_day = self.date(now).as_millis().rem_euclid(MILLIS_PER_DAY);
+        Timestamp::from_millis(now.as_millis().saturating_sub(into_day))
+    }
+}
+
+fn on_date(now: Timestamp, minute: u16) -> Timestamp {
+    Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
+}
+
 /// What has been spent or set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Tokens of this session since it was renewed.
     pub session_tokens: Tokens,
+    /// Tokens that this session had used when it was renewed.
+    pub session_base: Tokens,
     /// Tokens of this day.
     pub day_tokens: Tokens,
     /// Money of this turn.
@@ -106,6 +128,103 @@ impl Exhausted {
             Self::UnknownPrice => "the price table",
         }
     }
+
+    /// Why it is refused, in words.
+    pub fn reason(self) -> String {
+        match self {
+            Self::UnknownPrice => "a money limit is set, but the price of this model is not known".to_owned(),
+            Self::SessionTokens
+            | Self::DayTokens
+            | Self::ToolCalls
+            | Self::CallCost
+            | Self::TurnCost
+            | Self::SessionCost
+            | Self::DayCost => format!("the limit '{}' is reached", self.setting()),
+        }
+    }
+}
+
+/// What session or day has used or set aside in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Money.
+    pub cost: MicroUsd,
+}
+
+/// The limits that turns share. They are judged with everything else, and once more where the reservation is
+/// written: turns that are decided at the same moment do not see each other before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    /// Tokens of the session since it was opened.
+    session_tokens: Option<Tokens>,
+    /// Tokens of the day.
+    day_tokens: Option<Tokens>,
+    /// Money of the session.
+    session_cost: Option<MicroUsd>,
+    /// Money of the day.
+    day_cost: Option<MicroUsd>,
+    /// When the day begins.
+    day_starts_at_minute: u16,
+}
+
+impl Ceilings {
+    /// What holds for an action: only model calls take tokens and money.
+    pub fn of(action: &Action, facts: &BudgetFacts) -> Self {
+        if !matches!(action, Action::ModelCall(_)) {
+            return Self::default();
+        }
+        let limits = &facts.limits;
+        Self {
+            session_tokens: Some(limits.max_tokens_per_session.saturating_add(facts.spent.session_base)),
+            day_tokens: Some(limits.max_tokens_per_day),
+            session_cost: limits.max_cost_per_session,
+            day_cost: limits.max_cost_per_day,
+            day_starts_at_minute: limits.day_starts_at_minute,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A time on the UTC date that `now` is counted to.
+    pub fn date(&self, now: Timestamp) -> Timestamp {
+        on_date(now, self.day_starts_at_minute)
+    }
+
+    /// Whether a call that costs `most` at most may still be made. Tokens may be taken while there are any left,
+    /// since nobody knows beforehand how many a call needs; money only as far as it reaches.
+    ///
+    /// # Errors
+    ///
+    /// Which limit is reached.
+    pub fn admit(&self, session: Taken, day: Taken, most: MicroUsd) -> Result<(), Exhausted> {
+        self.admit_tokens(session, day)?;
+        self.admit_cost(session, day, most)
+    }
+
+    fn admit_tokens(&self, session: Taken, day: Taken) -> Result<(), Exhausted> {
+        if self.day_tokens.is_some_and(|limit| day.tokens >= limit) {
+            return Err(Exhausted::DayTokens);
+        }
+        if self.session_tokens.is_some_and(|limit| session.tokens >= limit) {
+            return Err(Exhausted::SessionTokens);
+        }
+        Ok(())
+    }
+
+    fn admit_cost(&self, session: Taken, day: Taken, most: MicroUsd) -> Result<(), Exhausted> {
+        if self.session_cost.is_some_and(|limit| session.cost.saturating_add(most) > limit) {
+            return Err(Exhausted::SessionCost);
+        }
+        if self.day_cost.is_some_and(|limit| day.cost.saturating_add(most) > limit) {
+            return Err(Exhausted::DayCost);
+        }
+        Ok(())
+    }
 }
 
 /// Checks an action against the budget and says what to set aside for it.
@@ -122,30 +241,30 @@ pub fn judge(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Ex
         return Ok(Reservation { tool_calls: u64::from(wished_by_model), ..Reservation::default() });
     };
     let (limits, spent) = (&facts.limits, &facts.spent);
-    if spent.day_tokens >= limits.max_tokens_per_day {
-        return Err(Exhausted::DayTokens);
-    }
-    if spent.session_tokens >= limits.max_tokens_per_session {
-        return Err(Exhausted::SessionTokens);
-    }
-    let ceilings = [
-        (limits.max_cost_per_call, MicroUsd::ZERO, Exhausted::CallCost),
-        (limits.max_cost_per_turn, spent.turn_cost, Exhausted::TurnCost),
-        (limits.max_cost_per_session, spent.session_cost, Exhausted::SessionCost),
-        (limits.max_cost_per_day, spent.day_cost, Exhausted::DayCost),
+    let ceilings = Ceilings::of(&prepared.action, facts);
+    let session =
+        Taken { tokens: spent.session_tokens.saturating_add(spent.session_base), cost: spent.session_cost };
+    let day = Taken { tokens: spent.day_tokens, cost: spent.day_cost };
+    ceilings.admit_tokens(session, day)?;
+    let money = [
+        limits.max_cost_per_call,
+        limits.max_cost_per_turn,
+        limits.max_cost_per_session,
+        limits.max_cost_per_day,
     ];
-    for (limit, used, reached) in ceilings {
-        let Some(limit) = limit else { continue };
-        let Some(most) = call.ceiling else { return Err(Exhausted::UnknownPrice) };
-        if used.saturating_add(most) > limit {
-            return Err(reached);
-        }
+    if call.ceiling.is_none() && money.iter().any(Option::is_some) {
+        return Err(Exhausted::UnknownPrice);
     }
-    Ok(Reservation {
-        tokens: call.input_tokens.saturating_add(call.max_output_tokens),
-        cost: call.ceiling.unwrap_or(MicroUsd::ZERO),
-        tool_calls: 0,
-    })
+    let most = call.ceiling.unwrap_or(MicroUsd::ZERO);
+    if limits.max_cost_per_call.is_some_and(|limit| most > limit) {
+        return Err(Exhausted::CallCost);
+    }
+    if limits.max_cost_per_turn.is_some_and(|limit| spent.turn_cost.saturating_add(most) > limit) {
+        return Err(Exhausted::TurnCost);
+    }
+    ceilings.admit_cost(session, day, most)?;
+    let tokens = call.input_tokens.saturating_add(call.max_output_tokens);
+    Ok(Reservation { tokens, cost: most, tool_calls: 0 })
 }
 
 #[cfg(test)]

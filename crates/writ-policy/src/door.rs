@@ -17,7 +17,7 @@ use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use crate::approval::{Approval, ApprovalError};
-use crate::budget::{self, BudgetFacts, Exhausted};
+use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::keys::Authority;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::prepared::Prepared;
@@ -160,6 +160,7 @@ pub struct Ask {
 pub struct Grant {
     checked: Checked,
     reservation: Reservation,
+    ceilings: Ceilings,
     approval: Option<ApprovalUse>,
     expires_at: Timestamp,
 }
@@ -241,7 +242,8 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             // A permit outlives neither the decision that it rests on nor its keys.
             let (base, task) = (facts.authority.base(), facts.authority.task());
             let expires_at = now.plus(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
-            Decided::Grant(Box::new(Grant { checked, reservation, approval, expires_at }))
+            let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
+            Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
         }
         Ok(Judgement::Ask { rules, reason }) => {
             let risk = show::risk(&checked.prepared.action);
@@ -313,19 +315,7 @@ fn judge(
 }
 
 fn exhausted(limit: Exhausted) -> Refusal {
-    let text = match limit {
-        Exhausted::UnknownPrice => {
-            "a money limit is set, but the price of this model is not known".to_owned()
-        }
-        Exhausted::SessionTokens
-        | Exhausted::DayTokens
-        | Exhausted::ToolCalls
-        | Exhausted::CallCost
-        | Exhausted::TurnCost
-        | Exhausted::SessionCost
-        | Exhausted::DayCost => format!("the limit '{}' is reached", limit.setting()),
-    };
-    (DenyReason::Budget, limit.setting().to_owned(), text)
+    (DenyReason::Budget, limit.setting().to_owned(), limit.reason())
 }
 
 fn use_of(approval: &Approval, hash: Digest, now: Timestamp) -> Result<ApprovalUse, Refusal> {
@@ -363,7 +353,8 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// If the approval cannot be consumed or the ledger cannot be written; then nothing may be performed.
+    /// If the approval cannot be consumed, others have taken what was left of a limit, or the ledger cannot be
+    /// written; then nothing may be performed.
     pub async fn redeem(
         self,
         journal: &impl Journal,
@@ -392,6 +383,7 @@ impl Grant {
             intent,
             approval: self.approval,
             reservation: self.reservation,
+            ceilings: self.ceilings,
             durability,
         };
         let entry = journal.redeem(redemption).await?;

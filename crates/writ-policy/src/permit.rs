@@ -116,6 +116,7 @@ use writ_types::entry::Entry;
 use writ_types::id::{AskId, AttemptId, EntrySeq};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
+use crate::budget::{Ceilings, Exhausted};
 use crate::prepared::Prepared;
 
 /// How durable an intent must be before its action is performed.
@@ -160,6 +161,8 @@ pub struct Redemption {
     pub approval: Option<ApprovalUse>,
     /// What is set aside.
     pub reservation: Reservation,
+    /// The shared limits that must still admit it when it is set aside.
+    pub ceilings: Ceilings,
     /// How durable it must be.
     pub durability: Durability,
 }
@@ -170,6 +173,9 @@ pub enum RedeemError {
     /// The approval was used already, is not there, or was made for something else.
     #[error("approval {0} is used up or not valid for this action")]
     ApprovalSpent(AskId),
+    /// Others have taken what was left of a limit since it was decided.
+    #[error("{}", .0.reason())]
+    Exhausted(Exhausted),
     /// The ledger could not be written: nothing is performed.
     #[error("the ledger could not be written: {0}")]
     Unwritable(String),
@@ -181,7 +187,7 @@ pub trait Journal {
     ///
     /// # Errors
     ///
-    /// If the approval cannot be consumed or the ledger cannot be written.
+    /// If the approval cannot be consumed, a shared limit is reached, or the ledger cannot be written.
     fn redeem(&self, redemption: Redemption) -> impl Future<Output = Result<EntrySeq, RedeemError>> + Send;
 }
 

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use subtle::{Choice, ConstantTimeEq as _};
 use unicode_normalization::UnicodeNormalization as _;
-use writ_types::digest::canonical_json;
+use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::InboundRecord;
 use writ_types::id::SessionId;
 use writ_types::taint::Taint;
@@ -81,8 +82,49 @@ impl fmt::Display for Principal {
 pub enum Evidence {
     /// The kernel's word for the user id of the process at the other end of `control.sock`.
     PeerUid(u32),
+    /// A secret of the home that only its owner can have read: the token of the API, or that of a page's session.
+    Bearer(BearerProof),
     /// Nothing.
     None,
+}
+
+/// What is kept of a secret that its bearer shows: its SHA-256, so that whoever reads it has no secret. Secrets are
+/// random and long, so nobody finds one from its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BearerHash(Digest);
+
+impl BearerHash {
+    /// The hash of a secret.
+    pub fn of(secret: &str) -> Self {
+        Self(Digest::of(secret.as_bytes()))
+    }
+
+    /// A hash that was kept.
+    pub const fn from_digest(digest: Digest) -> Self {
+        Self(digest)
+    }
+
+    /// The hash, to be kept.
+    pub const fn digest(&self) -> Digest {
+        self.0
+    }
+}
+
+/// Proof that somebody has shown one of the home's secrets. Made only by [`prove_bearer`].
+///
+/// ```compile_fail
+/// let _ = writ_policy::principal::BearerProof { shown: () };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BearerProof {
+    shown: (),
+}
+
+/// Compares what somebody shows with the secrets that count. Takes as long for a wrong one as for a right one.
+pub fn prove_bearer<'a>(shown: &str, known: impl IntoIterator<Item = &'a BearerHash>) -> Option<BearerProof> {
+    let shown = BearerHash::of(shown);
+    let same = |found: Choice, known: &BearerHash| found | shown.0.as_bytes().ct_eq(known.0.as_bytes());
+    bool::from(known.into_iter().fold(Choice::from(0), same)).then_some(BearerProof { shown: () })
 }
 
 /// Whom the installation knows.
@@ -165,6 +207,9 @@ pub fn identify(
         Evidence::PeerUid(uid) if uid == directory.home_uid => {
             Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
         }
+        Evidence::Bearer(BearerProof { shown: () }) => {
+            Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
+        }
         Evidence::PeerUid(_) | Evidence::None => Err(AuthError::Unknown),
     }
 }
@@ -221,7 +266,6 @@ pub fn record_is_signed(record: &InboundRecord, signature: &str, key: &Verifying
 
 #[cfg(test)]
 mod tests {
-    use writ_types::digest::Digest;
     use writ_types::id::MessageId;
 
     use super::*;
@@ -242,6 +286,24 @@ mod tests {
         for evidence in [Evidence::PeerUid(0), Evidence::PeerUid(1001), Evidence::None] {
             assert_eq!(authenticate(evidence, inbound("hi"), &DIRECTORY, NOW), Err(AuthError::Unknown));
         }
+    }
+
+    /// Rows: SIL-019 SCL-078
+    #[test]
+    fn who_shows_a_secret_of_the_home_is_its_owner_and_nobody_else() {
+        let known = ["one secret", "another secret"].map(BearerHash::of);
+        for secret in ["one secret", "another secret"] {
+            let proof = prove_bearer(secret, &known).expect("known");
+            let message =
+                authenticate(Evidence::Bearer(proof), inbound("hi"), &DIRECTORY, NOW).expect("owner");
+            assert_eq!(message.principal().taint(), Taint::Owner);
+        }
+        for wrong in ["", "one secre", "one secret ", "One secret", &"x".repeat(1 << 20)] {
+            assert_eq!(prove_bearer(wrong, &known), None);
+        }
+        assert_eq!(prove_bearer("one secret", &[]), None, "where no secret counts, none is good");
+        let kept = BearerHash::from_digest(known[0].digest());
+        assert!(prove_bearer("one secret", [&kept]).is_some());
     }
 
     /// Rows: SCL-043

@@ -100,6 +100,8 @@ impl ToReport for RedeemError {
             Self::ApprovalSpent(_) => {
                 Report::new(Exit::Denied, "approval.spent", self.to_string()).hint("Ask again.")
             }
+            Self::Exhausted(limit) => Report::new(Exit::Budget, "denied.budget", self.to_string())
+                .hint(format!("{} holds the limit.", limit.setting())),
             Self::Unwritable(why) => Report::new(
                 Exit::Blocked,
                 "ledger.unwritable",

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use writ_types::action::{Action, ChangeKind, Exec, ExecProfile, Place, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
+use writ_types::visible::acts_unseen;
 
 use crate::prepared::Prepared;
 use crate::scope::Dimension;
@@ -59,24 +60,22 @@ impl Shown {
     }
 }
 
-/// Whether a character could hide, move or blur what is shown: whatever leaves no mark of its own.
+/// Whether a character could hide, move or blur what is shown: besides what acts unseen, whatever leaves no mark of
+/// its own, or one that nobody can know.
 fn deceives(c: char) -> bool {
-    (c.is_control() && c != '\n' && c != '\t')
+    if matches!(c, '\n' | '\t') {
+        return false;
+    }
+    acts_unseen(c)
         || (c.is_whitespace() && !c.is_ascii())
         // The last two code points of each plane are no characters.
         || u32::from(c) & 0xfffe == 0xfffe
         || matches!(c,
-            // Soft hyphen, combining grapheme joiner, Arabic, Syriac and Kaithi marks, Hangul fillers, Khmer and Mongolian invisibles.
-            '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}'
-            | '\u{8e2}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{110bd}' | '\u{110cd}'
-            // Zero-width and directional marks, line and paragraph separators, invisible operators, blank Braille.
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}'
-            | '\u{3164}' | '\u{fdd0}'..='\u{fdef}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffc}'
-            // Variation selectors, hieroglyph, shorthand and musical controls, tags, private use.
-            | '\u{fe00}'..='\u{fe0f}' | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' | '\u{e000}'..='\u{f8ff}'
-            | '\u{f0000}'..='\u{10ffff}')
+            // Arabic, Syriac and Kaithi marks, blank Braille, the selector of emoji, hieroglyph controls.
+            '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}' | '\u{110bd}'
+            | '\u{110cd}' | '\u{2800}' | '\u{fe0f}' | '\u{13430}'..='\u{1345f}'
+            // No characters, a place for an object, private use.
+            | '\u{fdd0}'..='\u{fdef}' | '\u{fffc}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
 /// Whether a text holds no character that could deceive, as every text that [`escape`] has made.

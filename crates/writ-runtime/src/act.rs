@@ -8,14 +8,13 @@ use writ_policy::door::Denial;
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
 use writ_store::batch::Op;
-use writ_tools::config::Config as ToolsConfig;
 use writ_tools::def::{AgentRole, Peeked, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, render};
 use writ_types::action::Action;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
-use writ_types::entry::Fact;
+use writ_types::entry::{DenyReason, Fact};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, TurnId};
 use writ_types::taint::Label;
@@ -95,7 +94,8 @@ impl Place {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => {
-                let intent = ask.prepared.intent.clone();
+                let (intent, hash, kind) =
+                    (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
                 let opened = self.core.open_ask(&self.session, *ask, "").await?;
                 let text = match &opened {
                     Ok(ask) => format!(
@@ -105,14 +105,24 @@ impl Place {
                     Err(why) => format!("Refused: {why}."),
                 };
                 let outcome = if opened.is_ok() { ToolOutcome::Waiting } else { ToolOutcome::Denied };
+                let refused = opened.as_ref().err().map(|why| Fact::Denied {
+                    prepared: Some(hash),
+                    kind,
+                    reason: DenyReason::Approval,
+                    rule: "complete text".to_owned(),
+                    text: why.clone(),
+                    outside: text.clone(),
+                });
+                let ops = refused.map(|fact| self.core.entry(self.session.id, self.at(), fact));
                 let rendered = Rendered { text, label, outcome };
-                let mut acted = self.result(&call, rendered, &intent, Vec::new());
+                let mut acted = self.result(&call, rendered, &intent, ops.into_iter().collect());
                 acted.ask = opened.ok();
                 Ok(acted)
             }
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
                 let touched = touches(permit.action());
+                self.core.metrics.tool(&call.name);
                 let (prepared, performed) = perform::perform(&self, *permit, &cancel).await?;
                 let rendered = render(&prepared, &performed);
                 let outcome = outcome_entry(attempt, &rendered);
@@ -129,7 +139,6 @@ impl Place {
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
-        let config = ToolsConfig::default();
         let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
         let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
         let toolset = self.core.tools.toolset(AgentRole::Executor, &allow);
@@ -147,7 +156,7 @@ impl Place {
             turn: self.turn,
             turn_number: self.number,
             label,
-            config: &config,
+            config: &self.core.config.timeouts,
         };
         Ok(match toolset.prepare(call, peeked.as_ref(), &context) {
             Ok(mut prepared) => {

@@ -102,7 +102,7 @@ impl Core {
         token: Option<ApprovalToken>,
         reason: String,
     ) -> Result<Answered, EngineError> {
-        let unknown = || EngineError::AskClosed { ask: id.clone(), state: "is not known here".to_owned() };
+        let unknown = || EngineError::NoAsk(id.clone());
         let ask = self.store.ask(&id)?.ok_or_else(unknown)?;
         let refused = |core: Arc<Self>, ask: AskRow, error: EngineError| async move {
             core.note_refusal(&ask, &error).await?;

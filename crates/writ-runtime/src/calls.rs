@@ -11,6 +11,7 @@ use writ_policy::budget::Spent;
 use writ_policy::prepared::Prepared;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::ledger::row::LedgerQuery;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render;
 use writ_types::action::{Action, Exec, ExecProfile, MemoryKind, MemoryTrust, Remember};
@@ -20,15 +21,20 @@ use writ_types::error::Exit;
 use writ_types::frame::Card;
 use writ_types::id::{AskId, MemoryId, SessionId};
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
+use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::project::Proposed;
 use crate::session::Session;
 use crate::{perform, project};
+
+mod ledger;
+
+mod sessions;
 
 /// The most rows that one answer lists.
 const MAX_LISTED: usize = 500;
@@ -50,7 +56,11 @@ pub(crate) async fn call(
 ) -> Result<Value, EngineError> {
     match method {
         "status" => status(core),
-        "sessions.list" => sessions(core),
+        "sessions.list" => sessions::list(core),
+        "sessions.show" => sessions::show(core, &read(method, params)?),
+        "sessions.close" => sessions::close(core, &read(method, params)?).await,
+        "ledger.list" => ledger::list(core, read(method, params)?),
+        "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals(core, read(method, params)?),
         "approvals.show" => approval(core, read(method, params)?),
         "memory.search" => memory_search(core, &read(method, params)?),
@@ -93,6 +103,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
         "agent": core.config.agent,
         "started_at": core.started_at.to_string(),
         "model": core.models.is_some(),
+        "model_found": core.models.as_ref().and_then(writ_models::Models::found),
         "policy": core.rules.digest(),
         "running": running,
         "turns_finished": core.turns_finished.load(Ordering::Relaxed),
@@ -102,32 +113,35 @@ fn status(core: &Core) -> Result<Value, EngineError> {
             "attempt": open.attempt, "entry": open.seq,
         })).collect::<Vec<_>>(),
         "ledger": core.store.ledger_size()?,
+        "session": latest_session(core)?,
         "today": {
             "tokens": day.usage.total(),
             "limit": core.config.budget.max_tokens_per_day,
-            "cost_micro_usd": day.cost,
+            "paused": day.usage.total() >= core.config.budget.max_tokens_per_day,
+            "cost_micro_usd": if all_priced(core, now)? { json!(day.cost) } else { Value::Null },
         },
     }))
 }
 
-fn sessions(core: &Core) -> Result<Value, EngineError> {
-    let mut listed = Vec::new();
-    for row in core.store.sessions(MAX_LISTED)? {
-        let session = core.session(row.id)?;
-        let spent = core.spent(&session, MicroUsd::ZERO)?;
-        listed.push(json!({
-            "session": row.id,
-            "project": row.project,
-            "turns": row.turn_number,
-            "write": session.terms.write,
-            "dry_run": session.terms.dry_run,
-            "created_at": row.created_at.to_string(),
-            "updated_at": row.updated_at.to_string(),
-            "tokens": spent.session_tokens,
-            "limit": core.config.budget.max_tokens_per_session,
-        }));
-    }
-    Ok(json!({ "sessions": listed }))
+/// What the session that was used last has taken of its tokens; `null`: there is none.
+fn latest_session(core: &Core) -> Result<Value, EngineError> {
+    let Some(row) = core.store.sessions(1)?.pop() else { return Ok(Value::Null) };
+    let session = core.session(row.id)?;
+    let used = core.spent(&session, MicroUsd::ZERO)?.session_tokens;
+    let limit = core.config.budget.max_tokens_per_session;
+    Ok(json!({ "session": row.id, "tokens": used, "limit": limit, "paused": used >= limit }))
+}
+
+/// Whether the price of every model call of this day is known: a sum without some of them would be too low.
+fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
+    let query = LedgerQuery {
+        event: Some("model_called".to_owned()),
+        text: Some("\"cost\":null".to_owned()),
+        since: Some(core.config.budget.day_begins(now)),
+        limit: 1,
+        ..LedgerQuery::default()
+    };
+    Ok(core.store.ledger_search(&query)?.is_empty())
 }
 
 #[derive(Deserialize)]
@@ -166,8 +180,7 @@ struct ShowAsk {
 
 fn approval(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
     let ask = core.store.ask(&show.ask)?;
-    let unknown = EngineError::AskClosed { ask: show.ask, state: "is not known here".to_owned() };
-    value(&ask.ok_or(unknown)?.card)
+    value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
 }
 
 #[derive(Deserialize)]
@@ -298,7 +311,7 @@ impl WhichSession {
 
 async fn diff(core: &Core, joined: Option<SessionId>, which: &WhichSession) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
-    let diff = core.diff(&session).await?;
+    let diff = core.diff(&session, &core.stop_now).await?;
     Ok(json!({
         "session": session.id,
         "project": session.terms.project,
@@ -315,7 +328,7 @@ async fn apply(
 ) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
     let place = core.outside_turn(session).await?;
-    let (ask, applied) = match project::propose(&place).await? {
+    let (ask, applied) = match project::propose(&place, &core.stop_now).await? {
         Proposed::Nothing => (None, None),
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Applied(text) => (None, Some(text)),
@@ -345,7 +358,7 @@ struct SandboxExec {
 async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
         (Some(id), _) => core.session(*id)?,
-        (None, project) => core.open_session(project.as_deref(), false, false).await?,
+        (None, project) => core.open_session(project.as_deref(), false, false, Surface::Local).await?,
     };
     let place = core.outside_turn(session).await?;
     // A stopping engine waits for it as for a turn.
@@ -438,7 +451,6 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use writ_types::entry::Risk;
-    use writ_types::unit::Timestamp;
 
     use super::*;
 

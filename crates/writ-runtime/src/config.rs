@@ -49,6 +49,8 @@ pub struct RuntimeConfig {
     pub system: Vec<SystemText>,
     /// How many entries of the history a session begins with after a restart.
     pub max_chronicle_entries: usize,
+    /// How long tools may run.
+    pub timeouts: writ_tools::config::Config,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
 }

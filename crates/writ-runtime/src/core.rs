@@ -28,6 +28,7 @@ use writ_types::unit::Timestamp;
 use crate::clock::{Clock, Ids};
 use crate::config::{RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
+use crate::metrics::Metrics;
 use crate::session::Session;
 
 /// The keys that the engine holds. Approver keys are not among them.
@@ -86,7 +87,16 @@ fn base_grants() -> Grants {
         .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
 }
 
-/// The parts of an engine, made outside and handed in.
+/// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
+///
+/// ```compile_fail,E0063
+/// use writ_runtime::core::Parts;
+///
+/// fn without_keys(parts: Parts) -> Parts {
+///     let Parts { config, clock, store, rules, gates, models, tools, sandbox, keys: _ } = parts;
+///     Parts { config, clock, store, rules, gates, models, tools, sandbox }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Parts {
     /// Settings.
@@ -138,6 +148,7 @@ pub(crate) struct Core {
     /// Clients that are connected; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
     pub(crate) turns_finished: AtomicU64,
+    pub(crate) metrics: Metrics,
     pub(crate) started_at: Timestamp,
 }
 
@@ -172,6 +183,7 @@ impl Core {
             performing: Mutex::default(),
             guests: watch::Sender::new(0),
             turns_finished: AtomicU64::new(0),
+            metrics: Metrics::new(),
             started_at,
         }
     }
@@ -186,9 +198,9 @@ impl Core {
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A time on the UTC date by which the budget's day is counted: the day may begin after midnight.
+    /// A time on the UTC date by which the budget's day is counted.
     pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
-        on_day(now, self.config.budget.day_starts_at_minute)
+        self.config.budget.date(now)
     }
 
     /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
@@ -293,26 +305,5 @@ impl Core {
             }
         }
         Ok(Approvers { keys: enrolled, harness: self.keys.harness.verifying_key() })
-    }
-}
-
-/// A time on the date that `now` is counted to, where a day begins `minute` minutes after midnight.
-fn on_day(now: Timestamp, minute: u16) -> Timestamp {
-    Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_day_that_begins_at_five_takes_the_night_before_it() {
-        let day = |hours: i64, minute| {
-            let at = Timestamp::from_millis(hours * 3_600_000);
-            on_day(at, minute).to_string().chars().take(10).collect::<String>()
-        };
-        assert_eq!(day(24 + 4, 0), "1970-01-02");
-        assert_eq!(day(24 + 4, 300), "1970-01-01");
-        assert_eq!(day(24 + 5, 300), "1970-01-02");
     }
 }

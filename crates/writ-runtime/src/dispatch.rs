@@ -90,15 +90,19 @@ fn tell_waiting(core: &Core, error: &EngineError) {
     let report = error.report();
     let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
     for session in sessions {
-        if core.store.pending_for_session(session.id).is_ok_and(|waiting| waiting.is_empty()) {
+        let waiting = core.store.pending_for_session(session.id);
+        if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
+        // Where they cannot be read, everybody is told.
+        let answers = waiting.unwrap_or_default().into_iter().map(|message| message.client_id).collect();
         session.hub.pass(ServerFrame::Error {
             id: None,
             exit: report.exit,
             code: report.code.clone(),
             text: format!("The message is kept and not answered yet: {}", report.outside),
             hint: report.hint.clone(),
+            answers,
         });
     }
 }
@@ -111,7 +115,9 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
     };
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
+            let began = core.clock.now();
             let done = drive.run().await;
+            core.metrics.turn_ended(core.clock.now().since(began));
             // From here on nobody interrupts it; what has come until then is not lost.
             session.end();
             drive.leave_behind().await;
@@ -146,6 +152,7 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
             code: report.code,
             text,
             hint: report.hint,
+            answers: vec![lease.message.client_id.clone()],
         });
         let open = core.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
         if let Some(open) = open.filter(|_| last) {
@@ -264,7 +271,11 @@ async fn resume(
         unheard: VecDeque::new(),
         torn: false,
     };
-    settle_open_intents(&mut drive).await?;
+    if settle_open_intents(&mut drive).await? && drive.session.terms.write {
+        // What the lost step has left is not what its owner has approved beforehand, nor is this turn's key.
+        core.set_left_behind(session, true).await?;
+        drive.authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+    }
     Ok(drive)
 }
 
@@ -304,9 +315,10 @@ fn cost_so_far(core: &Core, turn: TurnId) -> Result<MicroUsd, EngineError> {
 }
 
 /// Closes the intents that the crash left open: a tool's becomes `Unknown` for the model, which is told so
-/// instead of the tool running again.
-async fn settle_open_intents(drive: &mut Drive) -> Result<(), EngineError> {
+/// instead of the tool running again. Says whether there was such a tool.
+async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     let core = Arc::clone(&drive.core);
+    let mut lost_step = false;
     for open in core.store.open_intents()? {
         let lost = Lost::new(open.attempt, open.entry);
         let alive = lost.approval.as_ref().is_some_and(|ask| core.is_performing(ask));
@@ -328,8 +340,9 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<(), EngineError> {
         drive.tool_calls = drive.tool_calls.saturating_add(1);
         let result = Turn::unknown_result(&call, label);
         drive.feed(Event::Acted { result, ask: None }, lost.close(now, core.budget_day(now))).await?;
+        lost_step = true;
     }
-    Ok(())
+    Ok(lost_step)
 }
 
 /// What the model is to know besides the message.
@@ -363,10 +376,12 @@ fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
     })
 }
 
-/// A session that has used up its tokens gets a fresh allocation with its owner's next message.
+/// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
+/// tokens are used up too.
 async fn renew_budget(core: &Core, session: &Session) -> Result<(), EngineError> {
     let spent = core.spent(session, MicroUsd::ZERO)?;
-    if spent.session_tokens < core.config.budget.max_tokens_per_session {
+    let limits = &core.config.budget;
+    if spent.session_tokens < limits.max_tokens_per_session || spent.day_tokens >= limits.max_tokens_per_day {
         return Ok(());
     }
     let base = core.store.session_usage(session.id)?.usage.total();

@@ -3,6 +3,8 @@
 //! Every event is stored before its effects are performed, together with the facts that belong to it,
 //! so a crash at any point is folded again from what is stored.
 
+mod finish;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use writ_agent::effect::{Effect, Finish, Status};
+use writ_agent::effect::Effect;
 use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage, Verdict};
 use writ_agent::turn::Turn;
 use writ_policy::budget::Spent;
@@ -19,10 +21,8 @@ use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
 use writ_types::chat::{ChatMessage, Part, Role};
-use writ_types::digest::Digest;
-use writ_types::entry::{Fact, GatePoint, TurnPhase};
-use writ_types::frame::ServerFrame;
-use writ_types::id::{EntrySeq, TurnId};
+use writ_types::entry::{Fact, GatePoint};
+use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -30,8 +30,8 @@ use crate::act::Place;
 use crate::asks::tell::answered_note;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::model;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
-use crate::{model, project};
 
 /// How many memories a turn is given.
 const RECALL_LIMIT: usize = 8;
@@ -118,8 +118,8 @@ impl Drive {
                             self.touched |= acted.touched;
                             self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops)
                                 .await?;
-                            if acted.touched && self.session.terms.write {
-                                project::apply_as_it_goes(&self.place().await?).await?;
+                            if acted.touched && self.session.terms.write && !self.apply_as_it_goes().await? {
+                                return Ok(());
                             }
                         }
                         Watched::Unwanted(acted) => {
@@ -327,6 +327,7 @@ impl Drive {
             .iter()
             .map(|(gate, verdict, reason)| {
                 let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
+                self.core.metrics.gate(point, verdict);
                 self.fact(Fact::Gated { point, gate, verdict, reason })
             })
             .collect();
@@ -354,6 +355,7 @@ impl Drive {
 
     fn recall(&self, query: &str) -> Result<Vec<MemoryItem>, EngineError> {
         let hits = self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)?;
+        self.core.metrics.memory("search");
         Ok(hits
             .into_iter()
             .map(|hit| {
@@ -370,65 +372,6 @@ impl Drive {
                 }
             })
             .collect())
-    }
-
-    /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
-    async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
-        let (exit, said) = match self.touched {
-            true => project::bring_out(&self.place().await?, &finish).await?,
-            false => (finish.exit, None),
-        };
-        let now = self.core.clock.now();
-        let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
-        let from = self.lease.message.entry;
-        let to = EntrySeq(self.core.store.ledger_size()?.saturating_sub(1));
-        let (phase, state) = phase_of(finish.status);
-        let mut ops = vec![
-            self.fact(Fact::Replied { from, to, text: Digest::of(text.as_bytes()), label: label.clone() }),
-            self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }),
-        ];
-        ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
-            Op::Chronicle(Box::new(NewChronicle {
-                session: self.session.id,
-                turn: Some(self.turn),
-                turn_number: self.number,
-                at: now,
-                message: message.clone(),
-            }))
-        }));
-        let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
-        ops.extend(finish.answers.iter().filter(|id| **id != leased).map(|id| Op::AbsorbMessage {
-            message: *id,
-            turn: self.turn,
-            lease: leased,
-            fence,
-        }));
-        ops.push(Op::AckMessage { message: leased, fence });
-        ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
-        if let Some(text) = said {
-            let frame = ServerFrame::Status { text };
-            ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
-        }
-        let frame = ServerFrame::Message {
-            turn: self.turn,
-            text,
-            taint: label.taint,
-            entries: (from, to),
-            last: true,
-            exit,
-        };
-        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
-        self.session.state().budget_note = finish.budget_note;
-        self.core.commit_for(&self.session, Batch::synced(ops)).await?;
-        Ok(())
-    }
-}
-
-const fn phase_of(status: Status) -> (TurnPhase, &'static str) {
-    match status {
-        Status::Done | Status::Waiting | Status::Denied => (TurnPhase::Finished, "finished"),
-        Status::Blocked | Status::Incomplete | Status::Failed => (TurnPhase::Failed, "failed"),
-        Status::Cancelled => (TurnPhase::Cancelled, "cancelled"),
     }
 }
 
@@ -451,9 +394,8 @@ impl Core {
         Ok(Op::TurnEvent { turn, n, event })
     }
 
-    /// What was spent or set aside so far. The door compares it with the limits before it sets aside what the
-    /// next call may take, so calls that are decided at the same moment, at most one per running turn, can
-    /// together pass a limit of session or day by what they set aside.
+    /// What was spent or set aside so far, for the door to decide on. Limits of session and day are compared once
+    /// more when the next call's share is set aside, so turns that are decided at the same moment share them.
     pub(crate) fn spent(&self, session: &Session, turn_cost: MicroUsd) -> Result<Spent, EngineError> {
         let now = self.clock.now();
         let own = self.store.session_usage(session.id)?;
@@ -463,6 +405,7 @@ impl Core {
         let base = session.state().budget_base;
         Ok(Spent {
             session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),
+            session_base: base,
             day_tokens: day.usage.total().saturating_add(day_reserved.tokens),
             turn_cost,
             session_cost: own.cost.saturating_add(own_reserved.cost),

@@ -1,13 +1,12 @@
 //! The engine: what surfaces call.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 use writ_policy::approval::ApprovalToken;
 use writ_policy::principal::{self, Authenticated, Directory, Evidence, Inbound, Principal};
-use writ_store::batch::{Batch, NewMessage, NewSession, Op};
+use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Fact, InboundRecord};
@@ -20,7 +19,7 @@ use crate::config::STOP_DEADLINE;
 use crate::core::{Core, Parts};
 use crate::dispatch;
 use crate::error::EngineError;
-use crate::session::{Interrupt, Session, State, Terms};
+use crate::session::{Interrupt, Session};
 use crate::{calls, recover};
 
 /// The most frames that are read of a session's past at once.
@@ -45,6 +44,32 @@ pub struct Join {
     pub write: bool,
     /// Actions are decided and logged, not performed, for a new session.
     pub dry_run: bool,
+    /// Where the client is.
+    pub surface: Surface,
+    /// A name that a program gives to a conversation: without a session, its newest session is joined.
+    pub conversation: Option<String>,
+}
+
+/// Where a session is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Surface {
+    /// On this machine, by a command: each opens a session of its own.
+    #[default]
+    Local,
+    /// In the page: without a session or a project of its own, it goes on with the newest of the page.
+    Page,
+    /// By a program, over HTTP.
+    Api,
+}
+
+impl Surface {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Page => "page",
+            Self::Api => "api",
+        }
+    }
 }
 
 /// A session that was joined.
@@ -102,6 +127,11 @@ impl Engine {
         *engine.core.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
         Ok(engine)
+    }
+
+    /// What was counted and measured since the start, in the OpenMetrics text format.
+    pub fn metrics(&self) -> String {
+        self.core.metrics.text()
     }
 
     /// Notes that somebody is connected.
@@ -163,9 +193,13 @@ impl Engine {
         self.identify(evidence).map_err(|e| e.report())?;
         let joined = async {
             let session = match join.session {
-                Some(id) => self.core.session(id)?,
-                None => self.core.open_session(join.project.as_deref(), join.write, join.dry_run).await?,
+                Some(id) => self.core.open_one(id)?,
+                None => self.core.opened(&join).await?,
             };
+            if join.dry_run && !session.terms.dry_run {
+                let why = "this session performs: to simulate, open a new one".to_owned();
+                return Err(EngineError::Params { method: "resume".to_owned(), why });
+            }
             // First the live end, then what is kept: nothing falls between, what is in both has one number.
             let live = session.hub.watch();
             let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
@@ -174,6 +208,18 @@ impl Engine {
             Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, live })
         };
         joined.await.map_err(|e| e.report())
+    }
+
+    /// Opens a new session, whatever is open already.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, or a project folder that cannot be used.
+    pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
+        self.identify(evidence).map_err(|e| e.report())?;
+        let Join { project, write, dry_run, surface, .. } = join;
+        let opened = self.core.open_session(project.as_deref(), write, dry_run, surface).await;
+        opened.map(|session| session.id).map_err(|e| e.report())
     }
 
     /// The frames of a session after a number, in order, at most [`PAGE`]: none is the end.
@@ -215,7 +261,7 @@ impl Engine {
         let now = self.core.clock.now();
         let inbound = Inbound { session, client_id, text };
         let inbound = principal::authenticate(evidence, inbound, &directory, now)?;
-        let session = self.core.session(session)?;
+        let session = self.core.open_one(session)?;
         let record = self.core.record(&session, &inbound)?;
         let signature = principal::sign_record(&record, &self.core.keys.harness)?;
         let text = inbound.get().text.clone();
@@ -311,48 +357,7 @@ impl Engine {
     }
 }
 
-fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
-    let unusable = |why: String| EngineError::Project(why);
-    let path = std::fs::canonicalize(path).map_err(|e| unusable(e.to_string()))?;
-    if !path.is_dir() {
-        return Err(unusable("it is not a folder".to_owned()));
-    }
-    if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
-        return Err(unusable("its path has characters that cannot be shown".to_owned()));
-    }
-    if path.parent().is_none() {
-        return Err(unusable("it is the root of the file system".to_owned()));
-    }
-    Ok(path)
-}
-
 impl Core {
-    /// Opens a session.
-    ///
-    /// # Errors
-    ///
-    /// If the project's folder cannot be used, or the store cannot be written.
-    pub(crate) async fn open_session(
-        &self,
-        project: Option<&str>,
-        write: bool,
-        dry_run: bool,
-    ) -> Result<Arc<Session>, EngineError> {
-        let project = project.map(project_folder).transpose()?;
-        let now = self.clock.now();
-        let id = self.ids.session(now);
-        let terms = Terms { project, write, dry_run };
-        let metadata = [("write", write), ("dry_run", dry_run)];
-        let row = NewSession {
-            id,
-            created_at: now,
-            project: terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
-        };
-        self.store.commit(Batch::relaxed(vec![Op::OpenSession(row)])).await?;
-        Ok(self.remember_session(Arc::new(Session::new(id, terms, State::default()))))
-    }
-
     /// What is signed of a message: with taint, and the number of the turn that it opens or joins.
     fn record(
         &self,
@@ -377,41 +382,5 @@ impl Core {
             text: Digest::of(inbound.get().text.as_bytes()),
             at: inbound.at(),
         })
-    }
-
-    /// A session, from memory or from the store.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
-    pub(crate) fn session(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
-        if let Some(session) = self.sessions().get(&id) {
-            return Ok(Arc::clone(session));
-        }
-        let row = self.store.session(id)?.ok_or(EngineError::NoSession(id))?;
-        let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
-        let terms = Terms {
-            project: row.project.as_ref().map(PathBuf::from),
-            write: flag("write"),
-            dry_run: flag("dry_run"),
-        };
-        let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        let state = State {
-            rehydrated: row.turn_number > 0,
-            budget_base: writ_types::unit::Tokens::new(budget_base),
-            ..State::default()
-        };
-        let session = Arc::new(Session::new(id, terms, state));
-        Ok(self.remember_session(session))
-    }
-
-    /// Keeps a session in memory; puts idle ones aside when there are too many.
-    pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
-        let mut sessions = self.sessions();
-        if sessions.len() >= crate::config::MAX_LOADED_SESSIONS {
-            // Nobody else holds it, no turn runs, and nobody watches.
-            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
-        }
-        Arc::clone(sessions.entry(session.id).or_insert(session))
     }
 }

@@ -3,7 +3,7 @@
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::id::{AskId, SessionId};
+use writ_types::id::{AskId, EntrySeq, SessionId};
 
 /// Why the engine could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,16 @@ pub enum EngineError {
     /// No such session.
     #[error("there is no session {0}")]
     NoSession(SessionId),
-    /// No such ask, or it was answered.
+    /// The session was closed.
+    #[error("session {0} was closed")]
+    SessionClosed(SessionId),
+    /// No such entry.
+    #[error("the ledger has no entry {0}")]
+    NoEntry(EntrySeq),
+    /// No such ask.
+    #[error("ask {0} is not known here")]
+    NoAsk(AskId),
+    /// The ask was answered or has ended.
     #[error("ask {ask} {state}")]
     AskClosed {
         /// The ask.
@@ -110,6 +119,11 @@ impl ToReport for EngineError {
             },
             Self::NoSession(_) => {
                 plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions")
+            }
+            Self::SessionClosed(_) => plain(Exit::Usage, "session.closed").hint("open a new one"),
+            Self::NoEntry(_) => plain(Exit::Usage, "ledger.no_entry").hint("entries are counted from 0"),
+            Self::NoAsk(_) => {
+                plain(Exit::Denied, "ask.unknown").hint("see 'writ approvals list' for what is open")
             }
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")

@@ -17,9 +17,13 @@ pub mod error;
 
 mod session;
 
+mod opening;
+
 mod hub;
 
 mod commit;
+
+mod metrics;
 
 mod dispatch;
 

@@ -1,10 +1,14 @@
-//! One answer of a model: planned, put before the door, called, tried again where that is sensible.
+//! One answer of a model: planned, put before the door, called, and tried again, by another model too, where that is
+//! sensible.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{Event, ModelFailure};
+use writ_models::error::ModelError;
+use writ_models::failover::Step;
 use writ_models::{Delta, ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
@@ -16,7 +20,7 @@ use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::act::Place;
 use crate::error::EngineError;
@@ -25,6 +29,9 @@ use crate::segment::Segments;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
+
+/// From how many per cent of the model's window on a request is said to nearly fill it (SCL-042).
+const WINDOW_NOTED_PCT: u128 = 80;
 
 /// What came of an effect that calls the model.
 #[derive(Debug)]
@@ -35,11 +42,12 @@ pub(crate) struct Called {
     pub(crate) cost: MicroUsd,
 }
 
-/// Calls the model of the executor; each attempt passes the door.
+/// Calls a model of the executor: the first of its routes, and when that cannot answer, those to fall back on. Each
+/// attempt passes the door.
 ///
 /// # Errors
 ///
-/// If the store cannot be used; what the model cannot do is an event.
+/// If the store cannot be used; what the models cannot do is an event.
 pub(crate) async fn call(
     mut place: Place,
     spent_in_turn: MicroUsd,
@@ -48,64 +56,144 @@ pub(crate) async fn call(
     cancel: CancellationToken,
 ) -> Result<Called, EngineError> {
     let core = Arc::clone(&place.core);
+    let mut account = Account::default();
     let Some(models) = &core.models else {
-        return Ok(failed(&EngineError::NoModel.report(), Vec::new(), MicroUsd::ZERO));
+        return Ok(account.failed(&EngineError::NoModel.report()));
     };
     let request = Arc::new(request);
-    let planned = match models.plan(ModelRole::Executor, request, place.core.clock.now()) {
-        Ok(planned) => planned,
-        Err(error) => return Ok(failed(&error.report(), Vec::new(), MicroUsd::ZERO)),
-    };
-    let (mut ops, mut cost, mut tries) = (Vec::new(), MicroUsd::ZERO, 0_u32);
-    loop {
-        tries = tries.saturating_add(1);
-        let turn_cost = spent_in_turn.saturating_add(cost);
-        if tries > 1 {
-            // Other turns went on spending, and time went by.
+    let mut course = models.course(ModelRole::Executor);
+    let mut last: Option<Report> = None;
+    while let Some(step) = models.next(&course, core.clock.now()) {
+        let planned = match models.plan_over(&step.route, Arc::clone(&request), core.clock.now()) {
+            Ok(planned) => planned,
+            Err(error) => {
+                course.unfit(&step.route, &error.to_string());
+                last = Some(error.report());
+                continue;
+            }
+        };
+        let turn_cost = spent_in_turn.saturating_add(account.cost);
+        if let Some(report) = &last {
+            // The next try is decided on what this one has really taken; other turns went on spending meanwhile.
+            core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut account.ops))).await?;
+            say(&place, report, &planned, &step);
+            if !slept(step.wait, &cancel).await {
+                return Ok(account.failed(report));
+            }
             let turn_tool_calls = place.spent.turn_tool_calls;
             place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost)? };
             place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
+        } else {
+            note_window(&place, &planned);
+            if !slept(step.wait, &cancel).await {
+                return Ok(account.cancelled());
+            }
         }
-        let spent = Spent { turn_cost, ..place.spent };
-        let standing = Standing { authority: &place.authority, spent, approval: None, mode: Mode::Execute };
-        let permit = match place.core.pass(prepared(&place, &planned, &label), standing).await? {
-            Passage::Permit(permit) => permit,
-            Passage::Denied(denial) => return Ok(Called { event: refused(&denial), ops, cost }),
-            Passage::Ask(_) | Passage::Simulated(_) => {
-                let report = Report::new(
-                    Exit::Denied,
-                    "model.asks",
-                    "the rules want to be asked before each model call",
-                )
+        place.spent = Spent { turn_cost, ..place.spent };
+        match attempt(&place, models, &planned, &label, &cancel, &mut account).await? {
+            Tried::Over(event) => {
+                if matches!(event, Event::ModelReplied { .. }) {
+                    models.answered(&step.route);
+                }
+                return Ok(account.ended(event));
+            }
+            Tried::Failed(error) => {
+                models.failed(&mut course, &step.route, &error, core.clock.now());
+                last = Some(course.report(&error));
+            }
+        }
+    }
+    Ok(account.failed(&last.unwrap_or_else(|| EngineError::NoModel.report())))
+}
+
+/// What a call has taken so far, over all its attempts.
+#[derive(Debug, Default)]
+struct Account {
+    ops: Vec<Op>,
+    cost: MicroUsd,
+}
+
+impl Account {
+    fn ended(self, event: Event) -> Called {
+        Called { event, ops: self.ops, cost: self.cost }
+    }
+
+    fn failed(self, report: &Report) -> Called {
+        self.ended(failure(report))
+    }
+
+    fn cancelled(self) -> Called {
+        let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled");
+        self.failed(&report)
+    }
+}
+
+/// What an attempt came to.
+enum Tried {
+    /// The call is over: it was answered, or the door refused it.
+    Over(Event),
+    /// This attempt failed.
+    Failed(Box<ModelError>),
+}
+
+/// One attempt, for one permit.
+async fn attempt(
+    place: &Place,
+    models: &Models,
+    planned: &PlannedCall,
+    label: &Label,
+    cancel: &CancellationToken,
+    account: &mut Account,
+) -> Result<Tried, EngineError> {
+    let spent = place.spent;
+    let standing = Standing { authority: &place.authority, spent, approval: None, mode: Mode::Execute };
+    let permit = match place.core.pass(prepared(place, planned, label), standing).await? {
+        Passage::Permit(permit) => permit,
+        Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
+        Passage::Ask(_) | Passage::Simulated(_) => {
+            let text = "the rules want to be asked before each model call";
+            let report = Report::new(Exit::Denied, "model.asks", text)
                 .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
-                return Ok(failed(&report, ops, cost));
-            }
-        };
-        let attempt = permit.attempt();
-        let (deltas, shown) = mpsc::channel(DELTAS);
-        let now = place.core.clock.now();
-        let work = models.call(*permit, &planned, deltas, cancel.clone(), now);
-        let (answer, ()) = tokio::join!(work, show(&place, shown));
-        let error = match answer {
-            Ok(reply) => {
-                cost += record(&place, models, &planned, attempt, Ok(&reply), &mut ops);
-                return Ok(Called { event: Event::ModelReplied { reply }, ops, cost });
-            }
-            Err(error) => error,
-        };
-        let report = error.report();
-        cost += record(&place, models, &planned, attempt, Err((&error.usage, &report)), &mut ops);
-        let Some(wait) = models.backoff().wait(&error, tries) else {
-            return Ok(failed(&report, ops, cost));
-        };
-        // The next try is decided on what this one has really taken.
-        core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut ops))).await?;
-        let text = format!("{} Trying again in {} s.", report.outside, wait.as_secs());
-        place.session.hub.pass(ServerFrame::Status { text });
-        tokio::select! {
-            () = cancel.cancelled() => return Ok(failed(&report, ops, cost)),
-            () = tokio::time::sleep(wait) => {}
+            return Ok(Tried::Over(failure(&report)));
         }
+    };
+    let number = permit.attempt();
+    place.core.metrics.model_call(ModelRole::Executor.as_str(), planned.model_call().input_tokens.get());
+    let (deltas, shown) = mpsc::channel(DELTAS);
+    let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
+    let (answer, ()) = tokio::join!(work, show(place, shown));
+    match answer {
+        Ok(reply) => {
+            account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
+            Ok(Tried::Over(Event::ModelReplied { reply }))
+        }
+        Err(error) => {
+            let failed = Err((&error.usage, &error.report()));
+            account.cost += record(place, models, planned, number, failed, &mut account.ops);
+            Ok(Tried::Failed(Box::new(error)))
+        }
+    }
+}
+
+/// Says what went wrong and what is tried next.
+fn say(place: &Place, report: &Report, planned: &PlannedCall, step: &Step) {
+    let next = planned.requested();
+    let text = if step.wait.is_zero() {
+        format!("{} Asking {next}.", report.outside)
+    } else {
+        format!("{} Trying again in {} s.", report.outside, step.wait.as_secs())
+    };
+    place.session.hub.pass(ServerFrame::Status { text });
+}
+
+/// Waits; `false`: the call was cancelled meanwhile.
+async fn slept(wait: Duration, cancel: &CancellationToken) -> bool {
+    if wait.is_zero() {
+        return true;
+    }
+    tokio::select! {
+        () = cancel.cancelled() => false,
+        () = tokio::time::sleep(wait) => true,
     }
 }
 
@@ -126,10 +214,31 @@ fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
     }
 }
 
-fn failed(report: &Report, ops: Vec<Op>, cost: MicroUsd) -> Called {
+/// Says once when a request comes to nearly fill what the model can take.
+fn note_window(place: &Place, planned: &PlannedCall) {
+    let (input, window) = (planned.model_call().input_tokens, planned.info().context_window);
+    let full = nearly_full(input, window);
+    if std::mem::replace(&mut place.session.state().window_noted, full) || !full {
+        return;
+    }
+    let model = planned.requested();
+    tracing::warn!(session = %place.session.id, model, %input, %window, "the model's window is nearly full");
+    let text = format!(
+        "This session fills {input} of the {window} tokens that {model} can take. Older parts of it may soon be \
+         left out or refused: `writ chat --new` begins a new one."
+    );
+    place.session.hub.pass(ServerFrame::Status { text });
+}
+
+/// Whether a request has come to this share of the model's window.
+fn nearly_full(input: Tokens, window: Tokens) -> bool {
+    u128::from(input.get()) * 100 >= u128::from(window.get()) * WINDOW_NOTED_PCT
+}
+
+fn failure(report: &Report) -> Event {
     let failure =
         ModelFailure::Failed { exit: report.exit, text: report.outside.clone(), hint: report.hint.clone() };
-    Called { event: Event::ModelFailed { failure }, ops, cost }
+    Event::ModelFailed { failure }
 }
 
 fn refused(denial: &Denial) -> Event {
@@ -202,5 +311,17 @@ async fn show(place: &Place, mut deltas: mpsc::Receiver<Delta>) {
 fn release(place: &Place, text: String) {
     if let Some(turn) = place.turn.filter(|_| !text.is_empty()) {
         place.session.hub.pass(ServerFrame::Delta { turn, text });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_nearly_full_from_four_fifths_on() {
+        let full = |input| nearly_full(Tokens::new(input), Tokens::new(1_000));
+        assert_eq!([0, 790, 799, 800, 2_000].map(full), [false, false, false, true, true]);
+        assert!(!nearly_full(Tokens::new(u64::MAX / 2), Tokens::MAX));
     }
 }

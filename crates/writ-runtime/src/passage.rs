@@ -63,13 +63,17 @@ impl Core {
             // Execution gates and hooks have nothing to say yet: they come with their providers.
             Ok(checked) => match door::decide(checked, &Verdicts::default(), &facts, now) {
                 Decided::Deny(denial) => denial,
-                Decided::Ask(ask) => return Ok(Passage::Ask(ask)),
+                Decided::Ask(ask) => {
+                    self.metrics.asked();
+                    return Ok(Passage::Ask(ask));
+                }
                 Decided::Grant(grant) => match self.redeem(*grant, standing.mode).await? {
                     Ok(passage) => return Ok(passage),
                     Err(denial) => denial,
                 },
             },
         };
+        self.metrics.denied();
         let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
         self.store.commit(Batch::relaxed(vec![Op::Append(Box::new(entry))])).await?;
         Ok(Passage::Denied(denial))
@@ -84,6 +88,13 @@ impl Core {
         match grant.redeem(&self.store, self.ids.attempt(now), now).await {
             Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
             Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
+            Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Budget,
+                rule: limit.setting().to_owned(),
+                text: limit.reason(),
+            }))),
             Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
                 prepared: Some(hash),
                 kind,

@@ -40,14 +40,16 @@ pub(crate) async fn perform(
             WritePlace::Overlay => {
                 let workspace = place.session.workspace(&place.core).await?;
                 let files = written(&prepared);
-                settle(workspace.write(permit, place.core.clock.now()).await.map(|_| files))?
+                let written = workspace.until(cancel).write(permit, place.core.clock.now()).await;
+                settle(written.map(|_| files))?
             }
-            WritePlace::Project => apply(place, permit).await?,
+            WritePlace::Project => apply(place, permit, cancel).await?,
         },
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             opened(place, permit)?;
             let hits = place.core.store.search_memory(&query, Some(place.session.id), limit)?;
+            place.core.metrics.memory("search");
             PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
         }
         Action::Remember(_) => remember(place, permit).await?,
@@ -95,6 +97,7 @@ fn settle(result: Result<PerformedOutcome, SandboxError>) -> Result<PerformedOut
             | SandboxError::Setup { .. }
             | SandboxError::File(_)
             | SandboxError::Stopped { .. }
+            | SandboxError::Cancelled
             | SandboxError::Project { .. }
             | SandboxError::Workspace { .. }),
         ) => Ok(PerformedOutcome::Failed { report: error.report() }),
@@ -108,7 +111,7 @@ async fn run(
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
-    let options = ExecOptions { cancel: cancel.clone(), output: None };
+    let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
     let done = workspace.exec(permit, place.core.clock.now(), options).await;
     settle(done.map(|result| exec_outcome(result, timeout_ms)))
 }
@@ -183,15 +186,23 @@ fn written(prepared: &Prepared) -> PerformedOutcome {
 }
 
 /// Brings approved changes into the project.
-async fn apply(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+async fn apply(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
     let prepared = permit.prepared().clone();
-    match workspace.apply(permit, place.core.clock.now()).await {
+    match workspace.until(cancel).apply(permit, place.core.clock.now()).await {
         Ok(_) => {
             if let Action::WriteFile(write) = &prepared.action {
                 let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
                 let fact = Fact::Applied { project: write.root.clone(), files };
                 place.core.append(place.session.id, place.at(), fact).await?;
+            }
+            let left_behind = place.session.state().left_behind;
+            if left_behind && workspace.changes().await?.changes.is_empty() {
+                place.core.set_left_behind(&place.session, false).await?;
             }
             Ok(written(&prepared))
         }
@@ -213,6 +224,7 @@ async fn remember(place: &Place, permit: Permit) -> Result<PerformedOutcome, Eng
     let prepared = opened(place, permit)?;
     let now = place.core.clock.now();
     let id = place.core.ids.memory(now);
+    place.core.metrics.memory("store");
     let Action::Remember(item) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
@@ -257,6 +269,7 @@ async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineEr
             entries: (entry, entry),
             last: false,
             exit: Exit::Done,
+            answers: Vec::new(),
         };
         ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
     }

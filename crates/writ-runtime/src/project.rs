@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use tokio::sync::MutexGuard;
+use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{Finish, Status};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_sandbox::changes::Diff;
+use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
-use writ_store::batch::Batch;
+use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
@@ -23,19 +26,50 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform;
-use crate::session::Session;
+use crate::session::{LEFT_BEHIND, Session};
 
 /// The harness's own word for what brings changes into a project.
 pub(crate) const APPLY: &str = "apply";
 
 impl Core {
-    /// What a session has changed in its work folder.
+    /// What a session has changed in its work folder, as soon as nobody else uses it.
     ///
     /// # Errors
     ///
-    /// If the folders cannot be read.
-    pub(crate) async fn diff(&self, session: &Session) -> Result<Diff, EngineError> {
-        Ok(session.workspace(self).await?.diff().await?)
+    /// If the folders cannot be read, or it was cancelled before.
+    pub(crate) async fn diff(
+        &self,
+        session: &Session,
+        cancel: &CancellationToken,
+    ) -> Result<Diff, EngineError> {
+        Ok(session.workspace(self).await?.until(cancel).diff().await?)
+    }
+
+    /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is
+    /// applied before a person has seen all of it, until nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn set_left_behind(&self, session: &Session, left: bool) -> Result<(), EngineError> {
+        if session.state().left_behind == left {
+            return Ok(());
+        }
+        let value = left.then(|| serde_json::Value::Bool(true));
+        let (session_id, key) = (session.id, LEFT_BEHIND.to_owned());
+        let op = Op::SetSessionMetadata { session: session_id, key, value };
+        self.store.commit(Batch::relaxed(vec![op])).await?;
+        session.state().left_behind = left;
+        Ok(())
+    }
+}
+
+/// Waits until nothing else of the session is diffed or applied; `None`: nobody wants to wait any longer.
+async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<MutexGuard<'a, ()>> {
+    tokio::select! {
+        biased;
+        held = session.applying.lock() => Some(held),
+        () = cancel.cancelled() => None,
     }
 }
 
@@ -81,6 +115,12 @@ pub(crate) enum Proposed {
 }
 
 impl Proposed {
+    /// A person did not want to wait any longer until nobody else uses the folder.
+    fn cancelled() -> Self {
+        let text = "Not applied: cancelled while the work folder was in use. See `writ diff`.".to_owned();
+        Self::Refused { exit: Exit::Interrupted, text }
+    }
+
     fn refused(exit: Exit, why: &str) -> Self {
         Self::Refused { exit: failed(exit), text: format!("Not applied: {why}") }
     }
@@ -91,15 +131,19 @@ impl Proposed {
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn propose(place: &Place) -> Result<Proposed, EngineError> {
+pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
     let Some(project) = project_of(&place.session) else { return Ok(Proposed::Nothing) };
-    let _held = place.session.applying.lock().await;
-    let diff = place.core.diff(&place.session).await?;
+    let Some(_held) = hold(&place.session, cancel).await else { return Ok(Proposed::cancelled()) };
+    let diff = match place.core.diff(&place.session, cancel).await {
+        Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(Proposed::cancelled()),
+        diff => diff?,
+    };
     if diff.changes.changes.is_empty() {
+        place.core.set_left_behind(&place.session, false).await?;
         return Ok(Proposed::Nothing);
     }
     match place.core.pass(wish(place, &project, &diff), standing(place)).await? {
-        Passage::Permit(permit) => carry_out(place, *permit).await,
+        Passage::Permit(permit) => carry_out(place, *permit, cancel).await,
         Passage::Ask(_) if !diff.unshown.is_empty() => {
             // What cannot be shown completely cannot be approved.
             let names = diff.unshown.join(", ");
@@ -131,9 +175,13 @@ fn standing(place: &Place) -> Standing<'_> {
 }
 
 /// Applies what a permit allows, and writes down what came of it.
-async fn carry_out(place: &Place, permit: Permit) -> Result<Proposed, EngineError> {
+async fn carry_out(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<Proposed, EngineError> {
     let attempt = permit.attempt();
-    let (prepared, performed) = perform::perform(place, permit, &place.core.stop_now.child_token()).await?;
+    let (prepared, performed) = perform::perform(place, permit, cancel).await?;
     let rendered = render(&prepared, &performed);
     let entry = place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered));
     place.core.commit_for(&place.session, Batch::relaxed(vec![entry])).await?;
@@ -155,22 +203,29 @@ async fn carry_out(place: &Place, permit: Permit) -> Result<Proposed, EngineErro
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn bring_out(place: &Place, finish: &Finish) -> Result<(Exit, Option<String>), EngineError> {
+pub(crate) async fn bring_out(
+    place: &Place,
+    finish: &Finish,
+    cancel: &CancellationToken,
+) -> Result<(Exit, Option<String>), EngineError> {
     let (write, exit) = (place.session.terms.write, finish.exit);
     match finish.status {
         Status::Done | Status::Waiting | Status::Denied => {}
         // What an interrupted step has left is not what anybody wanted applied without a look.
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled if write => {
-            let said = match left(place).await? {
-                0 => None,
-                1 => Some("1 changed file is not applied: see `writ diff`".to_owned()),
-                count => Some(format!("{count} changed files are not applied: see `writ diff`")),
+            let what = match left(place, cancel).await? {
+                Some(0) => return Ok((exit, None)),
+                Some(1) => "1 changed file is not applied".to_owned(),
+                Some(count) => format!("{count} changed files are not applied"),
+                None => "What was changed last is not applied".to_owned(),
             };
-            return Ok((exit, said));
+            place.core.set_left_behind(&place.session, true).await?;
+            let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
+            return Ok((exit, Some(said)));
         }
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {}
     }
-    Ok(match propose(place).await? {
+    Ok(match propose(place, cancel).await? {
         Proposed::Nothing => (exit, None),
         Proposed::Asked(_) if exit == Exit::Done => (Exit::Waiting, None),
         Proposed::Asked(_) => (exit, None),
@@ -178,24 +233,31 @@ pub(crate) async fn bring_out(place: &Place, finish: &Finish) -> Result<(Exit, O
         Proposed::Applied(text) => (exit, Some(text)),
         Proposed::Simulated => (exit, Some("Not applied: this session only simulates.".to_owned())),
         Proposed::Refused { exit: refused, text } => {
+            if write && refused == Exit::Interrupted {
+                place.core.set_left_behind(&place.session, true).await?;
+            }
             let exit = if matches!(exit, Exit::Done | Exit::Waiting) { refused } else { exit };
             (exit, Some(text))
         }
     })
 }
 
-/// How many changes of a session are not in its project.
+/// How many changes of a session are not in its project; `None`: nobody waited until they could be counted.
 ///
 /// # Errors
 ///
 /// If the folders cannot be read.
-async fn left(place: &Place) -> Result<usize, EngineError> {
+async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>, EngineError> {
     if project_of(&place.session).is_none() {
-        return Ok(0);
+        return Ok(Some(0));
     }
-    let _held = place.session.applying.lock().await;
-    let workspace = place.session.workspace(&place.core).await?;
-    Ok(workspace.changes().await?.changes.len())
+    let Some(_held) = hold(&place.session, cancel).await else { return Ok(None) };
+    let workspace = place.session.workspace(&place.core).await?.until(cancel);
+    match workspace.changes().await {
+        Ok(changes) => Ok(Some(changes.changes.len())),
+        Err(SandboxError::Cancelled) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Closes the session's earlier question about an earlier state of the folder.
@@ -215,10 +277,13 @@ async fn supersede(place: &Place, hash: writ_types::digest::Digest) -> Result<()
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn apply_as_it_goes(place: &Place) -> Result<(), EngineError> {
+pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) -> Result<(), EngineError> {
     let Some(project) = project_of(&place.session) else { return Ok(()) };
-    let _held = place.session.applying.lock().await;
-    let diff = place.core.diff(&place.session).await?;
+    let Some(_held) = hold(&place.session, cancel).await else { return Ok(()) };
+    let diff = match place.core.diff(&place.session, cancel).await {
+        Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(()),
+        diff => diff?,
+    };
     if diff.changes.changes.is_empty() {
         return Ok(());
     }
@@ -226,7 +291,7 @@ pub(crate) async fn apply_as_it_goes(place: &Place) -> Result<(), EngineError> {
     else {
         return Ok(());
     };
-    if let Proposed::Refused { text, .. } = carry_out(place, *permit).await? {
+    if let Proposed::Refused { text, .. } = carry_out(place, *permit, cancel).await? {
         place.session.hub.pass(ServerFrame::Status { text });
     }
     Ok(())

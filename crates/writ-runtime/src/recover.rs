@@ -50,6 +50,7 @@ pub(crate) async fn give_up(core: &Core) -> Result<(), EngineError> {
             code: "turn.given_up".to_owned(),
             text: format!("The turn was {reason}."),
             hint: "see 'writ doctor', then send the message again".to_owned(),
+            answers: vec![message.client_id],
         };
         let ops = vec![
             core.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),

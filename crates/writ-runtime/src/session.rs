@@ -23,6 +23,15 @@ use crate::hub::Hub;
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
 pub(crate) const MAX_INTERRUPTS: usize = 64;
 
+/// The key of a session's metadata that says when it was closed.
+pub(crate) const CLOSED_AT: &str = "closed_at";
+/// The key of a session's metadata that says that an interrupted step has left changes behind.
+pub(crate) const LEFT_BEHIND: &str = "left_behind";
+/// The key of a session's metadata with a program's name for it.
+pub(crate) const CONVERSATION: &str = "conversation";
+/// The key of a session's metadata that says where it was opened.
+pub(crate) const SURFACE: &str = "surface";
+
 /// What can happen to a turn from outside while it runs.
 #[derive(Debug)]
 pub(crate) enum Interrupt {
@@ -66,8 +75,15 @@ pub(crate) struct State {
     pub(crate) running: Option<Running>,
     /// The last budget note that the model was given.
     pub(crate) budget_note: Option<BudgetNote>,
+    /// The last request nearly filled the model's window, and that was said.
+    pub(crate) window_noted: bool,
     /// Tokens of the session when its budget was last renewed.
     pub(crate) budget_base: Tokens,
+    /// An interrupted step has left changes behind, in a session whose owner has approved changes beforehand: they
+    /// were not meant with that.
+    pub(crate) left_behind: bool,
+    /// Nobody joins it any more, and it takes no message.
+    pub(crate) closed: bool,
 }
 
 /// A turn that runs.
@@ -159,7 +175,8 @@ impl Session {
             .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
             .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
-        if self.terms.write { grants.preapprove(ActionKind::WriteFile) } else { grants }
+        let preapproved = self.terms.write && !self.state().left_behind;
+        if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }
     }
 }
 

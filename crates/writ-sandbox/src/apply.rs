@@ -26,6 +26,9 @@ pub enum ApplyError {
         /// What it is for.
         found: ActionKind,
     },
+    /// It waited for another use of the work folder and was cancelled before it began. Nothing was written.
+    #[error("cancelled while another use of the work folder went on")]
+    Cancelled,
     /// The permit names another folder than this workspace's project, or there is no project.
     #[error("the permit is for another project")]
     WrongProject,
@@ -60,6 +63,7 @@ impl ToReport for ApplyError {
         match self {
             Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
             Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", self.to_string()),
+            Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", self.to_string()),
             Self::WrongProject => Report::new(Exit::Denied, "apply.wrong_project", self.to_string()),
             Self::BadPath { .. } => Report::new(Exit::Denied, "apply.bad_path", self.to_string()),
             Self::Conflict { .. } => Report::new(Exit::Verification, "apply.conflict", self.to_string())

@@ -55,6 +55,9 @@ pub enum SandboxError {
         /// Which limit it hit.
         why: String,
     },
+    /// It waited for another use of the work folder and was cancelled before it began.
+    #[error("cancelled while another use of the work folder went on")]
+    Cancelled,
     /// The project cannot be worked on.
     #[error("this folder cannot be worked on: {why}")]
     Project {
@@ -94,6 +97,7 @@ impl ToReport for SandboxError {
             Self::File(fault) => fault.report(),
             Self::Stopped { .. } => Report::new(Exit::Budget, "sandbox.stopped", inside.clone())
                 .hint("ask for less: a narrower folder, pattern or range"),
+            Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", inside.clone()),
             Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()),
             Self::Workspace { .. } => {
                 Report::new(Exit::Blocked, "sandbox.workspace", "the workspace's folder cannot be used")

@@ -1,5 +1,6 @@
 //! What running a program gives.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,28 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
+/// The port inside on which a program's way out listens, on 127.0.0.1.
+pub const PROXY_PORT: u16 = 3128;
+
+/// The only way out of a sandbox: a TCP socket that listens on 127.0.0.1:3128 in its empty network. Whoever holds it
+/// accepts what the program connects to there; it identifies the sandbox, and no other program can reach it. Dropping
+/// it leaves the program without network.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl Listener {
+    #[cfg(target_os = "linux")]
+    pub(crate) const fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> Self {
+        listener.0
+    }
+}
+
 /// How a program is watched.
 #[derive(Clone, Debug, Default)]
 pub struct ExecOptions {
@@ -143,4 +166,7 @@ pub struct ExecOptions {
     /// Where output goes while the program runs. A full channel loses pieces: the program never waits for it.
     /// Only what is kept ([`output_max`](crate::config::SandboxConfig::output_max)) is sent.
     pub output: Option<mpsc::Sender<Piece>>,
+    /// Where the listener of a program with network goes; see [`Listener`]. Given and used when, and only when, the
+    /// command names hosts.
+    pub network: Option<mpsc::Sender<Listener>>,
 }

@@ -48,6 +48,8 @@ mod base;
 
 mod command;
 
+mod network;
+
 mod workspace;
 
 mod copy;
@@ -260,6 +262,7 @@ impl Inner {
             home_binds: self.toolchains.home_binds.clone(),
             cwd: PathBuf::from(init::WORK),
             env: Vec::new(),
+            network: false,
             limits: Limits {
                 processes: config.processes_max,
                 open_files: config.open_files_max,

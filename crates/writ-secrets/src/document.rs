@@ -7,11 +7,11 @@ use age::{Decryptor, Encryptor, scrypt};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::{Read as _, Write as _};
+use writ_types::credential::Reference;
 use zeroize::Zeroizing;
 
 use crate::error::SecretsError;
 use crate::files::MAX_FILE_BYTES;
-use crate::reference::Reference;
 
 /// The version of the document's form.
 const VERSION: u8 = 1;

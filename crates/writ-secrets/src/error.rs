@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use writ_types::credential::{CredentialRef, Reference};
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::backend::Backend;
-use crate::reference::{CredentialRef, Reference};
 
 /// Why an operation on secrets or keys failed.
 #[derive(Debug, thiserror::Error)]

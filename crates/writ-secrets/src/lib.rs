@@ -1,7 +1,7 @@
 //! Secrets and private keys, by reference.
 //!
-//! Everything else in Writ names a secret ([`reference::Reference`], [`reference::CredentialRef`]); only
-//! this crate knows where its value lies. Values are [`secrecy::SecretString`]: they are not shown by
+//! Everything else in Writ names a secret ([`writ_types::credential`]); only this
+//! crate knows where its value lies. Values are [`secrecy::SecretString`]: they are not shown by
 //! `Debug` or `Display`, are in no error, and are wiped when they are dropped (not wiped: what the JSON parser
 //! and the keyring's library copy for themselves).
 //!
@@ -15,8 +15,6 @@
 //! async threads.
 
 pub mod config;
-
-pub mod reference;
 
 pub mod store;
 

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use secrecy::{ExposeSecret as _, SecretString};
+use writ_types::credential::{CredentialRef, Reference};
 
 use crate::backend::Backend;
 use crate::config::Config;
 use crate::document::Hidden;
 use crate::error::SecretsError;
 use crate::keys;
-use crate::reference::{CredentialRef, Reference};
 use crate::vault::{ENGINE, Vault};
 
 /// The longest value of a secret, in bytes: enough for certificates and service account files.

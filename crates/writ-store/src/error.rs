@@ -1,6 +1,7 @@
 //! What can go wrong in the store.
 
 use rusqlite::ErrorCode;
+use writ_policy::budget::Exhausted;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, AttemptId, EntrySeq, MessageId, SessionId, TurnId};
 
@@ -118,6 +119,9 @@ pub enum Conflict {
     /// The approval is used, revoked, expired, absent, or made for something else.
     #[error("approval {0} is used up or not valid for this action")]
     ApprovalSpent(AskId),
+    /// Session or day have nothing left of this.
+    #[error("{}", .0.reason())]
+    Exhausted(Exhausted),
     /// The nonce was seen before.
     #[error("a nonce of {namespace} was seen before")]
     NonceSeen {

@@ -22,6 +22,7 @@ impl Journal for Store {
                 .copied()
                 .ok_or_else(|| RedeemError::Unwritable("no entry was written".to_owned())),
             Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
+            Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
             Err(error) => Err(RedeemError::Unwritable(error.to_string())),
         }
     }

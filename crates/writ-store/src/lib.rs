@@ -37,6 +37,8 @@ pub mod memory;
 
 pub mod settings;
 
+pub mod backup;
+
 mod codec;
 mod filesystem;
 mod readers;

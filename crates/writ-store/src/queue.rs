@@ -310,6 +310,19 @@ impl Store {
         self.read(|conn| query_one(conn, &sql, [&session.to_string(), client_id], decode))
     }
 
+    /// The ids that clients have given to these messages, in this order; a message that is not there has none.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn client_ids(&self, messages: &[MessageId]) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT client_id FROM message WHERE id = ?1";
+        let ids: Result<Vec<Option<String>>, StoreError> = self.read(|conn| {
+            messages.iter().map(|id| query_one(conn, sql, [id.to_string()], |row| Ok(row.get(0)?))).collect()
+        });
+        Ok(ids?.into_iter().flatten().collect())
+    }
+
     /// The messages that were set aside after their last attempt, newest first.
     ///
     /// # Errors

@@ -37,6 +37,11 @@ pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, Store
     }
 }
 
+/// The epoch in force.
+pub(crate) fn epoch_of(conn: &Connection) -> Result<u64, StoreError> {
+    Ok(get(conn, EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
+}
+
 pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
     let text = codec::to_json("setting", value)?;
     execute(
@@ -74,6 +79,6 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn epoch(&self) -> Result<u64, StoreError> {
-        Ok(self.setting(EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
+        self.read(epoch_of)
     }
 }

@@ -1,6 +1,7 @@
 //! Totals of what was used, what is set aside, and named counters.
 
 use rusqlite::{Connection, Row, params};
+use writ_policy::budget::Taken;
 use writ_types::chat::Usage;
 use writ_types::id::SessionId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -93,9 +94,23 @@ fn decode(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
     })
 }
 
-/// Sets aside what an attempt may take; its outcome frees it.
+/// Sets aside what an attempt may take, if the limits that turns share still admit it; its outcome frees it.
 pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
     let reservation = redemption.reservation;
+    let ceilings = &redemption.ceilings;
+    if !ceilings.is_empty() {
+        let session = match redemption.intent.session {
+            Some(id) => {
+                let id = id.to_string();
+                taken(totals(conn, "session", &id)?, reserved(conn, "session", &id)?)
+            }
+            None => Taken::default(),
+        };
+        let date = day(ceilings.date(redemption.intent.at));
+        // What is under way counts, on whatever day it began: it is booked on the day on which it ends.
+        let today = taken(totals(conn, "day", &date)?, reserved(conn, "'all'", "all")?);
+        ceilings.admit(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
+    }
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO reservation (attempt, session, day, tokens, cost, tool_calls)
@@ -113,6 +128,13 @@ pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), 
         return Err(Conflict::Exists { what: "attempt", id: redemption.attempt.to_string() }.into());
     }
     Ok(())
+}
+
+fn taken(used: UsageTotals, reserved: Reserved) -> Taken {
+    Taken {
+        tokens: used.usage.total().saturating_add(reserved.tokens),
+        cost: used.cost.saturating_add(reserved.cost),
+    }
 }
 
 fn reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {

@@ -1,9 +1,11 @@
 //! Scripted model servers that speak the real wire formats over HTTP on a loopback port.
 //!
 //! A [`ModelServer`] serves Anthropic Messages (`POST /v1/messages`), OpenAI Chat Completions
-//! (`POST /v1/chat/completions`) and `GET /v1/models`, streaming and not. Requests are checked as strictly as
-//! the providers do; what passes is handed to a [`Script`], which answers with a [`Reply`]. A reply may carry
-//! a [`Fault`]. Every request is recorded, without its secrets.
+//! (`POST /v1/chat/completions`), OpenAI Responses (`POST /v1/responses`), OpenRouter
+//! (`POST /api/v1/chat/completions`), Gemini (`POST /v1beta/models/NAME:streamGenerateContent`), Ollama
+//! (`POST /api/chat`) and the lists of models that belong to them, streaming and not. Requests are checked as
+//! strictly as the providers do; what passes is handed to a [`Script`], which answers with a [`Reply`]. A reply
+//! may carry a [`Fault`]. Every request is recorded, without its secrets.
 //!
 //! ```no_run
 //! # async fn demo() -> std::io::Result<()> {
@@ -27,6 +29,14 @@ mod reply;
 mod anthropic;
 
 mod openai;
+
+mod responses;
+
+mod gemini;
+
+mod ollama;
+
+mod wire;
 
 mod http;
 

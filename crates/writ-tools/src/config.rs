@@ -1,20 +1,32 @@
 //! What can be set about tools.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-/// Settings of this crate.
+/// How long programs may run, in milliseconds. There is no other place that says so for a tool; the sandbox's
+/// own limit holds above all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How long a command may run when the model names no time, in milliseconds. Default 120,000: most test
+    /// The time of a command when neither its call nor [`Config::tools`] names one. Default 120,000: most test
     /// suites end in two minutes.
-    pub exec_timeout_ms: u64,
-    /// The longest time that a model may ask for, in milliseconds. Default 600,000.
-    pub exec_timeout_max_ms: u64,
+    pub default_ms: u64,
+    /// The longest time that a model may ask for. Default 600,000.
+    pub max_ms: u64,
+    /// The time of single tools, by name, instead of [`Config::default_ms`]. Default none.
+    pub tools: BTreeMap<String, u64>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { exec_timeout_ms: 120_000, exec_timeout_max_ms: 600_000 }
+        Self { default_ms: 120_000, max_ms: 600_000, tools: BTreeMap::new() }
+    }
+}
+
+impl Config {
+    /// How long a command of this tool may run when its call names no time.
+    pub(crate) fn timeout_ms(&self, tool: &str) -> u64 {
+        self.tools.get(tool).copied().unwrap_or(self.default_ms)
     }
 }

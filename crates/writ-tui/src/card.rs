@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use writ_types::entry::{Decision, Risk};
 use writ_types::frame::Card;
+use writ_types::visible::{escape, escape_line};
 
 use crate::renderer::Paint;
-use crate::sanitize::{sanitize, sanitize_line};
 
 /// Writes a card: everything that is needed to answer, nothing cut.
 pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Result<()> {
@@ -16,9 +16,9 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
         Risk::High => paint.red("high"),
         Risk::Irreversible => paint.red("irreversible"),
     };
-    let title = format!("approval {} ({})", card.ask_id, sanitize_line(&card.action));
+    let title = format!("approval {} ({})", card.ask_id, escape_line(&card.action));
     writeln!(out, "+-- {}, risk: {risk}", paint.bold(&title))?;
-    writeln!(out, "| {}", sanitize_line(&card.intent))?;
+    writeln!(out, "| {}", escape_line(&card.intent))?;
     if !card.rationale.is_empty() {
         block(out, "why: ", &card.rationale)?;
     }
@@ -30,7 +30,7 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
             Decision::Approve => "approve",
             Decision::Deny => "deny",
         };
-        writeln!(out, "| {}: {}", paint.bold(decision), sanitize_line(&choice.consequence))?;
+        writeln!(out, "| {}: {}", paint.bold(decision), escape_line(&choice.consequence))?;
     }
     writeln!(out, "| prepared {}", card.prepared)?;
     writeln!(out, "+-- until {}", card.expires_at)
@@ -38,7 +38,7 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
 
 /// A text of several lines inside the card. Every line has the card's edge, so that no text can look like its end.
 fn block(out: &mut impl Write, indent: &str, text: &str) -> io::Result<()> {
-    let text = sanitize(text);
+    let text = escape(text);
     // Not `lines`: a text that ends with a line break has an empty line there, and it is shown.
     text.split('\n').try_for_each(|line| writeln!(out, "| {indent}{line}"))
 }

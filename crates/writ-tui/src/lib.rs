@@ -2,12 +2,10 @@
 //!
 //! [`renderer::Renderer`] writes frames to any [`std::io::Write`]; [`editor::LineEditor`] reads lines in a
 //! thread of its own, so that the client can print meanwhile through [`editor::Printer`]. Whatever comes from
-//! a model or a tool passes [`sanitize::sanitize`] before it reaches the terminal. Nothing here reads the
+//! a model or a tool passes [`writ_types::visible::escape`] before it reaches the terminal. Nothing here reads the
 //! environment or decides anything.
 
 pub mod config;
-
-pub mod sanitize;
 
 pub mod renderer;
 

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use writ_types::error::Exit;
 use writ_types::frame::{Numbered, ServerFrame};
 use writ_types::id::TurnId;
+use writ_types::visible::{escape, escape_line};
 
 use crate::card;
 use crate::config::{Color, Surroundings};
-use crate::sanitize::{sanitize, sanitize_line};
 
 /// The most streamed text that is remembered to compare it with the complete message, in bytes.
 const MAX_STREAMED_BYTES: usize = 1024 * 1024;
@@ -89,7 +89,7 @@ impl<W: Write> Renderer<W> {
             }
             Mode::Text(paint) => {
                 self.close_line()?;
-                for line in sanitize(diff).lines() {
+                for line in escape(diff).lines() {
                     let painted = match line.as_bytes() {
                         [b'+', ..] => paint.green(line),
                         [b'-', ..] => paint.red(line),
@@ -105,10 +105,8 @@ impl<W: Write> Renderer<W> {
 
     fn text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
         match frame {
-            ServerFrame::Hello { session, turn: 0, .. } => {
-                self.line(&paint.dim(&format!("session {session}")))
-            }
-            ServerFrame::Hello { session, turn, .. } => {
+            ServerFrame::Hello { session, turn: 0 } => self.line(&paint.dim(&format!("session {session}"))),
+            ServerFrame::Hello { session, turn } => {
                 self.line(&paint.dim(&format!("session {session}, after turn {turn}")))
             }
             ServerFrame::Accepted { .. } => Ok(()),
@@ -116,9 +114,9 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Tool { tool, state, summary, .. } => {
                 // What was said before a step is not part of the closing message.
                 self.streamed = None;
-                let step = format!("* {} {}", sanitize_line(tool), sanitize_line(state));
+                let step = format!("* {} {}", escape_line(tool), escape_line(state));
                 let step =
-                    if summary.is_empty() { step } else { format!("{step}: {}", sanitize_line(summary)) };
+                    if summary.is_empty() { step } else { format!("{step}: {}", escape_line(summary)) };
                 self.line(&paint.step(state, &step))
             }
             ServerFrame::Message { turn, text, last, exit, .. } => {
@@ -130,18 +128,18 @@ impl<W: Write> Renderer<W> {
                 card::write(&mut self.out, paint, request)
             }
             ServerFrame::ApprovalResolved { ask_id, state, text, .. } => {
-                let resolved = format!("approval {ask_id} {}: {}", sanitize_line(state), sanitize_line(text));
+                let resolved = format!("approval {ask_id} {}: {}", escape_line(state), escape_line(text));
                 self.line(&paint.dim(&resolved))
             }
-            ServerFrame::Status { text } => self.line(&paint.dim(&sanitize_line(text))),
+            ServerFrame::Status { text } => self.line(&paint.dim(&escape_line(text))),
             ServerFrame::Answer { result, .. } => {
                 let pretty = serde_json::to_string_pretty(result)?;
-                self.line(&sanitize(&pretty))
+                self.line(&escape(&pretty))
             }
             ServerFrame::Error { code, text, hint, .. } => {
-                let error = format!("error: {} ({})", sanitize_line(text), sanitize_line(code));
+                let error = format!("error: {} ({})", escape_line(text), escape_line(code));
                 self.line(&paint.red(&error))?;
-                if hint.is_empty() { Ok(()) } else { self.line(&format!("  {}", sanitize_line(hint))) }
+                if hint.is_empty() { Ok(()) } else { self.line(&format!("  {}", escape_line(hint))) }
             }
         }
     }
@@ -154,7 +152,7 @@ impl<W: Write> Renderer<W> {
         if streamed.len() + text.len() <= MAX_STREAMED_BYTES {
             streamed.push_str(text);
         }
-        self.out.write_all(sanitize(text).as_bytes())?;
+        self.out.write_all(escape(text).as_bytes())?;
         if !text.is_empty() {
             self.open_line = !text.ends_with('\n');
         }
@@ -166,7 +164,7 @@ impl<W: Write> Renderer<W> {
         let streamed = self.streamed.take().filter(|(streaming, _)| *streaming == turn);
         let seen = streamed.is_some_and(|(_, streamed)| streamed.trim() == text.trim());
         self.close_line()?;
-        if seen || text.trim().is_empty() { Ok(()) } else { self.line(&sanitize(text)) }
+        if seen || text.trim().is_empty() { Ok(()) } else { self.line(&escape(text)) }
     }
 
     fn ended(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {

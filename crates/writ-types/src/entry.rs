@@ -1,5 +1,6 @@
 //! What the ledger keeps: one [`Entry`] for every fact.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
@@ -104,7 +105,7 @@ pub enum GatePoint {
 }
 
 /// How much harm a wrong approval can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
     /// Easily undone, stays inside.
@@ -118,7 +119,7 @@ pub enum Risk {
 }
 
 /// How an answer to an ask was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// Do it once.

@@ -1,5 +1,6 @@
 //! Frames: what clients and the engine say to each other, as JSON, over every surface.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -13,10 +14,10 @@ use crate::unit::Timestamp;
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a client says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ClientFrame {
-    /// Proves who speaks, where the surface does not.
+    /// Proves who speaks, as the first frame, where the connection does not. Refused where it does (`control.sock`).
     Auth {
         /// The token.
         token: String,
@@ -43,7 +44,8 @@ pub enum ClientFrame {
         /// The text.
         #[serde(alias = "content")]
         text: String,
-        /// Unique per session; a duplicate returns the `seq` of the first.
+        /// Unique per session; a duplicate returns the entry of the first. Without one, the engine chooses it.
+        #[serde(default)]
         client_id: String,
     },
     /// Answers an ask.
@@ -77,17 +79,15 @@ pub enum ClientFrame {
 }
 
 /// What the engine says. Every frame of a session has a durable `seq` beside it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ServerFrame {
-    /// The session is joined.
+    /// The session is joined. The `seq` beside it is that of the session's last kept frame.
     Hello {
         /// The session.
         session: SessionId,
         /// The number of its last turn.
         turn: u64,
-        /// Its last `seq`.
-        seq: u64,
     },
     /// The message is stored.
     Accepted {
@@ -128,6 +128,10 @@ pub enum ServerFrame {
         last: bool,
         /// How the turn ended, as an exit code for scripts.
         exit: Exit,
+        /// The `client_id`s of the messages that the turn has taken in, those that came during it included; empty
+        /// unless the turn ends with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<String>,
     },
     /// A person is asked.
     ApprovalRequest(Card),
@@ -168,6 +172,10 @@ pub enum ServerFrame {
         text: String,
         /// What to do about it.
         hint: String,
+        /// The `client_id`s of the messages of the session that it is about; empty in what is said to one client
+        /// alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<String>,
     },
 }
 
@@ -175,17 +183,19 @@ const fn done() -> Exit {
     Exit::Done
 }
 
-/// A server frame with its place in the session's stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A server frame with its place in the session's stream: one flat object, `{"seq":7,"type":"status",…}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbered {
-    /// Durable, per session, counted from one; zero for frames that are not kept (deltas, answers, errors).
+    /// Durable, per session, counted from one; zero for frames that are not kept (deltas, answers, errors). Beside
+    /// [`ServerFrame::Hello`], which is not kept, the number of the session's last frame.
     pub seq: u64,
     /// The frame.
+    #[serde(flatten)]
     pub frame: ServerFrame,
 }
 
 /// Everything that a person must see to answer an ask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Card {
     /// The ask.
     pub ask_id: AskId,
@@ -216,7 +226,7 @@ pub struct Card {
 }
 
 /// One answer to an ask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
     /// The answer.
     pub decision: Decision,

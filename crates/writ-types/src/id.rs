@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::unit::Timestamp;
@@ -21,8 +22,9 @@ pub struct InvalidId {
 macro_rules! ulid_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(try_from = "String", into = "String")]
+        #[schemars(with = "String", inline)]
         pub struct $name(ulid::Ulid);
 
         impl $name {
@@ -110,8 +112,9 @@ ulid_id!(
 pub const ASK_ID_LEN: usize = 8;
 
 /// The id of an ask: 8 base62 characters, short enough to be typed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", inline)]
 pub struct AskId(String);
 
 impl AskId {
@@ -167,8 +170,11 @@ impl From<AskId> for String {
 }
 
 /// The position of an entry in the ledger, counted from zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct EntrySeq(pub u64);
 
 impl fmt::Display for EntrySeq {

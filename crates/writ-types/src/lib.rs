@@ -4,7 +4,8 @@
 //! Read in this order: [`mod@unit`] and [`id`] name things, [`taint`] says how far
 //! to trust them, [`action`] is what an agent may wish, [`entry`] is what the
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
-//! speak, [`error`] is how failure is told.
+//! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
+//! foreign text is shown.
 
 pub mod unit;
 
@@ -22,4 +23,8 @@ pub mod entry;
 
 pub mod frame;
 
+pub mod credential;
+
 pub mod error;
+
+pub mod visible;

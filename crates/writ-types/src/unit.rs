@@ -4,13 +4,17 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since the Unix epoch, UTC.
 ///
 /// Shown as RFC 3339 with milliseconds. Pure code receives it as an argument.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct Timestamp(i64);
 
 impl Timestamp {

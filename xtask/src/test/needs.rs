@@ -79,7 +79,7 @@ pub(super) fn missing(install: bool) -> Result<Vec<Need>> {
 }
 
 /// Installs Debian packages, where that needs no password.
-fn install_packages(packages: &[&str]) -> Result<bool> {
+pub(super) fn install_packages(packages: &[&str]) -> Result<bool> {
     let is_root = Program::new("id", &["-u"]).output()?.stdout.trim() == "0";
     let apt = |arguments: &[&str]| {
         let arguments = [&["apt-get", "-q", "-y"], arguments].concat();

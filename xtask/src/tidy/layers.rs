@@ -64,6 +64,24 @@ mod tests {
         assert_eq!(items, ["a -> b", "b -> c", "d", "e -> writ-testkit"]);
     }
 
+    /// The layers as they are: models, turn machine, tools, runtime, surfaces, binary; each below the next.
+    ///
+    /// Rows: SCL-005 (hooks and plugins are not there yet)
+    #[test]
+    fn every_crate_lies_above_what_it_uses() {
+        let crates = crate::workspace::crates(&crate::workspace::root().unwrap()).unwrap();
+        assert_eq!(check(&crates), []);
+        let layer = |name: &str| {
+            let found = crates.iter().find(|one| one.name == name);
+            found.and_then(|one| one.layer).unwrap_or_else(|| panic!("{name} has no layer"))
+        };
+        let order = ["writ-agent", "writ-models", "writ-tools", "writ-runtime", "writ-gateway", "writ-cli"];
+        assert!(order.map(layer).is_sorted_by(|lower, upper| lower < upper));
+        let runtime = crates.iter().find(|one| one.name == "writ-runtime").unwrap();
+        let uses = |name: &str| runtime.dependencies.iter().any(|other| other.name == name);
+        assert!(!["writ-gateway", "writ-tui", "writ-cli"].into_iter().any(uses), "no surface");
+    }
+
     #[test]
     fn tests_the_binary_and_the_tasks_are_exempt() {
         let crates = [

@@ -172,6 +172,8 @@ mod tests {
     }
 
     /// Only `writ-sandbox` starts processes.
+    ///
+    /// Rows: SIL-194
     #[test]
     fn a_process_outside_the_sandbox_is_found() {
         let code = "use std::process::Command;\nfn a() { Command::new(\"x\"); }";
@@ -213,6 +215,23 @@ mod tests {
     fn unsafe_outside_the_sandbox_is_found() {
         assert_eq!(texts("crates/writ-store/src/a/tests.rs", "fn a() { unsafe { b() } }").len(), 1);
         assert_eq!(texts("crates/writ-sandbox/src/a.rs", "fn a() { unsafe { b() } }"), [""; 0]);
+    }
+
+    /// Design 2 gives the sandbox, which forks and makes namespaces, the only `unsafe`; all else has none.
+    ///
+    /// Rows: SCL-008
+    #[test]
+    fn the_sources_have_unsafe_in_the_sandbox_alone() {
+        let root = crate::workspace::root().unwrap();
+        let sources = crate::source::read_all(&root).unwrap();
+        let found: Vec<Finding> =
+            check_sources(&sources).into_iter().filter(|finding| finding.text.contains("unsafe")).collect();
+        assert_eq!(found, []);
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.lines().any(|line| line.trim() == "unsafe_code = \"deny\""),
+            "the compiler refuses it"
+        );
     }
 
     /// The door and the turn machine know no runtime, no files and no clock.

@@ -3,10 +3,10 @@
 use serde_json::json;
 use writ_agent::config::{Config, Limits};
 use writ_agent::effect::{Effect, Status};
-use writ_agent::event::{BudgetSeed, Event, ModelFailure, StoredEvent, Verdict};
+use writ_agent::event::{BudgetSeed, ContextSeed, Event, ModelFailure, StoredEvent, Verdict};
 use writ_agent::notice::{self, BudgetNote};
-use writ_agent::turn::{MAX_QUERY_CHARS, Phase, RecoverError, Turn, Why};
-use writ_types::chat::{Part, StopReason, ToolCall, ToolOutcome};
+use writ_agent::turn::{MAX_QUERY_CHARS, MAX_RECALLED, Phase, RecoverError, Turn, Why};
+use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolOutcome};
 use writ_types::error::{Exit, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{ByteCount, Timestamp, Tokens};
@@ -110,6 +110,22 @@ fn unknown_tools_and_wrong_arguments_never_reach_the_door() {
     assert!(bytes < 4_000, "the megabyte is not repeated: {bytes}");
 }
 
+/// Providers that count their ids anew in every answer repeat those of earlier turns.
+#[test]
+fn a_call_with_the_id_of_an_earlier_turn_gets_one_of_its_own() {
+    let label = Label::new(Taint::Owner);
+    let said = |role, part| ChatMessage { role, parts: vec![part], label: label.clone() };
+    let history = vec![
+        said(Role::Assistant, Part::Call(call(1, json!({})))),
+        said(Role::User, Part::Result(result("call_1", "shell_exec", ToolOutcome::Done, Taint::Owner, "ok"))),
+    ];
+    let mut driver = Driver::calling(ContextSeed { history, ..seed() }, Config::default());
+    driver.reply(StopReason::ToolUse, "", vec![call(1, json!({}))]);
+    assert_eq!(driver.acts()[0].id, "call_1_2");
+    driver.act(ToolOutcome::Done, Taint::Owner, "ok");
+    assert_paired(&driver.request().messages);
+}
+
 /// Rows: SCL-046
 #[test]
 fn calls_beside_a_normal_end_are_performed_and_usage_adds_up() {
@@ -120,6 +136,18 @@ fn calls_beside_a_normal_end_are_performed_and_usage_adds_up() {
     let finish = driver.finish();
     assert_eq!((driver.requests().len(), driver.acts().len(), finish.exit), (2, 1, Exit::Done));
     assert_eq!(finish.usage.total(), Tokens::new(220));
+}
+
+#[test]
+fn arguments_of_exactly_the_bound_are_performed() {
+    let mut driver = limited(Limits { max_argument_bytes: ByteCount::new(20), ..Limits::default() });
+    let exact = json!({ "blob": "x".repeat(9) });
+    assert_eq!(exact.to_string().len(), 20);
+    driver.reply(StopReason::ToolUse, "", vec![call(1, exact.clone())]);
+    assert_eq!(driver.acts()[0].arguments, exact);
+    driver.act(ToolOutcome::Done, Taint::Owner, "ok");
+    driver.reply(StopReason::ToolUse, "", vec![call(2, json!({ "blob": "x".repeat(10) }))]);
+    assert_eq!(driver.acts().len(), 1, "one byte more is not");
 }
 
 #[test]
@@ -174,6 +202,11 @@ fn the_message_is_kept_when_the_model_fails_and_an_empty_one_is_refused() {
     let finish = driver.finish();
     assert_eq!((finish.status, finish.exit), (Status::Failed, Exit::Model));
     assert_eq!(text_of(&finish.transcript[0]), "do it");
+    assert_eq!(driver.delivered(), [("unreachable", Some("unreachable"))], "no empty line without a hint");
+    let mut hinted = calling();
+    hinted.feed(failed(Exit::Model, "unreachable", "check the address"));
+    let text = "unreachable\ncheck the address";
+    assert_eq!(hinted.delivered(), [(text, Some(text))]);
 
     let mut driver = Driver::new();
     let empty = opened(vec![message(1, " \n", Taint::Owner)], seed(), Config::default());
@@ -294,6 +327,46 @@ fn several_opening_messages_are_judged_one_by_one() {
     let finish = driver.finish();
     assert_eq!((finish.status, finish.answers.len()), (Status::Done, 2));
     assert_eq!(driver.delivered(), [("Ann.\n\nno SQL", None)]);
+}
+
+/// Each memory once, and no more than the bound, whatever a search returns.
+#[test]
+fn a_turn_takes_each_memory_once_and_no_more_than_its_bound() {
+    let mut driver = Driver::opened("what do you know?");
+    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::Recorded);
+    let many = u128::try_from(MAX_RECALLED).expect("small") + 5;
+    let twice = [1, 1].into_iter().chain(2..=many);
+    let hits = twice.map(|n| memory(n, &format!("memory <{n}>"), Taint::Owner)).collect();
+    driver.feed(Event::Recalled { hits });
+    let seen = format!("{:?}", driver.request());
+    assert_eq!(seen.matches("memory <1>").count(), 1, "once");
+    assert_eq!(seen.matches("memory <").count(), MAX_RECALLED, "the first ones, up to the bound");
+}
+
+#[test]
+fn a_turn_without_a_closing_text_says_whether_anything_happened() {
+    let said = |outcome: Option<ToolOutcome>| {
+        let mut driver = calling();
+        match outcome {
+            None => {}
+            Some(ToolOutcome::Waiting) => {
+                driver.call("shell_exec", json!({}));
+                driver.wait_for(&ask("aaaaaaaa"), "asked");
+            }
+            Some(outcome) => {
+                driver.call("shell_exec", json!({}));
+                driver.act(outcome, Taint::Owner, "");
+            }
+        }
+        driver.reply(StopReason::EndTurn, " \n", Vec::new());
+        let finish = driver.finish();
+        (driver.delivered()[0].0.contains(notice::NO_CLOSING_TEXT), finish.exit)
+    };
+    assert_eq!(said(Some(ToolOutcome::Done)), (true, Exit::Done));
+    assert_eq!(said(Some(ToolOutcome::Denied)), (true, Exit::Denied), "a refusal alone is something");
+    assert_eq!(said(Some(ToolOutcome::Waiting)), (true, Exit::Waiting), "so is a question alone");
+    assert_eq!(said(None), (false, Exit::Model));
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! A model that answers at once, over loopback in a provider's wire format.
 //!
 //! It does what the message says: `memory_store 4 …` or `file_write 1 …` calls that tool so often in one
-//! answer and then says that it is done; `hold` is answered when a line comes on standard input.
+//! answer and then says that it is done; `hold` is answered when a line comes on standard input; `soak FILE WORD`
+//! appends the word to the file with a command, then remembers it, then says that it is done.
 
 use std::io::BufRead as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply};
+use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedMessage, ParsedRequest, Reply};
+use writ_types::chat::Role;
 
 /// The most calls of one answer.
 const MAX_CALLS: u32 = 8;
@@ -29,6 +31,9 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
+    if let Some(reply) = soak(request) {
+        return reply.usage(1, 1);
+    }
     let message = request.last_user_text();
     let fresh = request.messages.last().is_some_and(|last| last.results.is_empty());
     let mut words = message.split(' ');
@@ -40,6 +45,26 @@ fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
         Some(_) | None => Reply::text("Done."),
     };
     reply.usage(1, 1)
+}
+
+/// One tool after the other, by how many have answered since the message.
+fn soak(request: &ParsedRequest) -> Option<Reply> {
+    let asked = |message: &ParsedMessage| message.role == Role::User && message.text.starts_with("soak ");
+    let from = request.messages.iter().rposition(asked)?;
+    let (message, after) = request.messages.get(from..)?.split_first()?;
+    let mut words = message.text.split_whitespace().skip(1);
+    let (file, word) = (words.next()?, words.next()?);
+    Some(match after.iter().map(|message| message.results.len()).sum() {
+        0_usize => {
+            let command = format!("echo {word} >> {file}");
+            Reply::call("shell_exec", json!({ "argv": ["sh", "-c", command] }))
+        }
+        1 => {
+            let name = file.trim_end_matches(".txt");
+            Reply::call("memory_store", json!({ "text": format!("note {name} {word}") }))
+        }
+        _ => Reply::text("Done."),
+    })
 }
 
 fn arguments(tool: &str, message: &str, n: u32) -> Value {

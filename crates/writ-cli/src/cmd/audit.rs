@@ -63,10 +63,17 @@ fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Fai
 
 fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
     context.out.either(report, |report| match &report.problem {
-        None => vec![format!(
-            "ledger verified: entries {}, signed heads {}, held heads {}, erased {}",
-            report.rows, report.heads, report.held, report.erased
-        )],
+        None => {
+            let verified = format!(
+                "ledger verified: entries {}, signed heads {}, held heads {}, erased {}",
+                report.rows, report.heads, report.held, report.erased
+            );
+            let restores = report.restores.iter().map(|restore| {
+                let lost = restore.lost.map_or("an unknown number of".to_owned(), |lost| lost.to_string());
+                format!("known restore at entry {}: {lost} later entries were given up", restore.from)
+            });
+            std::iter::once(verified).chain(restores).collect()
+        }
         Some(problem) => vec![format!("first bad leaf: {}", problem.leaf)],
     })?;
     match &report.problem {

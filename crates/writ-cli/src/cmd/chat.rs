@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use serde_json::{Value, json};
+use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::Mode;
@@ -30,12 +31,19 @@ use talk::Talk;
 /// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
 pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     let config = context.ready()?;
-    if config.models.models.default.is_none() && config.models.models.roles.is_empty() {
+    let wanted = detect::is_wanted(&config.models);
+    if config.models.models.default.is_none() && config.models.models.roles.is_empty() && !wanted {
         return Err(ModelsConfigError::MissingDefault.into());
     }
     let project = project(args)?;
     block_on(async {
         let mut client = Client::ensure(context).await?;
+        if wanted {
+            let status = client.call("status", json!({})).await?;
+            let found = status.get("model_found").and_then(Value::as_str);
+            let found = found.ok_or(ModelsConfigError::MissingDefault)?;
+            context.out.remark(format!("no model is configured; using {found}"));
+        }
         let session = join(&mut client, args, project).await?;
         let mode = mode(context);
         let talk = Talk { context, config: &config, client, session, mode };

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use serde_json::json;
 use writ_models::config::ProviderKind;
-use writ_models::credential::KeyRef;
 use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
 use writ_testkit::model_server::ModelServer;
@@ -17,6 +16,7 @@ use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::{Mode, Renderer};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
+use writ_types::credential::CredentialRef;
 use writ_types::entry::{Decision, DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
@@ -71,7 +71,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::bug("serving the scripted model", error))?;
         let config = with_model(&context, context.config(None)?, server.base_url())?;
-        let wired = wiring::engine(&context, &config, sandbox).await?;
+        let wired = wiring::engine(&context, &config, sandbox, false).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
@@ -113,7 +113,7 @@ fn with_model(context: &Context, mut config: Config, base_url: String) -> Result
     let provider = config.models.providers.entry(PROVIDER.to_owned()).or_default();
     provider.kind = Some(ProviderKind::Anthropic);
     provider.base_url = Some(base_url);
-    provider.api_key = Some(KeyRef::Secret(PROVIDER.to_owned()));
+    provider.api_key = Some(CredentialRef::Secret(name));
     config.models.models.default = Some(format!("{PROVIDER}/scripted"));
     Ok(config)
 }

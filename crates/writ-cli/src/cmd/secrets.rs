@@ -2,7 +2,7 @@
 //! never printed.
 
 use serde_json::json;
-use writ_secrets::reference::Reference;
+use writ_types::credential::Reference;
 
 use crate::args::SecretsCommand;
 use crate::context::Context;

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use writ_gateway::http::Stops;
 use writ_runtime::config::DRAIN_DEADLINE;
 use writ_types::error::Exit;
 
+use crate::advice;
 use crate::args::{Global, StartArgs};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::log;
+use crate::page;
 use crate::wiring::{self, Wired};
 
 /// Runs the engine in the foreground.
@@ -28,6 +31,9 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
             "check the owner and mode of the home's folder 'logs'",
         )
     })?;
+    if let Some(advice) = advice::main_model(&config) {
+        tracing::warn!("{advice}");
+    }
     let sandbox = wiring::sandbox(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -36,7 +42,13 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
     let served = runtime.block_on(async {
         // Before anything runs that a signal could end half-way.
         let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let wired = wiring::engine(context, &config, sandbox).await?;
+        let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
+        let wired = wiring::engine(context, &config, sandbox, serves).await?;
+        if let Some(http) = &wired.http {
+            let link = page::link(context, config.server.host, http.address().port())?;
+            context.out.remark(format!("page: {link}"));
+            context.out.remark("good once and for ten minutes; `writ status --link` prints another");
+        }
         context.out.remark("engine ready");
         serve(wired, stops, args.idle_exit.map(Duration::from_secs)).await
     });
@@ -49,9 +61,12 @@ async fn serve(
     (mut terminate, mut interrupt): (Signal, Signal),
     idle_exit: Option<Duration>,
 ) -> Result<(), Failure> {
-    let Wired { engine, control, lock } = wired;
+    let Wired { engine, control, http, locks } = wired;
     let stop = CancellationToken::new();
+    let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    let stops = Stops { closing: closing.clone(), stop: stop.clone() };
+    let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), stops)));
     let idle = async {
         match idle_exit {
             Some(quiet) => engine.idle(quiet).await,
@@ -63,26 +78,30 @@ async fn serve(
         _ = terminate.recv() => tracing::info!("told to stop"),
         _ = interrupt.recv() => tracing::info!("told to stop"),
     }
+    closing.cancel();
     // Turns end first, so that clients that wait for an answer still get it.
     if !engine.drain(DRAIN_DEADLINE).await {
         tracing::warn!("some turns did not end in time; they are taken up again at the next start");
     }
     stop.cancel();
     let served = serving.await.map_err(|error| Failure::bug("serving the control socket", error));
+    if let Some(page) = page {
+        page.await.map_err(|error| Failure::bug("serving the page", error))?;
+    }
     drop(engine);
-    drop(lock);
+    drop(locks);
     served
 }
 
 /// Serves an engine until told to stop, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
-    let Wired { engine, control, lock } = wired;
+    let Wired { engine, control, http: _, locks } = wired;
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
     stop.cancelled().await;
     engine.drain(DRAIN_DEADLINE).await;
     let _ended = serving.await;
     drop(engine);
-    drop(lock);
+    drop(locks);
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {

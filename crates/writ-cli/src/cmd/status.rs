@@ -1,15 +1,24 @@
 //! `writ status`: what the engine does. It is asked, not started.
 
 use serde_json::{Value, json};
+use writ_gateway::http::running_port;
+use writ_types::error::Exit;
 
+use crate::advice;
+use crate::args::StatusArgs;
 use crate::client::Client;
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
+use crate::page;
 
 /// Runs `writ status`.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    context.ready()?;
+pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
+    let config = context.ready()?;
+    if args.link {
+        return block_on(link(context, &config));
+    }
     block_on(async {
         let Some(mut client) = Client::connect(context).await? else {
             return context.out.either(&json!({ "engine": "not running" }), |_| {
@@ -19,9 +28,24 @@ pub(crate) fn run(context: &Context) -> Result<(), Failure> {
         let mut status = client.call("status", json!({})).await?;
         if let Value::Object(fields) = &mut status {
             fields.insert("engine".into(), "running".into());
+            fields.insert("advice".into(), advice::main_model(&config).into());
         }
         context.out.either(&status, lines)
     })
+}
+
+/// Prints a link to the page of the engine that runs.
+async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
+    let port = match Client::connect(context).await? {
+        Some(_) => running_port(&context.home.runtime()),
+        None => None,
+    };
+    let Some(port) = port else {
+        let text = "no engine is running that serves the page";
+        return Err(Failure::new(Exit::Blocked, "server.not_running", text, "start one with `writ start`"));
+    };
+    let link = page::link(context, config.server.host, port)?;
+    context.out.either(&json!({ "link": link }), |_| vec![link.clone()])
 }
 
 fn lines(status: &Value) -> Vec<String> {
@@ -37,14 +61,99 @@ fn lines(status: &Value) -> Vec<String> {
         format!("turns      {running} running, {} finished since the start", text("/turns_finished")),
         format!("messages   {} waiting, {} given up", text("/queue/ready"), text("/queue/dead")),
         format!("asks       {} open", text("/open_asks")),
-        format!("today      {} of {} tokens", text("/today/tokens"), text("/today/limit")),
+        format!("session    {}", used(status.get("session"))),
+        format!("today      {}", used(status.get("today"))),
+        format!("cost       {}", cost(status.pointer("/today/cost_micro_usd"))),
         format!("ledger     {} entries", text("/ledger")),
     ];
     if unknown > 0 {
         lines.push(format!("unknown    {unknown} actions were begun and their outcome is not known"));
     }
+    if let Some(advice) = status.get("advice").and_then(Value::as_str) {
+        lines.push(format!("model      {advice}"));
+    }
     if status.get("model").and_then(Value::as_bool) == Some(false) {
         lines.push("model      none is configured: set models.default in config.toml".into());
     }
     lines
+}
+
+/// `45,000 of 500,000 tokens (9%)`, and whether that is all of them.
+fn used(what: Option<&Value>) -> String {
+    let number = |name: &str| what.and_then(|what| what.get(name)).and_then(Value::as_u64);
+    let (Some(tokens), Some(limit)) = (number("tokens"), number("limit")) else { return "none yet".into() };
+    let mut text = format!("{} of {} tokens ({}%)", grouped(tokens), grouped(limit), percent(tokens, limit));
+    if what.and_then(|what| what.get("paused")).and_then(Value::as_bool) == Some(true) {
+        let session = what.and_then(|what| what.get("session")).is_some();
+        text.push_str(if session {
+            ", paused: send a message to go on"
+        } else {
+            ", paused: send a message tomorrow to go on"
+        });
+    }
+    text
+}
+
+/// The share of a limit with one decimal, if it has one.
+fn percent(part: u64, whole: u64) -> String {
+    let tenths = u128::from(part).saturating_mul(1_000).checked_div(u128::from(whole)).unwrap_or(1_000);
+    match tenths % 10 {
+        0 => (tenths / 10).to_string(),
+        tenth => format!("{}.{tenth}", tenths / 10),
+    }
+}
+
+/// A number with a comma between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Money in dollars.
+fn cost(micro_usd: Option<&Value>) -> String {
+    match micro_usd.and_then(Value::as_u64) {
+        Some(cost) => format!("${}.{:04} today", cost / 1_000_000, cost % 1_000_000 / 100),
+        None => "n/a: a model's price is not known".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(paused: bool, cost: &Value) -> String {
+        let status = json!({
+            "session": { "session": "S", "tokens": 45_000, "limit": 500_000, "paused": paused },
+            "today": { "tokens": 320_000, "limit": 5_000_000, "paused": paused, "cost_micro_usd": cost },
+        });
+        lines(&status).join("\n")
+    }
+
+    /// Rows: WIN-367
+    #[test]
+    fn what_is_used_is_shown_with_its_share_its_cost_and_a_pause() {
+        let text = status(false, &json!(12_345_678));
+        assert!(text.contains("session    45,000 of 500,000 tokens (9%)\n"), "{text}");
+        assert!(text.contains("today      320,000 of 5,000,000 tokens (6.4%)\n"), "{text}");
+        assert!(text.contains("cost       $12.3456 today\n"), "{text}");
+        assert!(!text.contains("paused"), "{text}");
+        let text = status(true, &Value::Null);
+        assert!(text.contains("(9%), paused: send a message to go on\n"), "{text}");
+        assert!(text.contains("(6.4%), paused: send a message tomorrow to go on\n"), "{text}");
+        assert!(text.contains("cost       n/a") && !text.contains('$'), "{text}");
+        assert!(status(false, &json!(0)).contains("$0.0000 today"), "what is free costs nothing");
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([(1, 3), (2, 2), (0, 5), (3, 0)].map(|(a, b)| percent(a, b)), ["33.3", "100", "0", "100"]);
+    }
 }

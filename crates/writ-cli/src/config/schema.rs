@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use toml::Value;
+use writ_types::frame::MAX_FRAME_BYTES;
 
 /// A key as its segments: `["budget", "max_tokens_per_day"]`.
 pub(crate) type KeyPath = Vec<String>;
@@ -92,7 +93,11 @@ pub(crate) const KEYS: &[Key] = &[
     owner("customer_context_dir", Kind::Folder),
     owner("approval_ttl_secs", Kind::Whole(60, MAX_APPROVAL_SECS)),
     owner("gates_shipped", Kind::Flag),
+    owner("tools", Kind::Texts),
+    owner("rehydration.max_chronicle_entries", COUNT_32),
     owner("models.default", Kind::Text),
+    owner("models.fallback", Kind::Texts),
+    owner("models.detect", Kind::Flag),
     owner("models.roles.proxy", Kind::Text),
     owner("models.roles.planner", Kind::Text),
     owner("models.roles.executor", Kind::Text),
@@ -101,11 +106,15 @@ pub(crate) const KEYS: &[Key] = &[
     owner("models.roles.oracle", Kind::Text),
     owner("models.roles.embedding", Kind::Text),
     owner("models.roles.quarantine", Kind::Text),
+    owner("models.role_fallback.*", Kind::Texts),
     owner("models.request_timeout_ms", COUNT),
     owner("models.answer_timeout_ms", COUNT),
     owner("models.max_tries", COUNT_32),
     owner("models.backoff_base_ms", COUNT),
-    owner("providers.*.kind", Kind::OneOf(&["anthropic", "openai"])),
+    owner(
+        "providers.*.kind",
+        Kind::OneOf(&["anthropic", "openai", "openai_responses", "openrouter", "gemini", "ollama"]),
+    ),
     owner("providers.*.base_url", Kind::Url),
     owner("providers.*.api_key", Kind::Credential),
     owner("providers.*.clearance", Kind::OneOf(&["public", "personal", "secret"])),
@@ -152,9 +161,24 @@ pub(crate) const KEYS: &[Key] = &[
     lower("limits.max_identical_calls", COUNT_32),
     lower("limits.max_output_tokens", COUNT),
     lower("limits.max_turn_secs", COUNT_32),
+    owner("timeouts.default_ms", COUNT),
+    owner("timeouts.max_ms", COUNT),
+    owner("timeouts.tools.*", COUNT),
     owner("secrets.backend", Kind::OneOf(&["keyring", "age", "plain"])),
     owner("secrets.connect_timeout_ms", COUNT),
     owner("secrets.operation_timeout_ms", COUNT),
+    owner("server.enabled", Kind::Flag),
+    owner("server.host", Kind::Text),
+    owner("server.port", Kind::Whole(0, u16::MAX as u64)),
+    owner("server.auth_token", Kind::Credential),
+    owner("server.allowed_hosts", Kind::Texts),
+    owner("server.allowed_origins", Kind::Texts),
+    owner("server.trusted_proxies", Kind::Texts),
+    owner("server.requests_per_sec", COUNT_32),
+    owner("server.burst", COUNT_32),
+    owner("server.max_message_bytes", Kind::Whole(1024, MAX_FRAME_BYTES as u64)),
+    owner("server.idle_timeout_secs", Kind::Whole(1, 24 * 60 * 60)),
+    owner("server.graceful_shutdown_secs", Kind::Whole(1, 60 * 60)),
     owner("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"])),
     owner("log.max_bytes", Kind::Whole(4096, MOST)),
     owner("log.keep", Kind::Whole(1, 100)),
@@ -237,7 +261,7 @@ impl Kind {
             Self::Url => value.as_str().is_some_and(is_plain_url),
             Self::Credential => value
                 .as_str()
-                .is_some_and(|text| text.parse::<writ_secrets::reference::CredentialRef>().is_ok()),
+                .is_some_and(|text| text.parse::<writ_types::credential::CredentialRef>().is_ok()),
         };
         if fits { Ok(()) } else { Err(self.expected()) }
     }

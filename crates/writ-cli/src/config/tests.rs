@@ -58,6 +58,8 @@ fn uncommented() -> String {
 }
 
 /// Rows: WIN-052 SIL-255 SIL-256 SIL-257 WIN-036 WIN-037
+///
+/// Rows: SIL-259 (the folder of verification; there is one backend)
 #[test]
 fn the_example_is_the_defaults() {
     let (example, none) = (loaded(EXAMPLE), loaded(""));
@@ -67,6 +69,7 @@ fn the_example_is_the_defaults() {
     assert_eq!(values(&example), values(&none));
     assert_eq!(none.general.owner_id, "owner");
     assert_eq!(none.database(), none.home.join("data/writ.db"));
+    assert_eq!(none.verify_dir(), none.home.join("data/verify"));
     assert_eq!(none.turn.context.total_tokens, Tokens::new(180_000));
     assert_eq!(none.turn.context.threshold(), Tokens::new(144_000));
     assert_eq!(none.budget.max_tokens_per_session, Tokens::new(500_000));

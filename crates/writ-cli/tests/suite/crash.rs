@@ -52,7 +52,7 @@ impl Client {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).expect("made");
     std::fs::set_permissions(to, from.metadata().expect("there").permissions()).expect("set");
     for entry in std::fs::read_dir(from).expect("reads") {
@@ -179,7 +179,7 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     }
 }
 
-/// Rows: SIL-041 (a turn, not yet a work item) SIL-151 SIL-165
+/// Rows: SIL-041 (a turn, not yet a work item) SIL-151 SIL-165 SCL-192
 #[test]
 fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() {
     let bench = Bench::new(
@@ -221,7 +221,9 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
     assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval waited for the start");
 }
 
-/// Rows: SIL-035 (history survives a kill) SIL-297
+/// History lies in the one database (design 3.15), not in a file for each session.
+///
+/// Rows: SIL-035 (history survives a kill) SIL-297 SCL-040
 #[test]
 fn a_killed_engine_leaves_what_was_said() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));

@@ -167,7 +167,7 @@ fn interrupted(bench: &Bench, when: impl Fn(&Value) -> bool, ready: impl FnOnce(
     for line in lines.by_ref() {
         let line = line.expect("UTF-8");
         said += &line;
-        if serde_json::from_str(&line).is_ok_and(|frame: Value| when(&frame["frame"])) {
+        if serde_json::from_str(&line).is_ok_and(|frame: Value| when(&frame)) {
             break;
         }
     }

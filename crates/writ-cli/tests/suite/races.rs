@@ -132,7 +132,7 @@ fn a_used_approval_and_one_for_something_else_are_refused_and_logged() {
     assert_eq!(link.decide(third, Decision::Deny, None), Some(Ok("denied".to_owned())));
     assert_eq!(link.decide(third, Decision::Approve, None), Some(Err("ask.closed".to_owned())));
     let unknown: AskId = "AAAAAAAA".parse().expect("an id");
-    assert_eq!(link.decide(&unknown, Decision::Approve, None), Some(Err("ask.closed".to_owned())));
+    assert_eq!(link.decide(&unknown, Decision::Approve, None), Some(Err("ask.unknown".to_owned())));
     assert_eq!(memories(&bench.home), (1, 1));
     let states: BTreeMap<String, String> =
         link.asks().expect("asks").into_iter().map(|card| (card.ask_id.to_string(), card.state)).collect();

@@ -1,4 +1,4 @@
-//! The real job: «make the failing test pass» in generated repositories, over two wire formats. The model knows
+//! The real job: «make the failing test pass» in generated repositories, over every wire format. The model knows
 //! nothing but what the tools tell it; a falsified result fails the run.
 
 use std::path::Path;
@@ -10,8 +10,10 @@ use writ_testkit::solver;
 use super::turns::Bench;
 use super::{code, text};
 
-/// How many repositories there are (issue: 20 seeds), each worked on over both formats.
+/// How many repositories there are (issue: 20 seeds), each worked on over the two formats that most servers speak.
 const SEEDS: u64 = 20;
+/// Of those, the ones that are worked on over the other formats: one of each language.
+const SOME_SEEDS: std::ops::Range<u64> = 0..3;
 /// What the person asks for.
 const WISH: &str = "Make the failing test pass.";
 
@@ -79,6 +81,14 @@ fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_
 #[test]
 fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_openai_chat() {
     jobs("openai", 0..SEEDS);
+}
+
+/// Rows: WIN-001 (the loop, on the command line)
+#[test]
+fn needs_userns_needs_git_needs_python_needs_node_failing_tests_are_mended_over_the_other_formats() {
+    for kind in ["openai_responses", "gemini", "ollama", "openrouter"] {
+        jobs(kind, SOME_SEEDS);
+    }
 }
 
 /// A model that is lied to about the tests must not come out as if it had mended them.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, WireFormat};
 
 use super::{Home, code, text};
 
@@ -16,8 +16,21 @@ pub(super) struct Bench {
     pub(super) runtime: Runtime,
 }
 
+/// The scripted server's name for a kind of provider.
+fn wire(kind: &str) -> WireFormat {
+    match kind {
+        "anthropic" => WireFormat::Anthropic,
+        "openai" => WireFormat::OpenAi,
+        "openai_responses" => WireFormat::Responses,
+        "openrouter" => WireFormat::OpenRouter,
+        "gemini" => WireFormat::Gemini,
+        "ollama" => WireFormat::Ollama,
+        other => panic!("no format for {other}"),
+    }
+}
+
 impl Bench {
-    /// Serves `script` in Anthropic's format, or in OpenAI's.
+    /// Serves `script` in the format of a kind of provider.
     pub(super) fn new(kind: &str, script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -28,7 +41,7 @@ impl Bench {
         let home = Home::ready()
             .with("WRIT_MODELS__DEFAULT", "test/scripted")
             .with("WRIT_PROVIDERS__TEST__KIND", kind)
-            .with("WRIT_PROVIDERS__TEST__BASE_URL", &server.base_url())
+            .with("WRIT_PROVIDERS__TEST__BASE_URL", &server.base_url_for(wire(kind)))
             .with("WRIT_PROVIDERS__TEST__API_KEY", "env:SCRIPTED_KEY")
             .with("SCRIPTED_KEY", "scripted");
         std::fs::create_dir(home.dir.path().join("project")).expect("made");

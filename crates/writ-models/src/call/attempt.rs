@@ -14,9 +14,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use writ_egress::Lent;
 use writ_egress::http;
+use writ_egress::{Allowance, Lent};
 use writ_types::chat::ModelReply;
+use writ_types::digest::Digest;
 use writ_types::unit::ByteCount;
 
 use super::{Delta, Limits, failed};
@@ -25,12 +26,23 @@ use crate::convert;
 use crate::error::{EndlessLimit, Failure, ModelError};
 use crate::fold::{Fold, Piece, provider_error};
 use crate::plan::PlannedCall;
+use crate::provider::Provider;
 use crate::retry::retry_after;
 
-/// The most bytes that may come without a whole frame among them: twice the largest arguments, which may come
-/// in one frame and escaped. Also the largest error body. The library joins the parts of a frame anew with
-/// each read, so a larger bound would cost time, not only memory.
-const MAX_FRAME_BYTES: u64 = 2 * 1024 * 1024 + 64 * 1024;
+/// The most bytes that may come without a whole frame among them: the largest arguments, which may come in one
+/// frame, and some room. Also the largest error body. The library joins the parts of a frame anew with each read,
+/// so a larger bound would cost time, not only memory; the line itself keeps to it.
+const MAX_FRAME: ByteCount = ByteCount::new(1024 * 1024 + 64 * 1024);
+
+/// What may come beyond a frame before it is seen: the line runs ahead by what is buffered on the way.
+const READ_AHEAD: u64 = 1024 * 1024;
+
+/// What the line may bring until the next frame.
+const MAX_UNSEEN: ByteCount = ByteCount::new(MAX_FRAME.get() + READ_AHEAD);
+
+/// The most time that joining the parts of one frame may take. What comes in pieces of a few bytes would otherwise
+/// take minutes to reach the bound on bytes; a large frame in ordinary pieces takes a tenth of a second.
+const MAX_JOINING: Duration = Duration::from_secs(5);
 
 /// One attempt at a call.
 pub(crate) struct Attempt<'a> {
@@ -42,7 +54,11 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// Sees every frame before the library interprets it, and folds it.
-struct Tap(Mutex<Tapped>);
+struct Tap {
+    tapped: Mutex<Tapped>,
+    /// What may come until the next frame.
+    allowance: Allowance,
+}
 
 struct Tapped {
     fold: Fold,
@@ -53,12 +69,13 @@ struct Tapped {
 
 impl Tap {
     fn lock(&self) -> MutexGuard<'_, Tapped> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ChatFrameSink for Tap {
     fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        self.allowance.renew(MAX_UNSEEN);
         let mut tapped = self.lock();
         tapped.frames = tapped.frames.saturating_add(1);
         // Comments and blank frames have no data.
@@ -86,23 +103,26 @@ impl Attempt<'_> {
     pub(crate) async fn run(self, lent: Lent) -> Result<ModelReply, ModelError> {
         let call = self.planned.model_call();
         let kind = self.planned.provider().kind;
-        let fold = Fold::new(kind, call.max_output_tokens);
-        let tap = Arc::new(Tap(Mutex::new(Tapped { fold, frames: 0, end: None })));
+        let fold = Fold::new(kind, call.max_output_tokens, call_prefix(&call.request));
+        let allowance = lent.allowance();
+        allowance.renew(MAX_UNSEEN);
+        let tapped = Mutex::new(Tapped { fold, frames: 0, end: None });
+        let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
-        let answer = self.drive(&lent, &tap, &mut begun).await;
+        let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
         let draft = tapped.fold.draft();
         let answer = answer.and_then(|()| draft.finish(call.input_tokens));
         answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
     }
 
-    async fn drive(&self, lent: &Lent, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
-        let mut stream = self.open(lent.client.clone(), tap).await?;
+    async fn drive(&self, client: http::Client, tap: &Arc<Tap>, begun: &mut bool) -> Result<(), Failure> {
+        let mut stream = self.open(client, tap).await?;
         let start = Instant::now();
         let answer_end = start + self.limits.answer;
         loop {
             let request_end = Instant::now() + self.limits.request;
-            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap, lent));
+            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap));
             let step = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
@@ -127,14 +147,19 @@ impl Attempt<'_> {
         let (request, options) =
             convert::request(provider.kind, &call.model, self.planned.request(), call.max_output_tokens);
         let sink: Arc<dyn ChatFrameSink> = Arc::<Tap>::clone(tap);
-        let options = options.with_raw_frame_sink_arc(sink);
+        let options = options
+            .with_raw_frame_sink_arc(sink)
+            .with_extra_headers(extra_headers(provider.kind, self.key.as_ref()));
         let adapter = match provider.kind {
             ProviderKind::Anthropic => AdapterKind::Anthropic,
-            ProviderKind::OpenAi => AdapterKind::OpenAI,
+            ProviderKind::OpenAi | ProviderKind::OpenRouter => AdapterKind::OpenAI,
+            ProviderKind::OpenAiResponses => AdapterKind::OpenAIResp,
+            ProviderKind::Gemini => AdapterKind::Gemini,
+            ProviderKind::Ollama => AdapterKind::Ollama,
         };
         let target = ServiceTarget {
             endpoint: Endpoint::from_owned(provider.base_url.as_str()),
-            auth: auth(provider.kind, &provider.base_url, self.key.as_ref()),
+            auth: auth(provider, &call.model, self.key.as_ref()),
             model: ModelIden::new(adapter, call.model.as_str()),
         };
         // The text of these errors may hold the request.
@@ -166,38 +191,79 @@ impl Attempt<'_> {
 
 /// How the library is to authenticate. Without a key it is given the whole request head, since it would send
 /// an empty key otherwise.
-fn auth(kind: ProviderKind, base_url: &str, key: Option<&SecretString>) -> AuthData {
-    match (key, kind) {
-        (Some(key), _) => AuthData::from_single(key.expose_secret()),
-        (None, ProviderKind::OpenAi) => AuthData::RequestOverride {
-            url: format!("{base_url}chat/completions"),
-            headers: Headers::default(),
-        },
-        (None, ProviderKind::Anthropic) => AuthData::RequestOverride {
-            url: format!("{base_url}messages"),
-            headers: Headers::from(("anthropic-version".to_owned(), "2023-06-01".to_owned())),
-        },
+fn auth(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthData {
+    if let Some(key) = key {
+        return AuthData::from_single(key.expose_secret());
+    }
+    let (path, headers) = match provider.kind {
+        ProviderKind::Anthropic => {
+            ("messages".to_owned(), Headers::from(("anthropic-version".to_owned(), "2023-06-01".to_owned())))
+        }
+        ProviderKind::OpenAi | ProviderKind::OpenRouter => {
+            ("chat/completions".to_owned(), Headers::default())
+        }
+        ProviderKind::OpenAiResponses => ("responses".to_owned(), Headers::default()),
+        ProviderKind::Gemini => (format!("models/{model}:streamGenerateContent?alt=sse"), Headers::default()),
+        // It sends none by itself.
+        ProviderKind::Ollama => return AuthData::None,
+    };
+    AuthData::RequestOverride { url: format!("{}{path}", provider.base_url), headers }
+}
+
+/// What begins the ids of calls that come without one: the same in every run, another for every request.
+fn call_prefix(request: &Digest) -> String {
+    let digest = request.to_string();
+    format!("call_{}", digest.get(..12).unwrap_or(&digest))
+}
+
+/// Headers beside those that the library knows of.
+fn extra_headers(kind: ProviderKind, key: Option<&SecretString>) -> Headers {
+    match (kind, key) {
+        // The library sends no key to it: servers of one's own have none, those behind a gate do.
+        (ProviderKind::Ollama, Some(key)) => {
+            Headers::from(("authorization".to_owned(), format!("Bearer {}", key.expose_secret())))
+        }
+        // OpenRouter asks programs to say their name.
+        (ProviderKind::OpenRouter, _) => Headers::from(("x-title".to_owned(), "Writ".to_owned())),
+        (
+            ProviderKind::Anthropic
+            | ProviderKind::OpenAi
+            | ProviderKind::OpenAiResponses
+            | ProviderKind::Gemini
+            | ProviderKind::Ollama,
+            _,
+        ) => Headers::default(),
     }
 }
 
 /// Polls until frames came or the stream is over. The tap is asked after every poll, so that a failure is
 /// seen even while the library has nothing to say.
-async fn next(stream: &mut ChatStream, tap: &Tap, lent: &Lent) -> Step {
-    let start = lent.received_bytes();
+async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
+    let mut joining = Duration::ZERO;
     std::future::poll_fn(|cx| {
         let before = tap.lock().frames;
+        let begun = std::time::Instant::now();
         let polled = silent_poll(stream, cx);
+        joining += begun.elapsed();
         let tapped = tap.lock();
         if tapped.end.is_some() {
             return Poll::Ready(Step::Over(None));
         }
+        if tap.allowance.is_used_up() {
+            let limit = EndlessLimit::Size(MAX_UNSEEN);
+            return Poll::Ready(Step::Over(Some(Failure::Endless { limit })));
+        }
         match polled {
             Poll::Ready(None) => Poll::Ready(Step::Over(None)),
+            // The frames have been read already: what the library cannot make of one does not matter.
+            Poll::Ready(Some(Err(error))) if tapped.frames > before && !is_of_the_line(&error) => {
+                Poll::Ready(Step::More)
+            }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify(&error)))),
             Poll::Ready(Some(Ok(_))) => Poll::Ready(Step::More),
             Poll::Pending if tapped.frames > before => Poll::Ready(Step::More),
-            Poll::Pending if lent.received_bytes().saturating_sub(start) > MAX_FRAME_BYTES => {
-                let limit = EndlessLimit::Size(ByteCount::new(MAX_FRAME_BYTES));
+            Poll::Pending if joining > MAX_JOINING => {
+                let limit = EndlessLimit::Time(MAX_JOINING);
                 Poll::Ready(Step::Over(Some(Failure::Endless { limit })))
             }
             Poll::Pending => Poll::Pending,
@@ -224,6 +290,11 @@ fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
         (None, None | Some(Failure::Cut)) => Ok(()),
         (None, Some(failure)) => Err(failure),
     }
+}
+
+/// Whether an error is one of line or response, and not one of the library's reading.
+const fn is_of_the_line(error: &genai::Error) -> bool {
+    matches!(error, genai::Error::WebStream { .. })
 }
 
 /// The failure that an error of the library stands for.

@@ -6,11 +6,8 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-use super::{Draft, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
 use crate::error::Failure;
-
-/// The status of an error that comes within a stream, where the provider names none.
-const STREAM_ERROR: u16 = 500;
 
 /// The content blocks that are open, by index.
 #[derive(Debug, Default)]

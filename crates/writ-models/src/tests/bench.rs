@@ -9,17 +9,18 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::{Egress, EgressConfig};
-use writ_testkit::model_server::{ModelServer, Script};
+use writ_testkit::model_server::{ModelServer, Script, WireFormat};
 use writ_types::chat::{
     ChatMessage, ModelReply, ModelRequest, Part, Role, ToolOutcome, ToolResult, ToolSpec,
 };
+use writ_types::credential::CredentialRef;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
 use super::door::{NOW, permit};
 use crate::call::{Delta, Models};
 use crate::config::{ModelRole, ModelsConfig, ProviderKind, ProviderTable};
-use crate::credential::{CredentialError, CredentialSource, KeyRef};
+use crate::credential::{CredentialError, CredentialSource};
 use crate::error::ModelError;
 use crate::plan::PlannedCall;
 
@@ -29,13 +30,37 @@ pub(crate) const KEY: &str = "test-key-c0ffee";
 /// The prompt's secret, which no log and no error may hold.
 pub(crate) const PROMPT: &str = "the prompt that nobody else may read";
 
-pub(crate) const BOTH: [ProviderKind; 2] = [ProviderKind::Anthropic, ProviderKind::OpenAi];
+pub(crate) const ALL: [ProviderKind; 6] = ProviderKind::ALL;
+
+/// The scripted server's name for a format.
+pub(crate) const fn wire(kind: ProviderKind) -> WireFormat {
+    match kind {
+        ProviderKind::Anthropic => WireFormat::Anthropic,
+        ProviderKind::OpenAi => WireFormat::OpenAi,
+        ProviderKind::OpenAiResponses => WireFormat::Responses,
+        ProviderKind::OpenRouter => WireFormat::OpenRouter,
+        ProviderKind::Gemini => WireFormat::Gemini,
+        ProviderKind::Ollama => WireFormat::Ollama,
+    }
+}
+
+/// A frame of a stream in a format.
+pub(crate) fn frame(kind: ProviderKind, data: &str) -> String {
+    match kind {
+        ProviderKind::Anthropic | ProviderKind::OpenAiResponses => {
+            let event = data.split('"').nth(3).expect("a type");
+            format!("event: {event}\ndata: {data}\n\n")
+        }
+        ProviderKind::OpenAi | ProviderKind::OpenRouter | ProviderKind::Gemini => format!("data: {data}\n\n"),
+        ProviderKind::Ollama => format!("{data}\n"),
+    }
+}
 
 /// Keys in memory.
 pub(crate) struct Keys(pub(crate) BTreeMap<String, &'static str>);
 
 impl CredentialSource for Keys {
-    fn resolve<'a>(&'a self, key: &'a KeyRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
+    fn resolve<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
         let found = self.0.get(&key.to_string()).map(|key| SecretString::from(*key));
         async move { found.ok_or(CredentialError::Missing) }.boxed()
     }
@@ -76,7 +101,7 @@ impl Bench {
     ) -> Self {
         let server = ModelServer::start(script).await.expect("a server");
         let mut config = ModelsConfig::default();
-        config.providers.insert("scripted".into(), table(kind, server.base_url()));
+        config.providers.insert("scripted".into(), table(kind, server.base_url_for(wire(kind))));
         config.models.default = Some("scripted/some-model-high".into());
         change(&mut config);
         let (models, runtime) = models(&config);

@@ -1,4 +1,4 @@
-//! Everything that goes wrong, over both wire formats.
+//! Everything that goes wrong, over all wire formats.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use writ_types::chat::Usage;
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::Tokens;
 
-use super::bench::{BOTH, Bench, KEY, PROMPT, request, text, user};
+use super::bench::{ALL, Bench, KEY, PROMPT, frame, request, text, user, wire};
 use crate::config::ProviderKind;
 use crate::error::{EndlessLimit, Failure};
 use crate::fold::{MAX_ARGUMENT_BYTES, MAX_CALLS};
@@ -20,7 +20,7 @@ fn faulty(fault: Fault) -> Reply {
 /// Rows: SCL-017
 #[tokio::test]
 async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
-    for kind in BOTH {
+    for kind in ALL {
         for fault in [Fault::CutAfter(5), Fault::EndAfter(5), Fault::CutAfter(0), Fault::EndAfter(0)] {
             let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
             let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
@@ -36,7 +36,7 @@ async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
 /// Rows: SCL-011
 #[tokio::test]
 async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
-    for kind in BOTH {
+    for kind in ALL {
         for fault in [
             Fault::GarbageAfter(4),
             Fault::InvalidUtf8After(4),
@@ -53,7 +53,10 @@ async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
 
 #[tokio::test]
 async fn a_stop_for_tools_without_tools_is_an_error() {
-    for kind in BOTH {
+    // The other formats have no word for it.
+    for kind in
+        [ProviderKind::Anthropic, ProviderKind::OpenAi, ProviderKind::OpenRouter, ProviderKind::Gemini]
+    {
         let reply = Reply::text("so").stop(writ_testkit::model_server::Stop::ToolUse);
         let bench = Bench::new(kind, list([reply])).await;
         assert!(matches!(bench.fail().await.failure, Failure::Invalid { .. }));
@@ -87,7 +90,7 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
         ),
         (faulty(Fault::ErrorEventAfter(0)), Box::new(|f| matches!(f, Failure::Unavailable { .. })), true),
     ];
-    for kind in BOTH {
+    for kind in ALL {
         for (reply, expected, transient) in &cases {
             let bench = Bench::new(kind, list([reply.clone()])).await;
             let error = bench.fail().await;
@@ -101,7 +104,7 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
 /// Rows: SCL-021
 #[tokio::test]
 async fn an_error_within_a_stream_is_final_once_text_was_shown() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([faulty(Fault::ErrorEventAfter(5))])).await;
         let error = bench.fail().await;
         assert!(error.begun && error.failure.is_transient());
@@ -114,7 +117,7 @@ async fn an_error_within_a_stream_is_final_once_text_was_shown() {
 /// Rows: SCL-021
 #[tokio::test]
 async fn a_transient_failure_is_tried_again_under_a_new_permit() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench =
             Bench::new(kind, list([Reply::status(500), Reply::too_many_requests("1"), Reply::text("there")]))
                 .await;
@@ -137,7 +140,7 @@ async fn a_transient_failure_is_tried_again_under_a_new_permit() {
 
 #[tokio::test]
 async fn a_model_that_never_stops_is_stopped() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([faulty(Fault::EndlessText)])).await;
         let error = bench.fail().await;
         assert!(matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }), "{error}");
@@ -150,14 +153,11 @@ async fn a_model_that_never_stops_is_stopped() {
 /// What no frame shows is bounded by the bytes on the line.
 #[tokio::test]
 async fn a_frame_or_an_error_body_without_end_is_stopped() {
-    for kind in BOTH {
-        for fault in [Fault::EndlessErrorBody, Fault::EndlessFrame] {
+    for kind in ALL {
+        for fault in [Fault::EndlessErrorBody, Fault::EndlessFrame { chunk: 8192 }] {
             let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
             let error = bench.fail().await;
-            assert!(
-                matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }),
-                "{kind:?} {fault:?}: {error}"
-            );
+            assert!(matches!(error.failure, Failure::Endless { .. }), "{kind:?} {fault:?}: {error}");
             assert_eq!(bench.models.backoff().wait(&error, 1), None);
         }
     }
@@ -165,7 +165,7 @@ async fn a_frame_or_an_error_body_without_end_is_stopped() {
 
 #[tokio::test]
 async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
-    for kind in BOTH {
+    for kind in ALL {
         let mut large = request(vec![user("hi")]);
         large.max_output_tokens = Tokens::new(100_000);
         let bench = Bench::new(
@@ -197,7 +197,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
 /// Rows: SCL-013 SCL-018
 #[tokio::test]
 async fn silence_ends_after_the_request_timeout_and_not_before() {
-    for kind in BOTH {
+    for kind in ALL {
         for fault in [Fault::SlowFirstByte(Gate::new()), Fault::SilenceAfter(0), Fault::SilenceAfter(5)] {
             let bench = Bench::with(kind, list([faulty(fault.clone())]), |config| {
                 config.models.request_timeout_ms = 100;
@@ -223,7 +223,7 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
 
 #[tokio::test]
 async fn an_answer_that_trickles_for_too_long_is_stopped() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::with(kind, list([faulty(Fault::SilenceAfter(5))]), |config| {
             config.models.answer_timeout_ms = 100;
         })
@@ -236,8 +236,9 @@ async fn an_answer_that_trickles_for_too_long_is_stopped() {
 /// Rows: SCL-029
 #[tokio::test]
 async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
-    for kind in BOTH {
-        let scripted = Reply::text("some words and then").usage(40, 9).fault(Fault::SilenceAfter(5));
+    for kind in ALL {
+        let scripted =
+            Reply::text("some words and then some more of them").usage(40, 9).fault(Fault::SilenceAfter(5));
         let bench = Bench::new(kind, list([scripted])).await;
         let planned = bench.plan(request(vec![user("hi")]));
         let cancel = CancellationToken::new();
@@ -252,8 +253,9 @@ async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
         let error = reply.expect_err("cancelled");
         assert!(matches!(error.failure, Failure::Cancelled) && error.begun);
         assert_eq!(error.report().exit, Exit::Interrupted);
-        // Anthropic has counted the request by then, OpenAI counts at the end.
-        let counted = if kind == ProviderKind::Anthropic { Tokens::new(40) } else { Tokens::ZERO };
+        // Some have counted the request by then, the others count at the end.
+        let early = matches!(kind, ProviderKind::Anthropic | ProviderKind::Gemini);
+        let counted = if early { Tokens::new(40) } else { Tokens::ZERO };
         assert_eq!(error.usage.input, counted);
         // The connection is closed: the server can stop, and nothing of the call is left.
         bench.server.stop().await;
@@ -262,7 +264,7 @@ async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
 
 #[tokio::test]
 async fn a_receiver_that_is_gone_does_not_lose_the_answer() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([Reply::text("nobody listens to this")])).await;
         let planned = bench.plan(request(vec![user("hi")]));
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
@@ -288,9 +290,9 @@ async fn a_server_that_does_not_count_is_estimated() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_typed_error() {
-    for kind in BOTH {
+    for kind in ALL {
         let gone = ModelServer::start(list([])).await.expect("a server");
-        let url = gone.base_url();
+        let url = gone.base_url_for(wire(kind));
         gone.stop().await;
         let bench = Bench::with(kind, list([]), |config| {
             config.providers.get_mut("scripted").expect("the table").base_url = Some(url);
@@ -306,9 +308,14 @@ async fn a_server_that_is_not_there_is_a_typed_error() {
 /// Rows: SCL-014 SCL-019
 #[tokio::test]
 async fn a_missing_key_is_named_by_its_variable_and_nothing_is_sent() {
-    for (kind, variable) in
-        [(ProviderKind::Anthropic, "ANTHROPIC_API_KEY"), (ProviderKind::OpenAi, "OPENAI_API_KEY")]
-    {
+    for (kind, variable) in [
+        (ProviderKind::Anthropic, "ANTHROPIC_API_KEY"),
+        (ProviderKind::OpenAi, "OPENAI_API_KEY"),
+        (ProviderKind::OpenAiResponses, "OPENAI_API_KEY"),
+        (ProviderKind::OpenRouter, "OPENROUTER_API_KEY"),
+        (ProviderKind::Gemini, "GEMINI_API_KEY"),
+        (ProviderKind::Ollama, "OLLAMA_API_KEY"),
+    ] {
         let bench = Bench::with(kind, list([]), |config| {
             let table = config.providers.get_mut("scripted").expect("the table");
             table.api_key = Some(format!("env:{variable}").parse().expect("a reference"));
@@ -341,7 +348,7 @@ async fn a_permit_for_another_call_is_refused() {
 /// Rows: SCL-023 (the fields of the log line)
 #[tokio::test]
 async fn failures_are_logged_with_context_and_without_prompt_or_key() {
-    for kind in BOTH {
+    for kind in ALL {
         for fault in [
             Fault::Status { status: 401, retry_after: None },
             Fault::ContextTooLong,
@@ -376,19 +383,111 @@ async fn failures_are_logged_with_context_and_without_prompt_or_key() {
 #[tokio::test]
 async fn absurd_numbers_do_no_harm() {
     let usage = r#"{"input_tokens":2147483647,"cache_read_input_tokens":2147483647,"cache_creation_input_tokens":2147483647,"output_tokens":18446744073709551615}"#;
-    let anthropic = format!(
-        "event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"usage\":{usage}}}}}\n\n"
-    );
-    let openai = concat!(
-        r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":4294967295,"id":"x","function":{"name":"search","arguments":"{}"}}]}}]}"#,
-        "\n\n",
-        r#"data: {"choices":[],"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":-5}}"#,
-        "\n\n",
-    );
-    for (kind, raw) in [(ProviderKind::Anthropic, anthropic), (ProviderKind::OpenAi, openai.to_owned())] {
+    let call = r#"{"index":4294967295,"id":"x","function":{"name":"search","arguments":"{}"}}"#;
+    let absurd = r#""prompt_tokens":18446744073709551615,"completion_tokens":-5"#;
+    let chat = vec![
+        format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#),
+        format!(r#"{{"choices":[],"usage":{{{absurd}}}}}"#),
+    ];
+    let item = r#"{"type":"function_call","call_id":"x","name":"search","arguments":"{}"}"#;
+    for (kind, frames) in [
+        (
+            ProviderKind::Anthropic,
+            vec![format!(r#"{{"type":"message_start","message":{{"usage":{usage}}}}}"#)],
+        ),
+        (ProviderKind::OpenAi, chat.clone()),
+        (ProviderKind::OpenRouter, chat),
+        (
+            ProviderKind::OpenAiResponses,
+            vec![format!(
+                r#"{{"type":"response.output_item.added","output_index":18446744073709551615,"item":{item}}}"#
+            )],
+        ),
+        (
+            ProviderKind::Gemini,
+            vec![
+                r#"{"usageMetadata":{"promptTokenCount":18446744073709551615,"thoughtsTokenCount":18446744073709551615,"candidatesTokenCount":18446744073709551615}}"#
+                    .to_owned(),
+            ],
+        ),
+        (
+            ProviderKind::Ollama,
+            vec![r#"{"message":{"content":""},"prompt_eval_count":-1,"eval_count":18446744073709551615}"#.to_owned()],
+        ),
+    ] {
+        let raw: String = frames.iter().map(|data| frame(kind, data)).collect();
         let bench = Bench::new(kind, list([faulty(Fault::RawAfter(1, raw))])).await;
         let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
-        assert_eq!(reply.calls.len(), usize::from(kind == ProviderKind::OpenAi));
+        let called = matches!(
+            kind,
+            ProviderKind::OpenAi | ProviderKind::OpenRouter | ProviderKind::OpenAiResponses
+        );
+        assert_eq!(reply.calls.len(), usize::from(called), "{kind:?}");
         assert!(reply.usage.total() > Tokens::ZERO);
+    }
+}
+
+/// What Google says in its errors alone: the wait, and that a key is wrong.
+///
+/// Rows: SCL-022
+#[tokio::test]
+async fn errors_in_googles_form_are_understood() {
+    let bench = Bench::new(ProviderKind::Gemini, list([Reply::too_many_requests("7")])).await;
+    let error = bench.fail().await;
+    assert_eq!(error.failure.retry_after(), Some(Duration::from_secs(7)));
+    let options = writ_testkit::model_server::ServerOptions { key: Some("other".into()), models: Vec::new() };
+    let server = ModelServer::start_with(options, list([])).await.expect("a server");
+    let bench = Bench::with(ProviderKind::Gemini, list([]), |config| {
+        let table = config.providers.get_mut("scripted").expect("the table");
+        table.base_url = Some(server.base_url_for(wire(ProviderKind::Gemini)));
+    })
+    .await;
+    assert!(matches!(bench.fail().await.failure, Failure::Unauthorized { status: 400 }));
+}
+
+/// OpenRouter and OpenAI Responses say what failed in the middle of a stream by a code.
+#[tokio::test]
+async fn failures_that_a_stream_names_by_code_are_told_apart() {
+    let router = |code: &str| {
+        format!(
+            r#"{{"error":{{"code":{code},"message":"x"}},"choices":[{{"delta":{{}},"finish_reason":"error"}}]}}"#
+        )
+    };
+    let failed = |code: &str| {
+        format!(
+            r#"{{"type":"response.failed","response":{{"status":"failed","error":{{"code":"{code}","message":"x"}}}}}}"#
+        )
+    };
+    type Check = fn(&Failure) -> bool;
+    let cases: [(ProviderKind, String, Check); 5] = [
+        (ProviderKind::OpenRouter, router("429"), |f| matches!(f, Failure::RateLimited { .. })),
+        (ProviderKind::OpenRouter, router("502"), |f| matches!(f, Failure::Unavailable { status: 502, .. })),
+        (ProviderKind::OpenAiResponses, failed("rate_limit_exceeded"), |f| {
+            matches!(f, Failure::RateLimited { .. })
+        }),
+        (ProviderKind::OpenAiResponses, failed("server_error"), |f| {
+            matches!(f, Failure::Unavailable { status: 500, .. })
+        }),
+        (ProviderKind::OpenAiResponses, failed("context_length_exceeded"), |f| {
+            matches!(f, Failure::ContextLength)
+        }),
+    ];
+    for (kind, data, expected) in cases {
+        let reply = Reply::text("x").fault(Fault::RawAfter(0, frame(kind, &data)));
+        let error = Bench::new(kind, list([reply])).await.fail().await;
+        assert!(expected(&error.failure), "{kind:?} {data}: {error:?}");
+    }
+}
+
+/// A frame without end is joined anew with each piece, so that its bound is one of time as well.
+#[tokio::test]
+async fn a_frame_without_end_fails_within_seconds_however_small_its_pieces() {
+    for chunk in [8192, 64] {
+        let bench = Bench::new(ProviderKind::OpenAi, list([faulty(Fault::EndlessFrame { chunk })])).await;
+        let start = std::time::Instant::now();
+        let error = bench.fail().await;
+        let (took, limit) = (start.elapsed(), Duration::from_secs(30));
+        println!("pieces of {chunk} bytes: {took:?}");
+        assert!(matches!(error.failure, Failure::Endless { .. }) && took < limit, "{took:?}: {error}");
     }
 }

@@ -1,19 +1,19 @@
-//! Calls that succeed, over both wire formats.
+//! Calls that succeed, over all wire formats.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply, Stop, list};
+use writ_testkit::model_server::{Fault, ParsedRequest, Recorded, Reply, Stop, list};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
 
-use super::bench::{BOTH, Bench, KEY, message, request, result, text, user};
+use super::bench::{ALL, Bench, KEY, frame, message, request, result, text, user};
 use crate::call::Delta;
 use crate::config::ProviderKind;
 
 /// Rows: SCL-010 SCL-017
 #[tokio::test]
 async fn text_streams_and_is_whole_at_the_end() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([Reply::text("Hello, wörld of many wörds.").usage(12, 7)])).await;
         let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
         let reply = reply.expect("an answer");
@@ -29,13 +29,13 @@ async fn text_streams_and_is_whole_at_the_end() {
 
 #[tokio::test]
 async fn usage_tells_cached_tokens_apart() {
-    for kind in BOTH {
+    for kind in ALL {
         let mut scripted = Reply::text("ok").usage(1_000, 5);
         scripted.cached_tokens = 600;
         scripted.cache_write_tokens = 100;
         let bench = Bench::new(kind, list([scripted])).await;
         let usage = bench.ask(request(vec![user("hi")])).await.0.expect("an answer").usage;
-        // OpenAI does not say what was written.
+        // The others do not say what was written.
         let cache_write = Tokens::new(if kind == ProviderKind::Anthropic { 100 } else { 0 });
         let cache_read = Tokens::new(600);
         assert_eq!(
@@ -48,7 +48,7 @@ async fn usage_tells_cached_tokens_apart() {
 /// Rows: SCL-011 SCL-015
 #[tokio::test]
 async fn tool_calls_come_with_id_name_and_arguments() {
-    for kind in BOTH {
+    for kind in ALL {
         let scripted = Reply::text("Let me look.")
             .and_call("file_read", json!({"path": "a/ü.rs", "depth": {"n": 3}}))
             .and_raw_call("search", "");
@@ -71,7 +71,7 @@ async fn tool_calls_come_with_id_name_and_arguments() {
 /// Rows: SCL-015
 #[tokio::test]
 async fn arguments_that_are_no_json_object_are_kept_for_the_tool_to_refuse() {
-    for kind in BOTH {
+    for kind in ALL {
         for raw in ["{\"path\": ", "[1]", "7", "\"path\""] {
             let bench =
                 Bench::new(kind, list([Reply::default().and_raw_call("file_read", raw), Reply::text("ok")]))
@@ -103,7 +103,7 @@ fn reader(request: &ParsedRequest) -> Reply {
 /// Rows: SCL-010 SCL-025
 #[tokio::test]
 async fn results_go_back_to_the_model_and_the_offered_tools_are_those_of_the_request() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, reader).await;
         let mut history = vec![user("what is in it?")];
         let first = bench.ask(request(history.clone())).await.0.expect("an answer");
@@ -114,16 +114,14 @@ async fn results_go_back_to_the_model_and_the_offered_tools_are_those_of_the_req
         let second = bench.ask(request(history)).await.0.expect("an answer");
         assert_eq!(second.text, "file_read said: forty-two");
         for recorded in bench.server.recorded() {
-            let tools = recorded.body["tools"].as_array().expect("tools").iter();
-            let names: Vec<String> = tools
-                .map(|tool| {
-                    tool.pointer("/function/name")
-                        .unwrap_or(&tool["name"])
-                        .as_str()
-                        .expect("a name")
-                        .to_owned()
-                })
-                .collect();
+            let tools = &recorded.body["tools"];
+            let gemini = kind == ProviderKind::Gemini;
+            let tools = if gemini { &tools[0]["functionDeclarations"] } else { tools };
+            let name = |tool: &serde_json::Value| -> String {
+                let name = tool.pointer("/function/name").unwrap_or(&tool["name"]);
+                name.as_str().expect("a name").to_owned()
+            };
+            let names: Vec<String> = tools.as_array().expect("tools").iter().map(name).collect();
             assert_eq!(names, ["file_read", "search"]);
         }
     }
@@ -162,7 +160,7 @@ async fn a_damaged_conversation_is_still_accepted() {
         ],
         vec![],
     ];
-    for kind in BOTH {
+    for kind in ALL {
         for (index, history) in damaged.iter().enumerate() {
             let bench = Bench::new(kind, list([Reply::text("fine")])).await;
             let reply = bench.ask(request(history.clone())).await.0;
@@ -179,7 +177,7 @@ async fn a_damaged_conversation_is_still_accepted() {
 /// Rows: SCL-026
 #[tokio::test]
 async fn stop_reasons_are_unified_over_the_wire() {
-    for kind in BOTH {
+    for kind in ALL {
         for (scripted, expected) in [
             (Stop::EndTurn, StopReason::EndTurn),
             (Stop::MaxTokens, StopReason::MaxTokens),
@@ -193,10 +191,10 @@ async fn stop_reasons_are_unified_over_the_wire() {
     }
 }
 
-/// Rows: SCL-014 SCL-019 WIN-012
+/// Rows: SCL-014 SCL-019 WIN-012 SCL-033 (max_tokens)
 #[tokio::test]
 async fn the_request_on_the_wire_is_what_the_provider_documents() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([Reply::text("ok")])).await;
         bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
         let recorded = bench.server.recorded();
@@ -206,26 +204,8 @@ async fn the_request_on_the_wire_is_what_the_provider_documents() {
             Some(Digest::of(KEY.as_bytes()).to_string()),
             "the key that was configured"
         );
-        assert_eq!(sent.body["model"], "some-model-high", "the name is sent as it was written");
-        assert_eq!(sent.body["stream"], true);
-        assert_eq!(sent.body["max_tokens"], 1_000);
-        assert!(sent.body.get("reasoning_effort").is_none());
-        match kind {
-            ProviderKind::Anthropic => {
-                assert_eq!(sent.path, "/v1/messages");
-                assert_eq!(sent.headers.get("anthropic-version").map(String::as_str), Some("2023-06-01"));
-                assert!(
-                    sent.headers.contains_key("x-api-key") && !sent.headers.contains_key("authorization")
-                );
-            }
-            ProviderKind::OpenAi => {
-                assert_eq!(sent.path, "/v1/chat/completions");
-                assert!(
-                    sent.headers.contains_key("authorization") && !sent.headers.contains_key("x-api-key")
-                );
-                assert_eq!(sent.body["stream_options"]["include_usage"], true);
-            }
-        }
+        check_head(kind, sent);
+        check_body(kind, sent);
         assert!(
             !sent.headers.contains_key("accept-encoding"),
             "compressed answers would escape the byte limits"
@@ -233,10 +213,60 @@ async fn the_request_on_the_wire_is_what_the_provider_documents() {
     }
 }
 
+/// Path and headers.
+fn check_head(kind: ProviderKind, sent: &Recorded) {
+    let (path, key) = match kind {
+        ProviderKind::Anthropic => ("/v1/messages", "x-api-key"),
+        ProviderKind::OpenAi => ("/v1/chat/completions", "authorization"),
+        ProviderKind::OpenAiResponses => ("/v1/responses", "authorization"),
+        ProviderKind::OpenRouter => ("/api/v1/chat/completions", "authorization"),
+        ProviderKind::Gemini => ("/v1beta/models/some-model-high:streamGenerateContent", "x-goog-api-key"),
+        ProviderKind::Ollama => ("/api/chat", "authorization"),
+    };
+    assert_eq!(sent.path, path);
+    for header in ["authorization", "x-api-key", "x-goog-api-key"] {
+        assert_eq!(sent.headers.contains_key(header), header == key, "{header} of {kind:?}");
+    }
+    let header = |name: &str| sent.headers.get(name).map(String::as_str);
+    let version = (kind == ProviderKind::Anthropic).then_some("2023-06-01");
+    assert_eq!(header("anthropic-version"), version);
+    let title = (kind == ProviderKind::OpenRouter).then_some("Writ");
+    assert_eq!(header("x-title"), title);
+}
+
+/// What the body says beside the conversation.
+fn check_body(kind: ProviderKind, sent: &Recorded) {
+    let body = &sent.body;
+    let output = match kind {
+        ProviderKind::Anthropic | ProviderKind::OpenAi | ProviderKind::OpenRouter => &body["max_tokens"],
+        ProviderKind::OpenAiResponses => &body["max_output_tokens"],
+        ProviderKind::Gemini => &body["generationConfig"]["maxOutputTokens"],
+        ProviderKind::Ollama => &body["options"]["num_predict"],
+    };
+    assert_eq!(*output, 1_000);
+    if kind == ProviderKind::Gemini {
+        assert!(body.get("model").is_none() && body.get("stream").is_none(), "both stand in the path");
+    } else {
+        assert_eq!(body["model"], "some-model-high", "the name is sent as it was written");
+        assert_eq!(body["stream"], true);
+    }
+    for effort in ["reasoning_effort", "reasoning", "think"] {
+        assert!(body.get(effort).is_none(), "{effort} was not asked for");
+    }
+    assert!(body.pointer("/generationConfig/thinkingConfig").is_none());
+    let chat = matches!(kind, ProviderKind::OpenAi | ProviderKind::OpenRouter);
+    assert_eq!(body["stream_options"]["include_usage"] == true, chat);
+    assert_eq!(body["usage"]["include"] == true, kind == ProviderKind::OpenRouter);
+    if kind == ProviderKind::OpenAiResponses {
+        assert_eq!(body["store"], false, "nothing is left with the provider");
+        assert_eq!(body["tools"][0]["strict"], false, "optional arguments stay optional");
+    }
+}
+
 /// The stable part of a prompt stays byte-identical between calls, so that providers can cache it.
 #[tokio::test]
 async fn system_and_tools_are_byte_identical_between_calls() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::new(kind, list([Reply::text("one"), Reply::text("two")])).await;
         let answered = |text: &str| message(Role::Assistant, vec![Part::Text { text: text.into() }]);
         bench.ask(request(vec![user("a")])).await.0.expect("an answer");
@@ -246,7 +276,11 @@ async fn system_and_tools_are_byte_identical_between_calls() {
             let body = &recorded[n].body;
             let system = match kind {
                 ProviderKind::Anthropic => body["system"].clone(),
-                ProviderKind::OpenAi => body["messages"][0].clone(),
+                ProviderKind::OpenAi | ProviderKind::OpenRouter | ProviderKind::Ollama => {
+                    body["messages"][0].clone()
+                }
+                ProviderKind::OpenAiResponses => body["instructions"].clone(),
+                ProviderKind::Gemini => body["systemInstruction"].clone(),
             };
             (system.to_string(), body["tools"].to_string())
         };
@@ -257,8 +291,8 @@ async fn system_and_tools_are_byte_identical_between_calls() {
 
 /// Rows: SCL-024
 #[tokio::test]
-async fn every_role_has_its_place_in_both_formats() {
-    for kind in BOTH {
+async fn every_role_has_its_place_in_every_format() {
+    for kind in ALL {
         let bench = Bench::new(kind, list([Reply::text("ok")])).await;
         let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: json!({}) };
         let history = vec![
@@ -269,8 +303,17 @@ async fn every_role_has_its_place_in_both_formats() {
         ];
         bench.ask(request(history)).await.0.expect("an answer");
         let body = bench.server.recorded().remove(0).body;
-        let messages = body["messages"].as_array().expect("messages");
-        let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
+        let list = match kind {
+            ProviderKind::OpenAiResponses => &body["input"],
+            ProviderKind::Gemini => &body["contents"],
+            ProviderKind::Anthropic
+            | ProviderKind::OpenAi
+            | ProviderKind::OpenRouter
+            | ProviderKind::Ollama => &body["messages"],
+        };
+        let messages = list.as_array().expect("messages");
+        let roles: Vec<&str> =
+            messages.iter().filter_map(|m| m["role"].as_str().or_else(|| m["type"].as_str())).collect();
         match kind {
             ProviderKind::Anthropic => {
                 assert_eq!(roles, ["user", "assistant", "user", "user"]);
@@ -278,12 +321,66 @@ async fn every_role_has_its_place_in_both_formats() {
                 assert_eq!(messages[1]["content"][1]["type"], "tool_use");
                 assert_eq!(messages[2]["content"][0]["type"], "tool_result");
             }
-            ProviderKind::OpenAi => {
+            ProviderKind::OpenAi | ProviderKind::OpenRouter => {
                 assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
                 assert_eq!(messages[2]["tool_calls"][0]["id"], "c1");
                 assert_eq!(messages[3]["tool_call_id"], "c1");
             }
+            ProviderKind::OpenAiResponses => {
+                assert_eq!(roles, ["user", "assistant", "function_call", "function_call_output", "user"]);
+                assert_eq!(body["instructions"], "You are helpful.");
+                assert_eq!(messages[3]["call_id"], "c1");
+            }
+            ProviderKind::Gemini => {
+                assert_eq!(roles, ["user", "model", "user", "user"]);
+                assert_eq!(body["systemInstruction"]["parts"][0]["text"], "You are helpful.");
+                assert_eq!(messages[1]["parts"][1]["functionCall"]["name"], "search");
+                assert_eq!(messages[2]["parts"][0]["functionResponse"]["name"], "search");
+            }
+            ProviderKind::Ollama => {
+                assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
+                assert_eq!(messages[2]["tool_calls"][0]["function"]["name"], "search");
+                assert_eq!(messages[3]["content"], "found");
+            }
         }
+    }
+}
+
+/// Several results of one answer come in the order of its calls: some formats tell them apart by nothing else.
+#[tokio::test]
+async fn results_come_in_the_order_of_their_calls() {
+    for kind in ALL {
+        let seen = |request: &ParsedRequest| {
+            let texts: Vec<&str> = request.results().map(|result| result.text.as_str()).collect();
+            Reply::text(&texts.join("|"))
+        };
+        let bench = Bench::new(kind, seen).await;
+        let call = |id: &str| {
+            Part::Call(ToolCall { id: id.into(), name: "search".into(), arguments: json!({"q": id}) })
+        };
+        let history = vec![
+            user("go"),
+            message(Role::Assistant, vec![call("a"), call("b"), call("c")]),
+            result("c", "third"),
+            result("a", "first"),
+        ];
+        let reply = bench.ask(request(history)).await.0.expect("an answer");
+        assert_eq!(reply.text, "first|(no result was recorded for this call)|third", "{kind:?}");
+    }
+}
+
+/// Calls that come without an id are given one that no other answer has.
+#[tokio::test]
+async fn calls_without_an_id_are_told_apart() {
+    for kind in [ProviderKind::Gemini, ProviderKind::Ollama] {
+        let twice = || Reply::call("search", json!({"q": 1})).and_call("search", json!({"q": 2}));
+        let bench = Bench::new(kind, list([twice(), twice()])).await;
+        let mut ids = std::collections::BTreeSet::new();
+        for text in ["one", "two"] {
+            let reply = bench.ask(request(vec![user(text)])).await.0.expect("an answer");
+            ids.extend(reply.calls.into_iter().map(|call| call.id));
+        }
+        assert_eq!(ids.len(), 4, "{ids:?}");
     }
 }
 
@@ -297,19 +394,33 @@ async fn thinking_comments_and_unknown_events_are_passed_over() {
         r#"{"type":"content_block_stop","index":9}"#,
         r#"{"type":"an_event_of_the_future","x":1}"#,
     ];
-    let named = |frame: &&str| {
-        let kind = frame.split('"').nth(3).expect("a type");
-        format!("event: {kind}\ndata: {frame}\n\n")
-    };
-    let anthropic: String = thinking.iter().map(named).collect();
-    let openai = concat!(
-        ": keep-alive\n\n",
-        r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"hmm"},"finish_reason":null}]}"#,
-        "\n\n",
-        r#"data: {"choices":[],"usage":null,"x_groq":{"id":"1"}}"#,
-        "\n\n",
-    );
-    for (kind, raw) in [(ProviderKind::Anthropic, anthropic), (ProviderKind::OpenAi, openai.to_owned())] {
+    let chat = [
+        r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":"hmm"},"finish_reason":null}]}"#,
+        r#"{"choices":[],"usage":null,"x_groq":{"id":"1"}}"#,
+    ];
+    let responses = [
+        r#"{"type":"response.output_item.added","output_index":9,"item":{"type":"reasoning","summary":[]}}"#,
+        r#"{"type":"response.reasoning_summary_text.delta","output_index":9,"delta":"hmm"}"#,
+        r#"{"type":"response.output_item.done","output_index":9,"item":{"type":"reasoning","summary":[]}}"#,
+        r#"{"type":"response.an_event_of_the_future","x":1}"#,
+    ];
+    let gemini = [
+        r#"{"candidates":[{"content":{"parts":[{"text":"hmm","thought":true}],"role":"model"},"index":0}]}"#,
+        r#"{"usageMetadata":{"promptTokenCount":4},"a_field_of_the_future":1}"#,
+    ];
+    let ollama =
+        [r#"{"model":"m","message":{"role":"assistant","content":"","thinking":"hmm"},"done":false}"#];
+    for (kind, frames) in [
+        (ProviderKind::Anthropic, thinking.as_slice()),
+        (ProviderKind::OpenAi, &chat),
+        (ProviderKind::OpenRouter, &chat),
+        (ProviderKind::OpenAiResponses, &responses),
+        (ProviderKind::Gemini, &gemini),
+        (ProviderKind::Ollama, &ollama),
+    ] {
+        let comment = if kind == ProviderKind::Ollama { "" } else { ": keep-alive\n\n" };
+        let frames: String = frames.iter().map(|data| frame(kind, data)).collect();
+        let raw = format!("{comment}{frames}");
         let bench = Bench::new(kind, list([Reply::text("said").fault(Fault::RawAfter(1, raw))])).await;
         assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "said", "{kind:?}");
     }

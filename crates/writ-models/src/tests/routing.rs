@@ -7,7 +7,7 @@ use writ_types::digest::Digest;
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::{MicroUsd, Tokens};
 
-use super::bench::{BOTH, Bench, Keys, request, table, user};
+use super::bench::{ALL, Bench, Keys, request, table, user};
 use super::door::NOW;
 use crate::call::Models;
 use crate::config::{ModelRole, ModelsConfig, ProviderKind};
@@ -52,7 +52,49 @@ fn the_configuration_of_the_design_is_understood() {
     assert_eq!(planner.provider.base_url, "http://127.0.0.1:11434/v1/");
     let observer = routes.route(ModelRole::Observer);
     assert_eq!((observer.provider.name.as_str(), observer.model.as_str()), ("openrouter", "meta/llama"));
+    assert_eq!(observer.provider.kind, ProviderKind::OpenRouter);
     assert_eq!(routes.all().count(), 3);
+}
+
+#[test]
+fn providers_that_need_no_table_have_the_formats_and_urls_of_their_documentation() {
+    for (name, kind, url, key) in [
+        (
+            "openai_responses",
+            ProviderKind::OpenAiResponses,
+            "https://api.openai.com/v1/",
+            Some("env:OPENAI_API_KEY"),
+        ),
+        (
+            "openrouter",
+            ProviderKind::OpenRouter,
+            "https://openrouter.ai/api/v1/",
+            Some("env:OPENROUTER_API_KEY"),
+        ),
+        (
+            "gemini",
+            ProviderKind::Gemini,
+            "https://generativelanguage.googleapis.com/v1beta/",
+            Some("env:GEMINI_API_KEY"),
+        ),
+        ("ollama", ProviderKind::Ollama, "http://127.0.0.1:11434/", None),
+        ("lmstudio", ProviderKind::OpenAi, "http://127.0.0.1:1234/v1/", None),
+        ("llamacpp", ProviderKind::OpenAi, "http://127.0.0.1:8080/v1/", None),
+        ("vllm", ProviderKind::OpenAi, "http://127.0.0.1:8000/v1/", None),
+    ] {
+        let routes = routes(&format!("[models]\ndefault = \"{name}/m\"\n")).expect("resolves");
+        let provider = &routes.route(ModelRole::Proxy).provider;
+        assert_eq!((provider.kind, provider.base_url.as_str()), (kind, url), "{name}");
+        assert_eq!(provider.key.as_ref().map(ToString::to_string).as_deref(), key, "{name}");
+        // The kind may be named for a server elsewhere too.
+        if key.is_some() {
+            let text = format!(
+                "[models]\ndefault = \"mine/m\"\n[providers.mine]\nkind = \"{name}\"\nbase_url = \"http://h/\"\n"
+            );
+            let named = self::routes(&text).expect("resolves");
+            assert_eq!(named.route(ModelRole::Proxy).provider.kind, kind);
+        }
+    }
 }
 
 /// Rows: WIN-026
@@ -70,6 +112,29 @@ fn a_missing_default_is_named_with_three_lines_of_help() {
             .model,
         "claude-opus-4-6"
     );
+}
+
+/// Rows: WIN-010 (where each job's calls would go) WIN-027 (its route) WIN-028 (its route)
+/// Rows: WIN-029 (its route) SCL-035 (by role)
+#[test]
+fn each_job_has_its_own_model_and_an_empty_one_the_default() {
+    let routes = routes(
+        "[models]\ndefault = \"anthropic/claude-sonnet-4-6\"\n[models.roles]\nobserver = \"local/qwen3:8b\"\n\
+         oracle = \"anthropic/claude-opus-4-6\"\nembedding = \"local/nomic-embed-text\"\n\
+         [providers.local]\nkind = \"openai\"\nbase_url = \"http://127.0.0.1:11434/v1/\"\n",
+    )
+    .expect("resolves");
+    let (local, cloud) = ("127.0.0.1:11434", "api.anthropic.com:443");
+    for (role, host, model) in [
+        (ModelRole::Executor, cloud, "claude-sonnet-4-6"),
+        (ModelRole::Planner, cloud, "claude-sonnet-4-6"),
+        (ModelRole::Oracle, cloud, "claude-opus-4-6"),
+        (ModelRole::Observer, local, "qwen3:8b"),
+        (ModelRole::Embedding, local, "nomic-embed-text"),
+    ] {
+        let route = routes.route(role);
+        assert_eq!((route.provider.host.as_str(), route.model.as_str()), (host, model), "{role}");
+    }
 }
 
 /// Rows: SIL-012
@@ -175,7 +240,7 @@ async fn a_server_without_a_key_gets_none() {
 
 #[tokio::test]
 async fn a_plan_says_what_the_call_is_and_costs_at_most() {
-    for kind in BOTH {
+    for kind in ALL {
         let bench = Bench::with(kind, list([Reply::text("ok").usage(1_000, 100)]), |config| {
             let table = config.providers.remove("scripted").expect("the table");
             config.providers.insert("anthropic".into(), table);

@@ -90,3 +90,43 @@ fn every_limit_names_its_setting() {
         assert_eq!(limit.setting(), setting);
     }
 }
+
+#[test]
+fn a_day_that_begins_at_five_takes_the_night_before_it() {
+    let day = |hours: i64, day_starts_at_minute| {
+        let limits = BudgetConfig { day_starts_at_minute, ..BudgetConfig::default() };
+        let now = Timestamp::from_millis(hours * 3_600_000);
+        let date = limits.date(now);
+        let call = Action::ModelCall(model_call());
+        let facts = BudgetFacts { limits, ..BudgetFacts::default() };
+        assert_eq!(Ceilings::of(&call, &facts).date(now), date, "both count by the same day");
+        date.to_string().chars().take(10).collect::<String>()
+    };
+    assert_eq!(day(24 + 4, 0), "1970-01-02");
+    assert_eq!(day(24 + 4, 300), "1970-01-01");
+    assert_eq!(day(24 + 5, 300), "1970-01-02");
+}
+
+#[test]
+fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches() {
+    let facts = spend(|f| {
+        f.limits.max_tokens_per_session = Tokens::new(100);
+        f.limits.max_tokens_per_day = Tokens::new(1_000);
+        f.limits.max_cost_per_session = Some(MicroUsd::new(50));
+        f.limits.max_cost_per_day = Some(MicroUsd::new(70));
+        f.spent.session_base = Tokens::new(20);
+    });
+    let ceilings = Ceilings::of(&Action::ModelCall(model_call()), &facts);
+    let taken = |tokens, cost| Taken { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
+    let admit = |session, day, most| ceilings.admit(session, day, MicroUsd::new(most));
+    assert_eq!(admit(taken(119, 40), taken(999, 60), 10), Ok(()));
+    assert_eq!(
+        admit(taken(120, 0), taken(0, 0), 0),
+        Err(Exhausted::SessionTokens),
+        "counted from the renewal"
+    );
+    assert_eq!(admit(taken(0, 0), taken(1_000, 0), 0), Err(Exhausted::DayTokens));
+    assert_eq!(admit(taken(0, 41), taken(0, 0), 10), Err(Exhausted::SessionCost));
+    assert_eq!(admit(taken(0, 0), taken(0, 61), 10), Err(Exhausted::DayCost));
+    assert!(Ceilings::of(&Action::Exec(exec()), &facts).is_empty(), "commands take neither");
+}

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use ed25519_dalek::SigningKey;
 use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, MemoryTrust, Place, Say, WriteFile};
 use writ_types::id::{AskId, EntrySeq, KeyId};
@@ -5,7 +7,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::*;
-use crate::approval::{ApprovalClaims, ApprovalToken, verify};
+use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
 use crate::fixture::{
     MemoryJournal, NOW, PERMIT_ALL, Stop, World, all_grants, approved, approver, approvers, ask_all, claims,
     exec, expected, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember, rules,
@@ -293,7 +295,12 @@ fn malformed_actions_go_no_further() {
     assert!(run(&|exec| exec.stdin = Some("\0".into())).is_ok(), "input may be anything");
     assert!(run(&|exec| exec.timeout_ms = (1 << 53) - 1).is_ok());
     assert!(run(&|exec| exec.timeout_ms = 1 << 53).is_err());
-    assert!(run(&|exec| exec.stdin = Some("x".repeat(MAX_ACTION_BYTES))).is_err());
+    assert_eq!(MAX_ACTION_BYTES, 4_194_304, "4 MiB");
+    let bare =
+        serde_json::to_vec(&Action::Exec(Exec { stdin: Some(String::new()), ..exec() })).expect("JSON");
+    let fits = MAX_ACTION_BYTES - bare.len();
+    assert_eq!(run(&|exec| exec.stdin = Some("x".repeat(fits))), Ok(()), "exactly the bound");
+    assert!(run(&|exec| exec.stdin = Some("x".repeat(fits + 1))).is_err());
     let tool = |arguments| {
         shape::check(&Action::CallTool(writ_types::action::CallTool {
             server: "s".into(),
@@ -412,6 +419,39 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     assert_eq!(redeemed.len(), 1);
     let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce };
     assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
+}
+
+/// Each check of an answer that is to be used has an error of its own, and the answer that passes all is used once.
+///
+/// Rows: SIL-160
+#[test]
+fn signature_content_time_and_reuse_are_checked_each_for_itself() {
+    let mut world = World::new(shipped());
+    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let good = claims(world.ask(wish()).hash);
+    let expected = expected(&good);
+    let mut forged = signed(good.clone());
+    forged.signature = signed(claims(Digest::of(b"other"))).signature;
+    let bad = [
+        (forged, ApprovalError::Signature),
+        (signed(claims(Digest::of(b"other"))), ApprovalError::Mismatch("the action has changed")),
+        (signed(ApprovalClaims { expires_at: NOW, ..good.clone() }), ApprovalError::Expired),
+    ];
+    let mut texts = BTreeSet::new();
+    for (token, error) in bad {
+        let checked = verify(&token, &expected, &approvers(), NOW);
+        assert_eq!(checked, Err(error));
+        world.approval = Some(checked);
+        texts.insert(expected_denial(&world, wish(), DenyReason::Approval).text);
+    }
+    assert_eq!(texts.len(), 3, "{texts:?}");
+    world.approval = Some(verify(&signed(good), &expected, &approvers(), NOW));
+    let journal = MemoryJournal::default();
+    let redeem = |n| {
+        let grant = world.decide(wish()).expect("approved");
+        now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW)).map(drop)
+    };
+    assert_eq!([redeem(1), redeem(2)], [Ok(()), Err(RedeemError::ApprovalSpent(ask_id()))]);
 }
 
 fn ask_id() -> AskId {
@@ -641,7 +681,8 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
         };
         let durability = if sample.synced { Durability::Synced } else { Durability::Relaxed };
         let approval = Some(ApprovalUse { ask: ask_id(), prepared: hash, nonce: claims(hash).nonce });
-        let written = Redemption { attempt, intent, approval, reservation, durability };
+        let ceilings = Ceilings::of(&sample.action, &BudgetFacts::default());
+        let written = Redemption { attempt, intent, approval, reservation, ceilings, durability };
         assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);
     }
 }

@@ -268,6 +268,40 @@ fn large_tokens_are_refused() {
     assert!(matches!(mint_base(&base, &root()), Err(KeyError::TooLarge(_))));
 }
 
+/// How soon whatever claims to be a key is refused (threat 6).
+const REFUSED_WITHIN: Duration = Duration::from_millis(60);
+
+/// Threat 6: ten thousand facts, as many as fit, and Datalog that would take for ever, in either key. Nothing of it
+/// is evaluated, so that refusing takes no longer than reading. The fastest of a few tries counts: the machine may
+/// be busy with something else. The twin is the honest pair of keys, verified in the same time.
+#[test]
+fn keys_that_would_take_long_are_refused_at_once() {
+    let (base, task) = claims();
+    let facts = |count: usize| -> String { (0..count).map(|n| format!("f({n});")).collect() };
+    let joined = "f($a, $b, $c, $d, $e, $f) <- f($a), f($b), f($c), f($d), f($e), f($f);";
+    let explosion = format!("{} {joined} check if f($a, $b, $c, $d, $e, $f), $a > $f;", facts(500));
+    let endless = "n(0); n($m) <- n($n), $m == $n + 1; n($n, $m) <- n($n), n($m), $n < $m;";
+    let mut hostile = Vec::new();
+    for code in [facts(10_000), facts(MAX_FACTS + 1), explosion, endless.to_owned()] {
+        hostile.push(craft(with(base_block(&base), &code), task_block(&task)));
+        hostile.push(craft(base_block(&base), with(task_block(&task), &code)));
+    }
+    let soonest = |token: &Token| {
+        let tries = (0..5).map(|_| {
+            let start = std::time::Instant::now();
+            let refused = verifier().verify(token).is_err();
+            (start.elapsed(), refused)
+        });
+        tries.min().expect("some tries")
+    };
+    for token in &hostile {
+        let (took, refused) = soonest(token);
+        assert!(refused && took < REFUSED_WITHIN, "{} bytes: {took:?}", token.as_bytes().len());
+    }
+    let (took, refused) = soonest(&good());
+    assert!(!refused && took < REFUSED_WITHIN, "{took:?}");
+}
+
 #[test]
 fn tokens_do_not_show_themselves() {
     assert!(format!("{:?}", good()).starts_with("Token("));

@@ -9,7 +9,7 @@ use super::init::WORK;
 use super::run::Finished;
 use super::spec::{Event, Walls};
 use crate::error::SandboxError;
-use crate::exec::{Ending, ExecResult, Limit, Output};
+use crate::exec::{Ending, ExecOptions, ExecResult, Limit, Output};
 use crate::status::Rung;
 
 /// The most bytes that arguments and environment may have together: half of what Linux takes by default.
@@ -67,13 +67,26 @@ pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
     if exec.stdin.as_ref().is_some_and(|text| text.len() > STDIN_MAX) {
         return bad("its input is too long");
     }
-    if !exec.hosts.is_empty() {
-        return bad("this sandbox has no network, and it asks for some");
+    if !exec.hosts.is_empty() && exec.profile == ExecProfile::Verification {
+        return bad("a verification has no network");
     }
     if exec.profile == ExecProfile::Verification && !exec.env.is_empty() {
         return bad("a verification gets PATH and HOME only");
     }
     Ok(())
+}
+
+/// Whether a command that names hosts can be given a way out, here and by this caller.
+pub(crate) fn check_network(exec: &Exec, options: &ExecOptions, walls: Walls) -> Result<(), SandboxError> {
+    let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
+    if exec.hosts.is_empty() {
+        return Ok(());
+    }
+    match (walls, &options.network) {
+        (Walls::Full, Some(_)) => Ok(()),
+        (Walls::Full, None) => bad("this sandbox has no network, and it asks for some"),
+        (Walls::Reduced, _) => bad("without namespaces there is no network, and it asks for some"),
+    }
 }
 
 /// A program that was stopped while it waited for the work folder.

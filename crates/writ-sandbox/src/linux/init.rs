@@ -19,7 +19,7 @@ use super::seccomp::Filters;
 use super::spec::{self, Event, Fault, Job, Spec, Stage, Walls};
 use super::sys::{self, Forked};
 use super::zygote::Parcel;
-use super::{lockdown, mounts, worker};
+use super::{lockdown, mounts, network, worker};
 
 /// The user that programs are inside.
 pub(crate) const INNER_ID: u32 = 1000;
@@ -75,7 +75,9 @@ fn prepare(control: &mut UnixStream, walls: Walls) -> Result<Spec, Fault> {
 
 /// Builds the sandbox and runs the job in it.
 fn run(spec: &Spec, stdio: [OwnedFd; 3], control: &UnixStream, filters: &Filters) -> Event {
-    match build(spec).and_then(|()| start(spec, stdio, filters)) {
+    let built =
+        build(spec).and_then(|()| if spec.network { network::offer(control.as_fd()) } else { Ok(()) });
+    match built.and_then(|()| start(spec, stdio, filters)) {
         Ok((job, faults)) => wait_for(spec, &job, faults, control),
         Err(fault) => Event::SetupFailed(fault),
     }

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::network;
 use super::slot::{Slot, Slots};
 use super::spec::{self, Event, Spec, Walls};
 use super::zygote::{self, Parcel, helper};
@@ -197,14 +198,16 @@ pub(crate) async fn run(slots: &Arc<Slots>, launch: Launch) -> Result<Finished, 
         let bounds = Bounds { keep, kill_above };
         capture(pipe, stream, bounds, &over, options.output.clone(), &done)
     };
-    let (limit, stdout, stderr, ()) = tokio::join!(
+    let listener = options.network.as_ref().filter(|_| spec.network);
+    let (limit, stdout, stderr, said, ()) = tokio::join!(
         supervise,
         capture(streams.stdout, Stream::Stdout),
         capture(streams.stderr, Stream::Stderr),
+        network::hand_over(&control, listener),
         feed(streams.stdin, stdin, &done),
     );
     alive.ended = true;
-    let event = last_word(&control).await;
+    let event = last_word(&control, said).await;
     let starved = alive.slot.as_ref().is_some_and(Slot::out_of_memory) && event != Some(Event::Exited(0));
     let limit = limit.or(starved.then_some(Limit::Memory));
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
@@ -254,9 +257,8 @@ async fn tell(control: &UnixStream, spec: &Spec) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// What the first process said before it ended. `None`: nothing that can be understood.
-async fn last_word(control: &UnixStream) -> Option<Event> {
-    let mut bytes = Vec::new();
+/// What the first process said before it ended, after what was read already. `None`: nothing that can be understood.
+async fn last_word(control: &UnixStream, mut bytes: Vec<u8>) -> Option<Event> {
     let mut block = [0; 4096];
     loop {
         match control.try_read(&mut block) {

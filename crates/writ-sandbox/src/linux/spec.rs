@@ -36,6 +36,8 @@ pub(crate) struct Spec {
     pub(crate) home_binds: Vec<(PathBuf, String)>,
     pub(crate) cwd: PathBuf,
     pub(crate) env: Vec<(String, String)>,
+    /// Whether a listener for the way out is made and handed to the host.
+    pub(crate) network: bool,
     pub(crate) limits: Limits,
     /// The user and group that the host knows us by.
     pub(crate) uid: u32,

@@ -28,6 +28,8 @@ mod diff;
 
 mod host;
 
+mod network;
+
 pub(crate) use kernel::probe;
 
 /// One mebibyte.

@@ -35,6 +35,9 @@ const SYSTEM_PRIVATE: &[&str] =
 /// The programs' path inside, after the toolchains.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
+/// Where cargo keeps sources of dependencies, below a home.
+pub(crate) const REGISTRY: &str = ".cargo/registry";
+
 /// What is shown, and how programs find it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toolchains {
@@ -108,7 +111,7 @@ fn rust(home: &Path, found: &mut Toolchains, path: &mut Vec<String>) {
     }
     // Sources of dependencies, for builds without a network. Credentials lie beside this folder, not in it.
     if let Ok(registry) = cargo.join("registry").canonicalize() {
-        found.home_binds.push((registry, ".cargo/registry".to_owned()));
+        found.home_binds.push((registry, REGISTRY.to_owned()));
     }
 }
 

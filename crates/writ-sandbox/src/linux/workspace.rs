@@ -1,23 +1,27 @@
 //! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
 
+mod lock;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
 use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile, Place};
 use writ_types::unit::Timestamp;
 
-use super::command::{Places, check, never_run, result};
+use super::command::{Places, check, check_network, never_run, result};
 use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
-use super::spec::{Access, Event, Job, MESSAGE_MAX, Walls, Work};
+use super::spec::{Access, Event, Job, MESSAGE_MAX, Spec, Walls, Work};
+use super::toolchain::REGISTRY;
 use super::worker::{Reply, Request};
-use super::{Inner, Sandbox, WriteLock, carry, copy, toolchain, upper};
+use super::{Inner, Sandbox, WriteLock, carry, copy, network, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
@@ -48,6 +52,8 @@ pub struct Workspace {
     project: Option<PathBuf>,
     layout: Layout,
     write: WriteLock,
+    /// Ends waiting for the lock.
+    cancel: CancellationToken,
 }
 
 impl Sandbox {
@@ -67,6 +73,7 @@ impl Sandbox {
         let project = config.project.map(|project| self.inner.project(&project, &dir)).transpose()?;
         let mut workspace = Workspace {
             write: self.inner.lock_of(&dir),
+            cancel: CancellationToken::new(),
             sandbox: Arc::clone(&self.inner),
             layout: if project.is_some() { Layout::Overlay } else { Layout::Empty },
             dir,
@@ -92,18 +99,6 @@ impl Inner {
             return Err(refuse("it holds a home, credentials or parts of the system: choose a folder below"));
         }
         Ok(project)
-    }
-
-    /// The lock that all handles on one folder share.
-    fn lock_of(&self, dir: &Path) -> WriteLock {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        locks.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = locks.get(dir).and_then(std::sync::Weak::upgrade) {
-            return lock;
-        }
-        let lock = WriteLock::default();
-        locks.insert(dir.to_owned(), Arc::downgrade(&lock));
-        lock
     }
 }
 
@@ -199,9 +194,9 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// If the folders cannot be read.
+    /// If the folders cannot be read, or it was cancelled.
     pub async fn changes(&self) -> Result<ChangeSet, SandboxError> {
-        let (view, lock) = (self.view(), Arc::clone(&self.write).lock_owned().await);
+        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
         blocking("read the changes", move || {
             let _held = lock;
             upper::changes(&view)
@@ -213,9 +208,9 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// If the folders cannot be read, or the project changes meanwhile.
+    /// If the folders cannot be read, the project changes meanwhile, or it was cancelled.
     pub async fn diff(&self) -> Result<Diff, SandboxError> {
-        let (view, lock) = (self.view(), Arc::clone(&self.write).lock_owned().await);
+        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
         blocking("read the changes", move || {
             let _held = lock;
             upper::diff(&view, upper::changes(&view)?)
@@ -271,7 +266,7 @@ impl Workspace {
         &self,
         changes: Vec<writ_types::action::FileChange>,
     ) -> Result<Applied, ApplyError> {
-        let (view, lock) = (self.view(), Arc::clone(&self.write).lock_owned().await);
+        let (view, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
         let done = tokio::task::spawn_blocking(move || {
             let _held = lock;
             carry::apply(&view, &changes)
@@ -312,6 +307,7 @@ impl Workspace {
     ) -> Result<ExecResult, SandboxError> {
         check(&exec)?;
         let (walls, rung) = self.sandbox.walls().await?;
+        check_network(&exec, &options, walls)?;
         let config = &self.sandbox.config;
         let verify = exec.profile == ExecProfile::Verification;
         let waiting = Instant::now();
@@ -326,7 +322,12 @@ impl Workspace {
         spec.home = (!verify || walls == Walls::Reduced).then(|| places.home.clone());
         spec.scratch = places.scratch.clone();
         spec.cwd = places.resolve(walls, &exec.cwd);
-        spec.env = self.env(walls, verify, &places, exec.env);
+        spec.network = !exec.hosts.is_empty();
+        spec.env = self.env(&spec, verify, &places, exec.env);
+        if spec.network || has_entries(&places.home.join(REGISTRY)) {
+            // What was downloaded lies in the session's home, and the host's copy would hide it.
+            spec.home_binds.retain(|(_, at)| at != REGISTRY);
+        }
         if verify && walls == Walls::Reduced {
             let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
             blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
@@ -350,7 +351,7 @@ impl Workspace {
         let (walls, _) = self.sandbox.walls().await?;
         let writes = matches!(request, Request::Write { .. });
         let hold: Option<OwnedMutexGuard<()>> =
-            if writes { Some(Arc::clone(&self.write).lock_owned().await) } else { None };
+            if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
         let access = if writes { Access::Write } else { Access::Read };
         let places = self.places(walls, false);
         let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places));
@@ -413,12 +414,12 @@ impl Workspace {
     /// The environment of a program.
     fn env(
         &self,
-        walls: Walls,
+        spec: &Spec,
         verify: bool,
         places: &Places,
         own: std::collections::BTreeMap<String, String>,
     ) -> Vec<(String, String)> {
-        let (home, tmp) = match walls {
+        let (home, tmp) = match spec.walls {
             Walls::Full => (INNER_HOME.to_owned(), "/tmp".to_owned()),
             Walls::Reduced => (places.home.display().to_string(), places.scratch.display().to_string()),
         };
@@ -441,6 +442,8 @@ impl Workspace {
             let rustup = self.sandbox.toolchains.rustup_home.as_ref();
             env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));
             env.extend(own);
+            // Last: a command's own variables do not lead it past its way out.
+            env.extend(spec.network.then(network::env).into_iter().flatten());
         }
         env.into_iter().collect()
     }
@@ -453,6 +456,11 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, SandboxError> {
     let lost = |why: tokio::task::JoinError| workspace(doing, why.into());
     tokio::task::spawn_blocking(work).await.map_err(lost)?.map_err(|why| workspace(doing, why))
+}
+
+/// Whether a folder is there and has something in it.
+fn has_entries(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Makes a folder that only we may enter.

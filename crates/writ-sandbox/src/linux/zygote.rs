@@ -91,7 +91,7 @@ fn answer(control: &OwnedFd, number: i32, pidfd: Option<BorrowedFd<'_>>) {
 }
 
 /// Sends bytes with descriptors.
-fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let rights: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };

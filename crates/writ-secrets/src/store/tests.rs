@@ -367,9 +367,9 @@ fn a_lock_that_is_never_released_ends_in_an_error() {
     assert!(matches!(store.set(&name("a"), "b".into()), Err(SecretsError::Busy)));
 }
 
-/// Part of SIL-157: the keyring.
-///
 /// Rows: SIL-264
+///
+/// Rows: SIL-157 (the keyring has it, and no file)
 #[test]
 fn with_a_keyring_no_value_lies_in_a_file() {
     let home = home();

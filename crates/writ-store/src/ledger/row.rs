@@ -138,6 +138,8 @@ pub struct LedgerQuery {
     pub until: Option<Timestamp>,
     /// Only entries before this one: for reading page by page, newest first.
     pub before: Option<EntrySeq>,
+    /// Only entries after this one.
+    pub after: Option<EntrySeq>,
     /// The most rows, up to [`crate::config::MAX_READ_ROWS`].
     pub limit: usize,
 }
@@ -265,6 +267,7 @@ impl Store {
         add("l.at >= ?", query.since.map(|at| boxed(at.as_millis())));
         add("l.at < ?", query.until.map(|at| boxed(at.as_millis())));
         add("l.seq < ?", query.before.map(|seq| boxed(int(seq.0))));
+        add("l.seq > ?", query.after.map(|seq| boxed(int(seq.0))));
         values.push(boxed(codec::limit(query.limit)));
         let sql = format!("SELECT {COLUMNS} WHERE {} ORDER BY l.seq DESC LIMIT ?", conditions.join(" AND "));
         self.read(|conn| {

@@ -47,8 +47,30 @@ pub struct VerifyReport {
     pub signatures: u64,
     /// The largest good head: how many entries it covers. Zero if there is none.
     pub covered: u64,
+    /// Restores of backups that the ledger tells of.
+    pub restores: Vec<KnownRestore>,
+    /// Held heads of entries that a known restore gave up.
+    pub given_up: u64,
     /// The first thing that is wrong; `None`: everything is good.
     pub problem: Option<Problem>,
+}
+
+/// A restore that the ledger tells of: entries after it replace those that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KnownRestore {
+    /// The entry that tells of it, and the number of the first entry that was lost.
+    pub from: EntrySeq,
+    /// How many entries were lost, if known.
+    pub lost: Option<u64>,
+    /// The epoch since then.
+    pub epoch: u64,
+}
+
+impl KnownRestore {
+    /// Whether a head of this size covered entries that this restore gave up.
+    fn explains(&self, size: u64) -> bool {
+        size > self.from.0 && self.lost.is_none_or(|lost| size - self.from.0 <= lost)
+    }
 }
 
 impl VerifyReport {

@@ -1,9 +1,10 @@
 //! Sessions, frames, history, usage, settings.
 
 use serde_json::json;
+use writ_policy::budget::BudgetConfig;
 use writ_types::chat::{Part, Role, Usage};
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::{MicroUsd, Tokens};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use super::*;
 use crate::batch::{Op, UsageDelta};
@@ -66,6 +67,7 @@ fn a_session_is_made_once_and_knows_when_something_happened() {
     assert!(home.try_commit(vec![said(9, 1)]).is_err());
 }
 
+/// Rows: SCL-039 (that it is kept)
 #[test]
 fn metadata_is_kept_key_by_key() {
     let home = Home::new().with_session(1);
@@ -122,6 +124,32 @@ fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     home.commit(vec![used(1, u64::MAX, 0), used(1, u64::MAX, 0)]);
     let full = home.store.session_usage(session(1)).expect("reads").usage.input;
     assert_eq!(full, Tokens::new(i64::MAX.unsigned_abs()), "saturates");
+}
+
+/// What was used is counted to the date that the budget gives it.
+///
+/// Rows: WIN-051
+#[test]
+fn the_days_counter_begins_anew_at_the_time_that_is_set_and_not_at_midnight() {
+    let home = Home::new();
+    let five = BudgetConfig { day_starts_at_minute: 5 * 60, ..BudgetConfig::default() };
+    let time =
+        |day: i64, hour: i64, minute: i64| Timestamp::from_millis(((day * 24 + hour) * 60 + minute) * 60_000);
+    let usage = Usage { input: Tokens::new(100), ..Usage::default() };
+    home.commit(vec![Op::AddUsage(UsageDelta {
+        session: None,
+        at: five.date(time(1, 23, 0)),
+        usage,
+        cost: MicroUsd::ZERO,
+        tool_calls: 0,
+        model_calls: 1,
+    })]);
+    let tokens = |now| home.store.day_usage(five.date(now)).expect("reads").usage.total().get();
+    let evening_and_night = [time(1, 23, 59), time(2, 0, 0), time(2, 4, 59)];
+    assert_eq!(evening_and_night.map(tokens), [100; 3], "midnight changes nothing");
+    assert_eq!(tokens(time(2, 5, 0)), 0);
+    assert_eq!(five.day_begins(time(2, 4, 59)), time(1, 5, 0));
+    assert_eq!(five.day_begins(time(2, 5, 0)), time(2, 5, 0));
 }
 
 #[test]

@@ -3,13 +3,16 @@
 use std::sync::Barrier;
 
 use ed25519_dalek::SigningKey;
+use writ_policy::budget::{BudgetFacts, Ceilings, Exhausted};
 use writ_policy::permit::{ApprovalUse, Durability, Journal as _, RedeemError, Redemption, Reservation};
+use writ_types::action::{Action, ModelCall};
+use writ_types::chat::Usage;
 use writ_types::digest::Digest;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::*;
 use crate::approvals::AskState;
-use crate::batch::{NewApproval, Op};
+use crate::batch::{NewApproval, Op, UsageDelta};
 use crate::error::Conflict;
 use crate::testing::*;
 
@@ -178,6 +181,7 @@ fn redemption(n: u64) -> Redemption {
             nonce: format!("nonce {n}"),
         }),
         reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
+        ceilings: Ceilings::default(),
         durability: Durability::Synced,
     }
 }
@@ -246,6 +250,76 @@ fn an_approval_is_redeemed_exactly_once() {
         assert_eq!(approval.executions_used, 1);
         assert_eq!(home.store.ask(&ask_id(n)).expect("reads").expect("there").state, AskState::Used);
     }
+}
+
+/// What eight threads that redeem at once are told, for a limit and what was used of it before.
+fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<RedeemError>) {
+    let home = Home::new().with_session(1);
+    let mut facts = BudgetFacts::default();
+    set(&mut facts);
+    let call = ModelCall {
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        host: "h".to_owned(),
+        request: Digest::of(b"request"),
+        input_tokens: Tokens::new(60),
+        max_output_tokens: Tokens::new(40),
+        ceiling: Some(MicroUsd::new(10)),
+    };
+    let ceilings = Ceilings::of(&Action::ModelCall(call), &facts);
+    home.commit(vec![Op::AddUsage(UsageDelta {
+        session: Some(session(1)),
+        at: at(0),
+        usage: Usage { input: Tokens::new(used), ..Usage::default() },
+        cost: MicroUsd::new(used),
+        tool_calls: 0,
+        model_calls: 1,
+    })]);
+    let before = home.store.ledger_size().expect("reads");
+    let start = Barrier::new(8);
+    let told: Vec<_> = std::thread::scope(|scope| {
+        let race = |n: u64| {
+            let (store, start) = (home.store.clone(), &start);
+            let wish = Redemption {
+                approval: None,
+                reservation: Reservation { tokens: Tokens::new(100), cost: MicroUsd::new(10), tool_calls: 0 },
+                ceilings,
+                durability: Durability::Relaxed,
+                ..redemption(n)
+            };
+            move || {
+                start.wait();
+                block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+            }
+        };
+        let racers: Vec<_> = (0..8).map(|n| scope.spawn(race(n))).collect();
+        racers.into_iter().map(|racer| racer.join().expect("no panic")).collect()
+    });
+    let (won, lost): (Vec<_>, Vec<_>) = told.into_iter().partition(Result::is_ok);
+    let size = home.store.ledger_size().expect("reads");
+    assert_eq!(usize::try_from(size - before), Ok(won.len()), "a refusal leaves no intent");
+    (won.len(), lost.into_iter().filter_map(Result::err).collect())
+}
+
+/// Calls are decided before they are set aside: what others have set aside meanwhile counts all the same.
+#[test]
+fn calls_that_are_redeemed_at_once_share_the_limits() {
+    let tokens = |limit: u64| Tokens::new(limit);
+    let day = race_for(|f| f.limits.max_tokens_per_day = tokens(350), 100);
+    assert_eq!(day, (3, vec![RedeemError::Exhausted(Exhausted::DayTokens); 5]));
+    let session = race_for(|f| f.limits.max_tokens_per_session = tokens(101), 100);
+    assert_eq!(session, (1, vec![RedeemError::Exhausted(Exhausted::SessionTokens); 7]));
+    let renewed = race_for(
+        |f| {
+            f.limits.max_tokens_per_session = tokens(101);
+            f.spent.session_base = tokens(100);
+        },
+        100,
+    );
+    assert_eq!(renewed.0, 2);
+    let money = race_for(|f| f.limits.max_cost_per_day = Some(MicroUsd::new(149)), 100);
+    assert_eq!(money, (4, vec![RedeemError::Exhausted(Exhausted::DayCost); 4]));
+    assert_eq!(race_for(|_| {}, 100).0, 8, "far from every limit all pass");
 }
 
 #[tokio::test]

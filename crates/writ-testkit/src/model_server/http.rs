@@ -11,17 +11,18 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use futures::stream::{self, StreamExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use writ_types::digest::Digest;
 
+use super::gemini;
 use super::parsed::{ParsedRequest, Recorded, WireFormat};
 use super::reply::{Fault, Reply, Script};
-use super::{anthropic, openai};
+use super::wire::Incoming;
 
 /// The most requests that are kept; older ones are forgotten first.
 const MAX_RECORDED: usize = 4096;
@@ -107,9 +108,16 @@ impl ModelServer {
             waiting: AtomicUsize::new(0),
         });
         let router = Router::new()
-            .route("/v1/messages", post(messages))
-            .route("/v1/chat/completions", post(completions))
-            .route("/v1/models", get(models))
+            .route("/v1/messages", answering(WireFormat::Anthropic))
+            .route("/v1/chat/completions", answering(WireFormat::OpenAi))
+            .route("/v1/responses", answering(WireFormat::Responses))
+            .route("/api/v1/chat/completions", answering(WireFormat::OpenRouter))
+            .route(&format!("{}{{call}}", gemini::parse::MODELS), answering(WireFormat::Gemini))
+            .route("/api/chat", answering(WireFormat::Ollama))
+            .route("/v1/models", listing(WireFormat::OpenAi))
+            .route("/api/v1/models", listing(WireFormat::OpenRouter))
+            .route("/v1beta/models", listing(WireFormat::Gemini))
+            .route("/api/tags", listing(WireFormat::Ollama))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .with_state(Arc::clone(&shared));
         let (stop, stopped) = oneshot::channel::<()>();
@@ -130,9 +138,14 @@ impl ModelServer {
         self.address
     }
 
-    /// What to write as `base_url`, for both formats.
+    /// What to write as `base_url` for Anthropic's formats and both of OpenAI's.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1/", self.address)
+        self.base_url_for(WireFormat::OpenAi)
+    }
+
+    /// What to write as `base_url` for a format.
+    pub fn base_url_for(&self, format: WireFormat) -> String {
+        format!("http://{}{}", self.address, format.base_path())
     }
 
     /// Every request so far, oldest first.
@@ -160,33 +173,21 @@ impl Drop for ModelServer {
     }
 }
 
-async fn messages(state: State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    handle(&state, WireFormat::Anthropic, &uri, &headers, &body).await
+/// The route on which a format is answered.
+fn answering(format: WireFormat) -> MethodRouter<Arc<Shared>> {
+    post(async move |State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes| {
+        let sent = Incoming { uri: &uri, headers: &headers, body: &body };
+        handle(&shared, format, &sent).await
+    })
 }
 
-async fn completions(state: State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    handle(&state, WireFormat::OpenAi, &uri, &headers, &body).await
+/// The route on which a format's models are listed.
+fn listing(format: WireFormat) -> MethodRouter<Arc<Shared>> {
+    get(async move |State(shared): State<Arc<Shared>>| axum::Json(format.models(&shared.options.models)))
 }
 
-/// The models that exist, in the shape that both providers share (`data[].id`).
-async fn models(State(shared): State<Arc<Shared>>) -> Response {
-    let data: Vec<Value> = shared
-        .options
-        .models
-        .iter()
-        .map(|id| json!({"id": id, "type": "model", "object": "model", "created": 1_700_000_000, "owned_by": "script"}))
-        .collect();
-    axum::Json(json!({"object": "list", "data": data, "has_more": false})).into_response()
-}
-
-async fn handle(
-    shared: &Shared,
-    format: WireFormat,
-    uri: &Uri,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Response {
-    let parsed = check(shared, format, headers, body);
+async fn handle(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Response {
+    let parsed = check(shared, format, sent);
     let response = match &parsed {
         Err(refusal) => refuse(format, refusal, None),
         Ok(request) => {
@@ -199,109 +200,60 @@ async fn handle(
             answer(request, &reply)
         }
     };
-    shared.record(uri, headers, body, response.status().as_u16());
+    shared.record(sent, response.status().as_u16());
     response
 }
 
-fn check(
-    shared: &Shared,
-    format: WireFormat,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<ParsedRequest, Refusal> {
-    let key = shared.options.key.as_deref();
-    let parsed = match format {
-        WireFormat::Anthropic => anthropic::parse::parse(headers, body, key),
-        WireFormat::OpenAi => openai::parse::parse(headers, body, key),
-    }?;
+fn check(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Result<ParsedRequest, Refusal> {
+    let parsed = format.parse(sent, shared.options.key.as_deref())?;
     let models = &shared.options.models;
     if !models.is_empty() && !models.contains(&parsed.model) {
-        let message = format!("model: {}", parsed.model);
-        return Err(Refusal { status: 404, kind: "not_found_error", message, code: Some("model_not_found") });
+        return Err(format.unknown_model(&parsed.model));
     }
     Ok(parsed)
 }
 
 impl Shared {
-    fn record(&self, uri: &Uri, headers: &HeaderMap, body: &[u8], status: u16) {
+    fn record(&self, sent: &Incoming<'_>, status: u16) {
         let mut key_digest = None;
         let mut kept = std::collections::BTreeMap::new();
-        for (name, value) in headers {
+        for (name, value) in sent.headers {
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            let secret = matches!(name.as_str(), "authorization" | "x-api-key");
+            let secret = matches!(name.as_str(), "authorization" | "x-api-key" | "x-goog-api-key");
             if secret {
                 let key = value.strip_prefix("Bearer ").unwrap_or(&value);
                 key_digest = Some(Digest::of(key.as_bytes()).to_string());
             }
             kept.insert(name.as_str().to_owned(), if secret { "(removed)".to_owned() } else { value });
         }
-        let body = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let body = serde_json::from_slice(sent.body).unwrap_or(Value::Null);
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         if recorded.len() >= MAX_RECORDED {
             recorded.remove(0);
         }
-        recorded.push(Recorded { path: uri.path().to_owned(), headers: kept, key_digest, body, status });
-    }
-}
-
-/// The provider's error JSON.
-fn error_body(format: WireFormat, refusal: &Refusal) -> Value {
-    match format {
-        WireFormat::Anthropic => json!({
-            "type": "error",
-            "error": {"type": refusal.kind, "message": refusal.message},
-            "request_id": "req_scripted",
-        }),
-        WireFormat::OpenAi => json!({
-            "error": {"message": refusal.message, "type": refusal.kind, "param": null, "code": refusal.code},
-        }),
+        let path = sent.uri.path().to_owned();
+        recorded.push(Recorded { path, headers: kept, key_digest, body, status });
     }
 }
 
 fn refuse(format: WireFormat, refusal: &Refusal, retry_after: Option<&str>) -> Response {
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, axum::Json(error_body(format, refusal))).into_response();
-    if let Some(value) = retry_after.and_then(|value| value.parse().ok()) {
+    let mut response = (status, axum::Json(format.error_body(refusal, retry_after))).into_response();
+    // Gemini says it in the body alone.
+    let in_header = retry_after.filter(|_| format != WireFormat::Gemini);
+    if let Some(value) = in_header.and_then(|value| value.parse().ok()) {
         response.headers_mut().insert(header::RETRY_AFTER, value);
     }
     response
-}
-
-/// What the providers call a status.
-fn status_refusal(format: WireFormat, status: u16) -> Refusal {
-    let anthropic = format == WireFormat::Anthropic;
-    let (kind, message) = match status {
-        401 if anthropic => ("authentication_error", "invalid x-api-key"),
-        403 => ("permission_error", "not allowed"),
-        413 => ("request_too_large", "request too large"),
-        429 if anthropic => ("rate_limit_error", "rate limit exceeded"),
-        429 => ("rate_limit_exceeded", "rate limit reached"),
-        529 => ("overloaded_error", "overloaded"),
-        500.. if anthropic => ("api_error", "internal server error"),
-        500.. => ("server_error", "the server had an error"),
-        _ => ("invalid_request_error", "the request was refused"),
-    };
-    Refusal { status, kind, message: message.to_owned(), code: None }
 }
 
 fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
     let format = request.format;
     match &reply.fault {
         Some(Fault::Status { status, retry_after }) => {
-            return refuse(format, &status_refusal(format, *status), retry_after.as_deref());
+            return refuse(format, &format.status_refusal(*status), retry_after.as_deref());
         }
-        Some(Fault::ContextTooLong) => {
-            let refusal = match format {
-                WireFormat::Anthropic => {
-                    Refusal::invalid("prompt is too long: 208310 tokens > 200000 maximum")
-                }
-                WireFormat::OpenAi => Refusal {
-                    code: Some("context_length_exceeded"),
-                    ..Refusal::invalid("This model's maximum context length is 128000 tokens.")
-                },
-            };
-            return refuse(format, &refusal, None);
-        }
+        Some(Fault::ContextTooLong) => return refuse(format, &format.context_too_long(), None),
         Some(Fault::Redirect(url)) => {
             return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, url.clone())]).into_response();
         }
@@ -320,23 +272,15 @@ fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
             | Fault::MalformedCallAfter(_)
             | Fault::RawAfter(..)
             | Fault::EndlessText
-            | Fault::EndlessFrame,
+            | Fault::EndlessFrame { .. },
         )
         | None => {}
     }
     if request.stream {
-        let body = Body::from_stream(faulty(request, reply));
-        (
-            [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")],
-            body,
-        )
-            .into_response()
+        let head = [(header::CONTENT_TYPE, format.stream_type()), (header::CACHE_CONTROL, "no-cache")];
+        (head, Body::from_stream(faulty(request, reply))).into_response()
     } else {
-        let whole = match format {
-            WireFormat::Anthropic => anthropic::render::whole(request, reply),
-            WireFormat::OpenAi => openai::render::whole(request, reply),
-        };
-        axum::Json(whole).into_response()
+        axum::Json(format.whole(request, reply)).into_response()
     }
 }
 
@@ -344,53 +288,48 @@ type Frame = io::Result<Bytes>;
 
 /// The frames of an answer, with what goes wrong among them.
 fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, Frame> {
-    let anthropic = request.format == WireFormat::Anthropic;
-    let frames = match request.format {
-        WireFormat::Anthropic => anthropic::render::frames(request, reply),
-        WireFormat::OpenAi => openai::render::frames(request, reply),
-    };
+    let format = request.format;
+    let frames = format.frames(request, reply);
     let first = |count: usize| stream::iter(frames.clone().into_iter().take(count).map(frame));
     let rest = |count: usize| stream::iter(frames.clone().into_iter().skip(count).map(frame));
     let one = |bytes: &[u8]| stream::iter([Ok::<_, io::Error>(Bytes::copy_from_slice(bytes))]);
+    let around = |data: &[u8]| {
+        let (before, after) = format.around("content_block_delta");
+        [before.as_bytes(), data, after.as_bytes()].concat()
+    };
     match &reply.fault {
         Some(Fault::CutAfter(count)) => {
             first(*count).chain(stream::iter([Err(io::ErrorKind::ConnectionReset.into())])).boxed()
         }
         Some(Fault::EndAfter(count)) => first(*count).boxed(),
         Some(Fault::GarbageAfter(count)) => {
-            let event = if anthropic { "event: content_block_delta\n" } else { "" };
-            first(*count).chain(one(format!("{event}data: {{\"ty\u{1}pe: garbage\n\n").as_bytes())).boxed()
+            first(*count).chain(one(&around(b"{\"ty\x01pe: garbage"))).boxed()
         }
         Some(Fault::InvalidUtf8After(count)) => {
-            first(*count).chain(one(b"data: {\"text\": \"\xc3\x28\"}\n\n")).boxed()
+            first(*count).chain(one(&around(b"{\"text\": \"\xc3\x28\"}"))).boxed()
         }
         Some(Fault::ErrorEventAfter(count)) => {
-            let error = error_body(request.format, &status_refusal(request.format, 529));
-            let event = if anthropic { "event: error\n" } else { "" };
-            first(*count).chain(one(format!("{event}data: {error}\n\n").as_bytes())).boxed()
+            first(*count).chain(one(format.error_frame().as_bytes())).boxed()
         }
         Some(Fault::SilenceAfter(count)) => first(*count).chain(stream::pending()).boxed(),
         Some(Fault::MalformedCallAfter(count)) => {
-            let call = if anthropic {
-                anthropic::render::malformed_call()
-            } else {
-                openai::render::malformed_call()
-            };
-            first(*count).chain(one(call.as_bytes())).chain(rest(*count)).boxed()
+            first(*count).chain(one(format.malformed_call().as_bytes())).chain(rest(*count)).boxed()
         }
         Some(Fault::RawAfter(count, raw)) => {
             first(*count).chain(one(raw.as_bytes())).chain(rest(*count)).boxed()
         }
         Some(Fault::EndlessText) => {
-            let more = if anthropic { anthropic::render::more_text() } else { openai::render::more_text() };
-            let more = Bytes::from(more);
+            let more = Bytes::from(format.more_text());
             // Everything before the text ends, then more of it.
-            let start = if anthropic { 3 } else { 2 };
+            let start = format.frames_before_text();
             first(start).chain(stream::repeat_with(move || Ok(more.clone()))).boxed()
         }
-        Some(Fault::EndlessFrame) => {
-            let more = Bytes::from(vec![b'x'; 8192]);
-            one(b"data: {\"text\": \"").chain(stream::repeat_with(move || Ok(more.clone()))).boxed()
+        Some(Fault::EndlessFrame { chunk }) => {
+            let more = Bytes::from(vec![b'x'; *chunk]);
+            let (before, _) = format.around("message");
+            one(format!("{before}{{\"text\": \"").as_bytes())
+                .chain(stream::repeat_with(move || Ok(more.clone())))
+                .boxed()
         }
         Some(
             Fault::Status { .. }

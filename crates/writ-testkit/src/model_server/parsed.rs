@@ -12,6 +12,14 @@ pub enum WireFormat {
     Anthropic,
     /// OpenAI Chat Completions.
     OpenAi,
+    /// OpenRouter: OpenAI Chat Completions with additions of its own.
+    OpenRouter,
+    /// OpenAI Responses.
+    Responses,
+    /// Gemini, `generateContent` and `streamGenerateContent`.
+    Gemini,
+    /// Ollama's own chat API.
+    Ollama,
 }
 
 /// A tool call of an earlier answer.
@@ -39,7 +47,7 @@ pub struct ParsedResult {
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedMessage {
-    /// Who speaks. Results are [`Role::Tool`] in both formats.
+    /// Who speaks. Results are [`Role::Tool`] in all formats.
     pub role: Role,
     /// Its text, pieces joined.
     pub text: String,

@@ -97,7 +97,10 @@ pub enum Fault {
     /// Text without end.
     EndlessText,
     /// One stream frame without end.
-    EndlessFrame,
+    EndlessFrame {
+        /// The bytes of each piece that it comes in.
+        chunk: usize,
+    },
     /// An HTTP error whose body has no end.
     EndlessErrorBody,
 }

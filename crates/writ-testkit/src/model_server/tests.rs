@@ -3,7 +3,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{Fault, ModelServer, Reply, ServerOptions, list};
+use super::{Fault, ModelServer, Reply, ServerOptions, WireFormat, list};
 
 async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
     let client = client();
@@ -89,6 +89,115 @@ async fn openai_requests_are_checked() {
     }
     let (status, answer) = post(&server, "chat/completions", &openai(&json!([hi, call, result("c1")]))).await;
     assert_eq!((status, answer["choices"][0]["finish_reason"].as_str()), (200, Some("stop")));
+}
+
+/// Posts to a path below a format's base; returns the status and the error's text, or the whole answer.
+async fn post_as(server: &ModelServer, format: WireFormat, path: &str, body: &Value) -> (u16, String, Value) {
+    let request = client().post(format!("{}{path}", server.base_url_for(format))).json(body);
+    let request = if format == WireFormat::Gemini {
+        request.header("x-goog-api-key", "k")
+    } else {
+        request.bearer_auth("k")
+    };
+    let response = request.send().await.expect("an answer");
+    let (status, answer) = (response.status().as_u16(), response.json::<Value>().await.expect("JSON"));
+    let error = answer.pointer("/error/message").or_else(|| answer.get("error")).and_then(Value::as_str);
+    (status, error.unwrap_or_default().to_owned(), answer)
+}
+
+#[tokio::test]
+async fn responses_requests_are_checked() {
+    let server = ModelServer::start(list([])).await.expect("a server");
+    let hi = json!({"role": "user", "content": "hi"});
+    let call = json!({"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"});
+    let result = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "r"});
+    let body = |input: Value| json!({"model": "m", "input": input});
+    let chat_tool = json!({"type": "function", "name": "a", "function": {"name": "a"}});
+    let bad = [
+        ("No tool output found", body(json!([hi, call]))),
+        ("No tool call found", body(json!([hi, result("c1")]))),
+        ("No tool call found", body(json!([hi, call, result("c1"), result("c1")]))),
+        ("role", body(json!([{"role": "tool", "content": "x"}]))),
+        (
+            "output_text",
+            body(json!([{"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}])),
+        ),
+        ("input", json!({"model": "m"})),
+        ("Unknown parameter: 'messages'", json!({"model": "m", "messages": [hi]})),
+        ("max_output_tokens", json!({"model": "m", "input": "hi", "max_output_tokens": 15})),
+        ("function", json!({"model": "m", "input": "hi", "tools": [chat_tool]})),
+    ];
+    for (word, body) in bad {
+        let (status, error, _) = post_as(&server, WireFormat::Responses, "responses", &body).await;
+        assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
+    }
+    let good = body(json!([hi, call, result("c1")]));
+    let (status, _, answer) = post_as(&server, WireFormat::Responses, "responses", &good).await;
+    assert_eq!((status, &answer["status"]), (200, &json!("completed")));
+}
+
+#[tokio::test]
+async fn gemini_requests_are_checked() {
+    let server = ModelServer::start(list([])).await.expect("a server");
+    let path = "models/m:generateContent";
+    let hi = json!({"role": "user", "parts": [{"text": "hi"}]});
+    let call = json!({"role": "model", "parts": [{"functionCall": {"name": "search", "args": {}}}]});
+    let result = |name: &str| {
+        let response = json!({"name": name, "response": {"content": "r"}});
+        json!({"role": "user", "parts": [{"functionResponse": response}]})
+    };
+    let said = json!({"role": "model", "parts": [{"text": "so"}]});
+    let body = |contents: Value| json!({ "contents": contents });
+    let tool = json!({"functionDeclarations": [{"name": "1st", "parametersJsonSchema": {}}]});
+    let bad = [
+        ("number of function response parts", body(json!([hi, call]))),
+        ("number of function response parts", body(json!([hi, call, hi]))),
+        ("immediately after a function call turn", body(json!([hi, call, result("other")]))),
+        ("immediately after a function call turn", body(json!([hi, result("search")]))),
+        ("immediately after a user turn", body(json!([hi, said, call, result("search")]))),
+        ("immediately after a user turn", body(json!([call, result("search")]))),
+        ("valid role", body(json!([{"role": "system", "parts": [{"text": "x"}]}]))),
+        ("must not be empty", body(json!([{"role": "user", "parts": []}]))),
+        ("not specified", json!({})),
+        ("Unknown name \"model\"", json!({"contents": [hi], "model": "m"})),
+        ("Invalid function name", json!({"contents": [hi], "tools": [tool]})),
+    ];
+    for (word, body) in bad {
+        let (status, error, answer) = post_as(&server, WireFormat::Gemini, path, &body).await;
+        assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
+        assert_eq!(answer["error"]["status"], "INVALID_ARGUMENT");
+    }
+    let good = body(json!([hi, call, result("search")]));
+    let (status, _, answer) = post_as(&server, WireFormat::Gemini, path, &good).await;
+    assert_eq!((status, &answer["candidates"][0]["finishReason"]), (200, &json!("STOP")));
+    let unstreamed = post_as(&server, WireFormat::Gemini, "models/m:streamGenerateContent", &good).await;
+    assert_eq!(unstreamed.0, 404, "a stream is one of server-sent events");
+}
+
+#[tokio::test]
+async fn ollama_requests_are_checked() {
+    let server = ModelServer::start(list([])).await.expect("a server");
+    let hi = json!({"role": "user", "content": "hi"});
+    let call = |arguments: Value| json!({"role": "assistant", "tool_calls": [{"function": {"name": "search", "arguments": arguments}}]});
+    let result = json!({"role": "tool", "content": "r"});
+    let body = |messages: Value| json!({"model": "m", "stream": false, "messages": messages});
+    let bad = [
+        ("no tool message", body(json!([hi, call(json!({}))]))),
+        ("no tool message", body(json!([hi, call(json!({})), hi]))),
+        ("without its call", body(json!([hi, result]))),
+        ("without its call", body(json!([hi, call(json!({})), result, result]))),
+        ("cannot unmarshal", body(json!([hi, call(json!("{}")), result]))),
+        ("invalid role", body(json!([{"role": "king", "content": "x"}]))),
+        ("unknown field", json!({"model": "m", "messages": [hi], "max_tokens": 1})),
+        ("nothing is asked", body(json!([]))),
+    ];
+    for (word, body) in bad {
+        let (status, error, _) = post_as(&server, WireFormat::Ollama, "api/chat", &body).await;
+        assert!(status == 400 && error.contains(word), "{word}: {status} {error}");
+    }
+    let good = body(json!([hi, call(json!({})), result]));
+    let (status, _, answer) = post_as(&server, WireFormat::Ollama, "api/chat", &good).await;
+    assert_eq!((status, &answer["done"], &answer["done_reason"]), (200, &json!(true), &json!("stop")));
 }
 
 #[tokio::test]

@@ -79,6 +79,45 @@ fn each_role_has_its_tools() {
     }
 }
 
+/// No shell is chosen, so none can be missing; that Windows is not supported is said in the known limitations.
+///
+/// Rows: SCL-174
+#[test]
+fn a_command_is_its_own_words_and_no_shell_is_assumed() {
+    let program = exec(prepare("shell_exec", json!({"command": "cargo test --quiet"})).expect("prepared"));
+    assert_eq!(program.argv, ["cargo", "test", "--quiet"]);
+    let limits = include_str!("../../../../docs/known-limitations.md");
+    assert!(limits.contains("Windows is not supported"), "stated");
+}
+
+#[test]
+fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
+    let config =
+        Config { default_ms: 500, max_ms: 2_000, tools: [("python_exec".to_owned(), 60_000)].into() };
+    let label = label();
+    let context = ToolContext {
+        agent: "main",
+        session: None,
+        turn: None,
+        turn_number: 1,
+        label: &label,
+        config: &config,
+    };
+    let time = |name: &str, arguments: Value| {
+        let prepared = Registry::core().toolset(AgentRole::Executor, &AllowList::All).prepare(
+            &call(name, arguments),
+            None,
+            &context,
+        );
+        prepared.map(|prepared| exec(prepared).timeout_ms).ok()
+    };
+    assert_eq!(time("shell_exec", json!({"command": "true"})), Some(500));
+    assert_eq!(time("shell_exec", json!({"command": "true", "timeout_secs": 2})), Some(2_000));
+    assert_eq!(time("shell_exec", json!({"command": "true", "timeout_secs": 3})), None);
+    assert_eq!(time("python_exec", json!({"script": "pass"})), Some(60_000));
+    assert_eq!(time("python_exec", json!({"script": "pass", "timeout_secs": 1})), Some(1_000));
+}
+
 /// What the model is told must not change by itself: providers cache it.
 ///
 /// Rows: SCL-025

@@ -174,8 +174,8 @@ fn cwd(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
 }
 
 fn timeout(tool: &'static ToolDef, secs: Option<u64>, context: &ToolContext<'_>) -> Result<u64, ToolError> {
-    let Some(secs) = secs else { return Ok(context.config.exec_timeout_ms) };
-    let max = context.config.exec_timeout_max_ms;
+    let Some(secs) = secs else { return Ok(context.config.timeout_ms(tool.name)) };
+    let max = context.config.max_ms;
     match secs.checked_mul(1_000) {
         Some(ms) if (1..=max).contains(&ms) => Ok(ms),
         Some(_) | None => Err(invalid(tool, &format!("'timeout_secs' must be from 1 to {}", max / 1_000))),

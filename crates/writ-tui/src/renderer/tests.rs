@@ -20,7 +20,8 @@ fn delta(text: &str) -> ServerFrame {
 
 fn message(text: &str, exit: Exit) -> ServerFrame {
     let entries = (EntrySeq(1), EntrySeq(2));
-    ServerFrame::Message { turn: turn(1), text: text.into(), taint: Taint::Owner, entries, last: true, exit }
+    let (turn, text, answers) = (turn(1), text.into(), Vec::new());
+    ServerFrame::Message { turn, text, taint: Taint::Owner, entries, last: true, exit, answers }
 }
 
 fn tool(state: &str, summary: &str) -> ServerFrame {
@@ -69,7 +70,7 @@ fn plain(frames: &[ServerFrame]) -> String {
 fn a_turn_reads_from_top_to_bottom() {
     let session = SessionId::from_parts(Timestamp::from_millis(0), 1);
     let text = plain(&[
-        ServerFrame::Hello { session, turn: 0, seq: 0 },
+        ServerFrame::Hello { session, turn: 0 },
         ServerFrame::Accepted { client_id: "1".into(), entry: EntrySeq(1) },
         delta("I will "),
         delta("look."),
@@ -91,6 +92,7 @@ fn a_turn_reads_from_top_to_bottom() {
             code: "store.disk_full".into(),
             text: "the disk is full".into(),
             hint: "make room".into(),
+            answers: Vec::new(),
         },
     ]);
     insta::assert_snapshot!(text);
@@ -148,11 +150,12 @@ fn nothing_from_outside_acts_on_the_terminal() {
             code: hostile.into(),
             text: hostile.into(),
             hint: hostile.into(),
+            answers: Vec::new(),
         },
     ];
     for frame in frames {
         let text = plain(&[frame]);
-        assert_eq!(sanitize(&text), text);
+        assert_eq!(escape(&text), text);
         assert!(text.contains("\\u{1b}[31m"));
     }
     let step = plain(&[tool("done", hostile)]);

@@ -35,8 +35,8 @@ enum News {
     Nothing,
     /// A turn runs.
     Running(TurnId),
-    /// A turn has ended.
-    Ended(Exit),
+    /// A turn has ended, or cannot be worked on, for the messages with these ids; without any, for this client.
+    Ended(Exit, Vec<String>),
     /// A person is asked.
     Asked(Box<Card>),
     /// An ask is no longer open.
@@ -46,9 +46,9 @@ enum News {
 fn news(frame: &ServerFrame) -> News {
     match frame {
         ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } => News::Running(*turn),
-        ServerFrame::Message { last: true, exit, .. } => News::Ended(*exit),
+        ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
-        ServerFrame::Error { exit, .. } => News::Ended(*exit),
+        ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::ApprovalRequest(card) => News::Asked(Box::new(card.clone())),
         ServerFrame::ApprovalResolved { ask_id, .. } => News::Settled(ask_id.clone()),
         ServerFrame::Hello { .. }
@@ -67,17 +67,21 @@ fn interrupts() -> Result<Signal, Failure> {
 }
 
 impl Talk<'_> {
-    async fn say(&mut self, text: &str) -> Result<(), Failure> {
-        let client_id = hex::encode(clock::random_bytes());
-        self.client.send(&ClientFrame::Message { text: text.to_owned(), client_id }).await
+    /// Sends a message; returns the id that its answer will name.
+    async fn say(&mut self, text: &str) -> Result<String, Failure> {
+        let client_id: String = hex::encode(clock::random_bytes());
+        let message = ClientFrame::Message { text: text.to_owned(), client_id: client_id.clone() };
+        self.client.send(&message).await?;
+        Ok(client_id)
     }
 
-    /// One message, one answer; ends as the turn does.
+    /// One message, one answer; ends as the turn does that has taken the message in. Others may speak in the
+    /// same session: what they are answered is shown, and does not end it.
     pub(super) async fn once(mut self, text: &str) -> Result<(), Failure> {
         let mut renderer = Renderer::new(io::stdout(), self.mode);
         let mut pressed = interrupts()?;
         let mut running = None;
-        self.say(text).await?;
+        let own = self.say(text).await?;
         loop {
             let frame = tokio::select! {
                 frame = self.client.receive() => frame?,
@@ -89,7 +93,10 @@ impl Talk<'_> {
             renderer.frame(&frame).map_err(|error| output(&error))?;
             match news(&frame.frame) {
                 News::Running(turn) => running = Some(turn),
-                News::Ended(exit) => return ended(exit),
+                News::Ended(exit, answers) if answers.is_empty() || answers.contains(&own) => {
+                    return ended(exit);
+                }
+                News::Ended(..) => running = None,
                 News::Asked(card) => self.hint(&card),
                 News::Nothing | News::Settled(_) => {}
             }
@@ -132,7 +139,7 @@ impl Talk<'_> {
                     }
                     match news {
                         News::Running(turn) => running = Some(turn),
-                        News::Ended(_) => running = None,
+                        News::Ended(..) => running = None,
                         News::Asked(card) => {
                             asked.push_back(*card);
                             if asked.len() == 1 {
@@ -166,7 +173,10 @@ impl Talk<'_> {
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         let Some(card) = asked.front().cloned() else {
-            return if line.is_empty() { Ok(()) } else { self.say(line).await };
+            if !line.is_empty() {
+                self.say(line).await?;
+            }
+            return Ok(());
         };
         match line.to_lowercase().as_str() {
             "y" | "yes" => match approve::sign(self.context, self.config, &mut self.client, &card).await {

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-use writ_models::credential::KeyRef;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
 use writ_secrets::backend::{Backend, recorded};
+use writ_types::credential::CredentialRef;
 use writ_types::error::ToReport as _;
 use writ_types::unit::Timestamp;
 
 use super::Check;
+use crate::advice;
 use crate::client::Client;
 use crate::clock;
 use crate::cmd::sandbox::probe;
@@ -217,7 +218,10 @@ fn models(context: &Context, config: &Config) -> Vec<Check> {
         let role = role.map_or("default".to_owned(), |role| role.to_string());
         checks.push(Check::good("model", format!("{role}: {}/{}", route.provider.name, route.model)));
     }
-    let keys: BTreeMap<&str, &KeyRef> = routes
+    if let Some(advice) = advice::main_model(config) {
+        checks.push(Check::warn("model", advice, "set models.default to a more capable model"));
+    }
+    let keys: BTreeMap<&str, &CredentialRef> = routes
         .all()
         .filter_map(|(_, route)| Some((route.provider.name.as_str(), route.provider.key.as_ref()?)))
         .collect();
@@ -225,10 +229,10 @@ fn models(context: &Context, config: &Config) -> Vec<Check> {
     checks
 }
 
-fn credential(context: &Context, config: &Config, provider: &str, key: &KeyRef) -> Check {
+fn credential(context: &Context, config: &Config, provider: &str, key: &CredentialRef) -> Check {
     let found = match key {
-        KeyRef::Env(name) => Ok(context.env.text(name).is_some()),
-        KeyRef::Secret(name) => match recorded(&context.home.keys()) {
+        CredentialRef::Env(name) => Ok(context.env.text(name).is_some()),
+        CredentialRef::Secret(name) => match recorded(&context.home.keys()) {
             // A check asks no questions.
             Ok(Some(Backend::Age)) => {
                 return Check::good(
@@ -239,10 +243,10 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &KeyRef) 
             Ok(Some(Backend::Keyring | Backend::Plain) | None) | Err(_) => open_secrets(context, config)
                 .and_then(|store| {
                     let names = store.list()?;
-                    Ok(names.iter().any(|known| known.as_str() == name))
+                    Ok(names.contains(name))
                 }),
         },
-        KeyRef::Vault { .. } => {
+        CredentialRef::Vault { .. } => {
             return Check::bad(
                 "key",
                 format!("{provider}: vault servers are not available yet"),
@@ -254,9 +258,9 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &KeyRef) 
         Ok(true) => Check::good("key", format!("{provider}: {key}")),
         Ok(false) => {
             let hint = match key {
-                KeyRef::Secret(name) => format!("writ secrets set {name}"),
-                KeyRef::Env(name) => format!("export {name}=…"),
-                KeyRef::Vault { .. } => String::new(),
+                CredentialRef::Secret(name) => format!("writ secrets set {name}"),
+                CredentialRef::Env(name) => format!("export {name}=…"),
+                CredentialRef::Vault { .. } => String::new(),
             };
             Check::bad("key", format!("{provider}: {key} is not there"), hint)
         }

@@ -166,6 +166,7 @@ async fn the_status_says_what_was_found() {
     );
 }
 
+/// Rows: WIN-145 (exit code, output and time on the second rung as on the first)
 #[tokio::test]
 async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     let fixture =

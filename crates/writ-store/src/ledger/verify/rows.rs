@@ -2,12 +2,16 @@
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
+use writ_types::entry::Fact;
 
-use super::ProblemKind;
+use super::{KnownRestore, ProblemKind};
 use crate::error::StoreError;
 use crate::ledger::head::verify_signature;
 use crate::ledger::row::{self, Header};
 use crate::ledger::tree::Hash;
+
+/// The event of rows that tell of a restore.
+const RESTORED: &[u8] = b"restored";
 
 /// The columns that [`Checked::read`] expects, in order.
 pub(super) const SQL: &str = "SELECT l.seq, l.leaf, l.at, l.session, l.turn, l.turn_number, l.event,
@@ -19,6 +23,8 @@ pub(super) const SQL: &str = "SELECT l.seq, l.leaf, l.at, l.session, l.turn, l.t
 pub(super) struct Checked {
     pub(super) leaf: Hash,
     pub(super) erased: bool,
+    /// The restore that the row tells of, if it is about one.
+    pub(super) restored: Option<KnownRestore>,
     header: Vec<u8>,
     signature: Vec<u8>,
 }
@@ -50,10 +56,14 @@ impl Checked {
         if bytes(row, 1)? != leaf {
             return Ok(Err(BadRow(ProblemKind::Leaf, "its columns do not fit its leaf")));
         }
+        let mut restored = None;
         let erased = match payload(row)? {
             Payload::There { salt, payload } => {
                 if row::commitment(salt, payload)[..] != *commitment {
                     return Ok(Err(BadRow(ProblemKind::Payload, "its payload was changed")));
+                }
+                if header.event == RESTORED {
+                    restored = known_restore(seq, payload);
                 }
                 false
             }
@@ -66,13 +76,19 @@ impl Checked {
             }
             Payload::Missing => return Ok(Err(BadRow(ProblemKind::Erasure, "its payload is missing"))),
         };
-        Ok(Ok(Self { leaf, erased, header: text, signature: signature.to_vec() }))
+        Ok(Ok(Self { leaf, erased, restored, header: text, signature: signature.to_vec() }))
     }
 
     /// Whether one of the keys signed the row.
     pub(super) fn is_signed(&self, keys: &[[u8; 32]]) -> bool {
         keys.iter().any(|key| verify_signature(key, &self.header, &self.signature))
     }
+}
+
+/// What a row tells of a restore. One that speaks of another place than its own explains nothing.
+fn known_restore(seq: u64, payload: &[u8]) -> Option<KnownRestore> {
+    let Ok(Fact::Restored { from, lost, epoch }) = serde_json::from_slice(payload) else { return None };
+    (from.0 == seq).then_some(KnownRestore { from, lost, epoch })
 }
 
 enum Payload<'a> {

@@ -60,6 +60,8 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
             held: 0,
             signatures: 0,
             covered: 0,
+            restores: Vec::new(),
+            given_up: 0,
             problem: None,
         },
     };
@@ -112,6 +114,7 @@ impl Walk<'_> {
                 self.check_signature(seq, &checked)?;
             }
             self.report.erased += u64::from(checked.erased);
+            self.report.restores.extend(checked.restored);
             self.grow(checked.leaf, &mut cursors)?;
             self.report.rows += 1;
             self.check_heads()?;
@@ -198,13 +201,21 @@ impl Walk<'_> {
                 let text = "a held head is of another ledger".to_owned();
                 return Err(bad(0, ProblemKind::OtherLedger, text));
             }
-            if head.root != self.frontier.root() {
+            if head.root == self.frontier.root() {
+                self.report.held += 1;
+            } else if self.was_given_up(size) {
+                self.report.given_up += 1;
+            } else {
                 let text = format!("the held head of {size} entries does not fit them");
                 return Err(self.unexplained(ProblemKind::Rewritten, text)?);
             }
-            self.report.held += 1;
         }
         Ok(())
+    }
+
+    /// Whether a restore that the ledger tells of explains why a head of this size does not fit.
+    fn was_given_up(&self, size: u64) -> bool {
+        self.report.restores.iter().any(|restore| restore.explains(size))
     }
 
     fn check_end(&mut self, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
@@ -217,7 +228,11 @@ impl Walk<'_> {
             let text = format!("the entries from {} on are covered by no head", self.report.covered);
             return Err(self.unexplained(ProblemKind::Uncovered, text)?);
         }
-        if let Some(head) = self.held.pop() {
+        while let Some(head) = self.held.pop() {
+            if self.was_given_up(head.size) {
+                self.report.given_up += 1;
+                continue;
+            }
             let text = format!("a held head covers {} entries, there are {size}", head.size);
             return Err(bad(size, ProblemKind::OlderCopy, text));
         }

@@ -37,7 +37,12 @@ const KNOWN_KEYS: [&str; 22] = [
     "prompt_cache_key",
 ];
 
-pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Result<ParsedRequest, Refusal> {
+/// What OpenRouter knows beside OpenAI's.
+const ROUTER_KEYS: [&str; 8] =
+    ["usage", "provider", "models", "route", "transforms", "plugins", "reasoning", "top_k"];
+
+/// Checks key and content type, the same in every format of OpenAI's family.
+pub(crate) fn bearer(headers: &HeaderMap, key: Option<&str>) -> Result<(), Refusal> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let given = header("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or_default());
     if given == Some("") || key.is_some_and(|key| given != Some(key)) {
@@ -48,10 +53,25 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     if !header("content-type").is_some_and(|value| value.starts_with("application/json")) {
         return Err(Refusal::invalid("Unsupported content type."));
     }
+    Ok(())
+}
+
+pub(crate) fn parse(
+    format: WireFormat,
+    headers: &HeaderMap,
+    body: &[u8],
+    key: Option<&str>,
+) -> Result<ParsedRequest, Refusal> {
+    bearer(headers, key)?;
+    let router = format == WireFormat::OpenRouter;
+    if router && !headers.contains_key("authorization") {
+        return Err(Refusal::unauthorized("invalid_request_error", "No auth credentials found".to_owned()));
+    }
     let raw: Value = serde_json::from_slice(body)
         .map_err(|_| Refusal::invalid("We could not parse the JSON body of your request."))?;
     let fields = object(&raw, "body")?;
-    if let Some(unknown) = fields.keys().find(|key| !KNOWN_KEYS.contains(&key.as_str())) {
+    let known = |key: &str| KNOWN_KEYS.contains(&key) || (router && ROUTER_KEYS.contains(&key));
+    if let Some(unknown) = fields.keys().find(|key| !known(key)) {
         return Err(Refusal::invalid(format!("Unrecognized request argument supplied: {unknown}")));
     }
     let stream = fields.get("stream").and_then(Value::as_bool).unwrap_or(false);
@@ -70,7 +90,7 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
     }
     let (system, messages) = messages(fields)?;
     Ok(ParsedRequest {
-        format: WireFormat::OpenAi,
+        format,
         model: string(fields, "model", "model")?.to_owned(),
         stream,
         include_usage: options

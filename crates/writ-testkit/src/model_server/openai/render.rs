@@ -88,6 +88,27 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
     frames
 }
 
+/// The answer as OpenRouter streams it: with comments that keep the line open, the provider that it chose, and
+/// what the answer cost.
+pub(crate) fn router_frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
+    let comment = ": OPENROUTER PROCESSING\n\n".to_owned();
+    let routed = |frame: String| {
+        let Some(Ok(mut data)) = frame.strip_prefix("data: ").map(serde_json::from_str::<Value>) else {
+            return frame;
+        };
+        data["id"] = json!("gen-scripted");
+        data["provider"] = json!("Scripted");
+        if let Some(finish) = data.pointer("/choices/0/finish_reason").filter(|finish| !finish.is_null()) {
+            data["choices"][0]["native_finish_reason"] = finish.clone();
+        }
+        if data["usage"].is_object() {
+            data["usage"]["cost"] = json!(0.000_12);
+        }
+        format!("data: {data}\n\n")
+    };
+    std::iter::once(comment).chain(frames(request, reply).into_iter().map(routed)).collect()
+}
+
 /// One more piece of the text.
 pub(crate) fn more_text() -> String {
     let choices = json!([{"index": 0, "delta": {"content": "and on and on and on "}, "finish_reason": null}]);

@@ -1,10 +1,11 @@
-//! References: how the rest of Writ names a secret without knowing its value.
+//! Credentials by reference: how everything names a secret without knowing its value.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use writ_types::error::{Exit, Report, ToReport};
+
+use crate::error::{Exit, Report, ToReport};
 
 /// The longest name of a secret, in bytes.
 pub const MAX_REFERENCE_LEN: usize = 64;
@@ -24,8 +25,8 @@ pub struct Reference(String);
 )]
 pub struct InvalidReference;
 
-/// Where a credential in the configuration comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where a credential in the configuration comes from. Never the credential itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CredentialRef {
     /// `secret:REF`: a named secret of this home.
@@ -47,7 +48,9 @@ pub enum CredentialRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCredential {
     /// It is none of the three forms: most likely a plain value.
-    #[error("a credential is given by reference, never as its value")]
+    #[error(
+        "a credential is given by reference, secret:NAME, env:NAME or vault://MOUNT/PATH#FIELD, never as its value"
+    )]
     PlainText,
     /// `secret:` with a name that cannot be.
     #[error("'secret:' is not followed by a secret's name: {0}")]

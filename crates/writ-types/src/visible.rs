@@ -1,4 +1,4 @@
-//! Foreign text made safe for a terminal.
+//! Foreign text made visible: what would act on a terminal, or on the eye, without being seen.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use std::borrow::Cow;
 ///
 /// Works character by character: a text may be cut anywhere and its pieces be treated one after the other.
 /// Treating a text twice changes nothing more.
-pub fn sanitize(text: &str) -> Cow<'_, str> {
-    escape(text, |c| c != '\n' && c != '\t' && is_hostile(c))
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_where(text, |c| c != '\n' && c != '\t' && acts_unseen(c))
 }
 
-/// As [`sanitize`], but for texts that must stay on one line: line breaks and tabs are escaped as well.
-pub fn sanitize_line(text: &str) -> Cow<'_, str> {
-    escape(text, is_hostile)
+/// As [`escape`], but for texts that must stay on one line: line breaks and tabs are escaped as well.
+pub fn escape_line(text: &str) -> Cow<'_, str> {
+    escape_where(text, acts_unseen)
 }
 
-fn escape(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape_where(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&hostile) {
         return Cow::Borrowed(text);
     }
@@ -36,7 +36,7 @@ fn escape(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
 ///
 /// Controls, and what Unicode calls format characters as far as they are invisible (Unicode 16, categories Cc,
 /// Cf, Zl, Zp), fillers that look like nothing, and variation selectors other than the one of emoji.
-fn is_hostile(c: char) -> bool {
+pub fn acts_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{00ad}'                      // Soft hyphen.
@@ -79,7 +79,7 @@ mod tests {
             ("a\0b\u{7f}\u{85}", "a\\u{0}b\\u{7f}\\u{85}"),
             ("\u{feff}\u{ad}\u{2028}\u{3164}", "\\u{feff}\\u{ad}\\u{2028}\\u{3164}"),
         ] {
-            assert_eq!(sanitize(text), expected);
+            assert_eq!(escape(text), expected);
         }
     }
 
@@ -87,20 +87,20 @@ mod tests {
     fn honest_text_stays_as_it_is() {
         for text in ["a\n\tb", "Grüße, e\u{301}", "日本語 العربية עברית", "✈\u{fe0f} 👍🏽", "a\\u{1b}b", ""]
         {
-            assert!(matches!(sanitize(text), Cow::Borrowed(_)), "{text}");
+            assert!(matches!(escape(text), Cow::Borrowed(_)), "{text}");
         }
-        assert_eq!(sanitize_line("a\n\tb"), "a\\n\\tb");
+        assert_eq!(escape_line("a\n\tb"), "a\\n\\tb");
     }
 
     proptest! {
         #[test]
         fn nothing_hostile_is_left_wherever_a_text_is_cut(text in any::<String>(), cut in any::<prop::sample::Index>()) {
-            let whole = sanitize(&text).into_owned();
-            prop_assert!(!whole.chars().any(|c| c != '\n' && c != '\t' && is_hostile(c)));
-            prop_assert_eq!(sanitize(&whole).into_owned(), whole.clone());
+            let whole = escape(&text).into_owned();
+            prop_assert!(!whole.chars().any(|c| c != '\n' && c != '\t' && acts_unseen(c)));
+            prop_assert_eq!(escape(&whole).into_owned(), whole.clone());
             let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (start, end) = text.split_at(*cut.get(&places));
-            prop_assert_eq!(format!("{}{}", sanitize(start), sanitize(end)), whole);
+            prop_assert_eq!(format!("{}{}", escape(start), escape(end)), whole);
         }
     }
 }

@@ -1,0 +1,222 @@
+//! One backup: a folder with files and a manifest that names their digests.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use writ_store::backup::{Copied, file_digest};
+use writ_types::digest::Digest;
+use writ_types::error::Exit;
+use writ_types::id::InstallationId;
+use writ_types::unit::Timestamp;
+
+use super::unwritable;
+use crate::failure::Failure;
+use crate::home::make_folder;
+
+/// The database in a backup.
+pub(super) const DATABASE: &str = "writ.db";
+/// The history of the agent's own files.
+pub(super) const AGENT: &str = "agent.bundle";
+/// What tells of the rest; written last, so that a folder without one is no backup.
+const MANIFEST: &str = "manifest.json";
+/// The version of the manifest's form.
+const VERSION: u32 = 1;
+/// The largest manifest that is read, in bytes: a few hundred names and digests.
+const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
+/// The most files that a folder of the owner may have in a backup.
+const MAX_FILES: usize = 1_000;
+/// The most backups that are looked at.
+const MAX_LISTED: usize = 10_000;
+
+/// What a backup holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    version: u32,
+    pub(super) made_at: Timestamp,
+    pub(super) reason: String,
+    pub(super) installation: InstallationId,
+    pub(super) epoch: u64,
+    pub(super) entries: u64,
+    pub(super) files: Vec<Kept>,
+}
+
+/// One file of a backup.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    path: String,
+    pub(super) bytes: u64,
+    digest: Digest,
+}
+
+/// A backup on the disk.
+#[derive(Debug)]
+pub(super) struct BackupSet {
+    pub(super) name: String,
+    folder: PathBuf,
+    pub(super) manifest: Manifest,
+}
+
+/// A backup that is being made. Dropped unfinished, it goes.
+#[derive(Debug)]
+pub(super) struct Draft {
+    name: String,
+    folder: PathBuf,
+    into: PathBuf,
+    made_at: Timestamp,
+}
+
+impl Draft {
+    /// Begins a backup below a folder.
+    pub(super) fn begin(backups: &Path, now: Timestamp) -> Result<Self, Failure> {
+        make_folder(backups)?;
+        let name = now.to_string().replace(':', "-");
+        let folder = backups.join(format!(".{name}.unfinished"));
+        make_folder(&folder)?;
+        Ok(Self { into: backups.join(&name), name, folder, made_at: now })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Keeps a copy of one of the owner's files.
+    pub(super) fn keep(&self, file: &Path) -> Result<(), Failure> {
+        let Some(name) = file.file_name() else { return Ok(()) };
+        let to = self.folder.join(name);
+        fs::copy(file, &to).map(drop).map_err(|error| unwritable(&to, &error))
+    }
+
+    /// Keeps copies of the regular files of one of the owner's folders.
+    pub(super) fn keep_folder(&self, folder: &Path) -> Result<(), Failure> {
+        let Some(name) = folder.file_name() else { return Ok(()) };
+        let to = self.folder.join(name);
+        make_folder(&to)?;
+        for entry in entries(folder)?.into_iter().take(MAX_FILES) {
+            let path = folder.join(&entry);
+            if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
+                let to = to.join(&entry);
+                fs::copy(&path, &to).map_err(|error| unwritable(&to, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the manifest and gives the backup its name.
+    pub(super) fn finish(self, copied: &Copied, reason: &str) -> Result<BackupSet, Failure> {
+        let mut names = entries(&self.folder)?;
+        for folder in names.clone() {
+            if self.folder.join(&folder).is_dir() {
+                names.retain(|name| *name != folder);
+                names.extend(
+                    entries(&self.folder.join(&folder))?.iter().map(|name| format!("{folder}/{name}")),
+                );
+            }
+        }
+        let kept = |path: String| -> Result<Kept, Failure> {
+            let (digest, bytes) = file_digest(&self.folder.join(&path))?;
+            Ok(Kept { path, bytes, digest })
+        };
+        let manifest = Manifest {
+            version: VERSION,
+            made_at: self.made_at,
+            reason: reason.to_owned(),
+            installation: copied.installation,
+            epoch: copied.epoch,
+            entries: copied.entries,
+            files: names.into_iter().map(kept).collect::<Result<_, _>>()?,
+        };
+        let text =
+            serde_json::to_vec_pretty(&manifest).map_err(|error| Failure::bug("writing JSON", error))?;
+        let path = self.folder.join(MANIFEST);
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&self.folder, &self.into));
+        written.map_err(|error| unwritable(&path, &error))?;
+        Ok(BackupSet { name: self.name.clone(), folder: self.into.clone(), manifest })
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Gone already where the backup was finished.
+        let _removed = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl BackupSet {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Checks that every file is what the manifest says.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.manifest.version > VERSION {
+            let text = format!("the backup {} was made by a newer version", self.name);
+            return Err(Failure::new(Exit::Config, "backup.newer", text, "update Writ first"));
+        }
+        for kept in &self.manifest.files {
+            let inside = !kept.path.split('/').any(|name| matches!(name, "" | "." | ".."));
+            let good = inside
+                && file_digest(&self.folder.join(&kept.path)).is_ok_and(|(digest, _)| digest == kept.digest);
+            if !good {
+                let text = format!("'{}' of the backup {} is damaged", kept.path, self.name);
+                return Err(Failure::new(Exit::Verification, "backup.damaged", text, "restore another one"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every backup, newest first. Folders without a manifest are none.
+pub(super) fn list(backups: &Path) -> Result<Vec<BackupSet>, Failure> {
+    let mut sets = Vec::new();
+    if !backups.exists() {
+        return Ok(sets);
+    }
+    for name in entries(backups)?.into_iter().rev().take(MAX_LISTED) {
+        let folder = backups.join(&name);
+        let Some(manifest) = read_manifest(&folder.join(MANIFEST))? else { continue };
+        sets.push(BackupSet { name, folder, manifest });
+    }
+    sets.sort_by_key(|set| std::cmp::Reverse(set.manifest.made_at));
+    Ok(sets)
+}
+
+/// Removes all but the newest backups; the names of those that went.
+pub(super) fn prune(backups: &Path, keep: usize) -> Result<Vec<String>, Failure> {
+    let mut gone = Vec::new();
+    for set in list(backups)?.into_iter().skip(keep.max(1)) {
+        fs::remove_dir_all(&set.folder).map_err(|error| unwritable(&set.folder, &error))?;
+        gone.push(set.name);
+    }
+    Ok(gone)
+}
+
+fn read_manifest(path: &Path) -> Result<Option<Manifest>, Failure> {
+    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(None) };
+    let damaged = |why: String| {
+        let text = format!("{} cannot be read: {why}", path.display());
+        Failure::new(Exit::Verification, "backup.manifest", text, "move the damaged backup away")
+    };
+    if !meta.is_file() || meta.len() > MAX_MANIFEST_BYTES {
+        return Err(damaged("it is no manifest".to_owned()));
+    }
+    let text = fs::read(path).map_err(|error| damaged(error.to_string()))?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.to_string()))
+}
+
+/// The names in a folder, sorted; names that are no text are not ours.
+fn entries(folder: &Path) -> Result<Vec<String>, Failure> {
+    let read = fs::read_dir(folder).map_err(|error| unwritable(folder, &error))?;
+    let mut names: Vec<String> =
+        read.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,80 @@
+//! The server of the page, as commands see it: its parts, and links that open the page.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use writ_gateway::http::{self, Http, SecretIntake, link};
+use writ_secrets::store::SecretStore;
+use writ_types::credential::{CredentialRef, Reference};
+use writ_types::error::{Exit, Report, ToReport as _};
+
+use crate::clock;
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Takes secrets in that the API is given.
+struct Intake(Arc<SecretStore>);
+
+impl SecretIntake for Intake {
+    fn store(&self, name: &Reference, value: SecretString) -> Result<(), Report> {
+        self.0.set(name, value).map_err(|error| error.report())
+    }
+}
+
+/// Makes the server: it listens, and serves when the engine is there.
+///
+/// # Errors
+///
+/// If it may not or cannot listen.
+pub(crate) fn bind(context: &Context, config: &Config, secrets: &Arc<SecretStore>) -> Result<Http, Failure> {
+    let token = match &config.server.auth_token {
+        None => None,
+        Some(reference) => Some(token(context, secrets, reference)?),
+    };
+    Ok(Http::bind(http::Parts {
+        config: config.server.clone(),
+        runtime: context.home.runtime(),
+        token,
+        secrets: Some(Arc::new(Intake(Arc::clone(secrets)))),
+    })?)
+}
+
+fn token(
+    context: &Context,
+    secrets: &SecretStore,
+    reference: &CredentialRef,
+) -> Result<SecretString, Failure> {
+    let found = match reference {
+        CredentialRef::Env(name) => context.env.secret(name),
+        CredentialRef::Secret(name) => secrets.get(name)?,
+        CredentialRef::Vault { .. } => None,
+    };
+    found.ok_or_else(|| {
+        let text = "the token of server.auth_token is not there";
+        let hint = "store it with `writ secrets set NAME`, or set the environment variable";
+        Failure::new(Exit::Config, "server.no_token", text, hint)
+    })
+}
+
+/// A new link that opens the page.
+///
+/// # Errors
+///
+/// If it cannot be kept.
+pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String, Failure> {
+    let code = link::mint(&context.home.runtime(), clock::now()).map_err(|error| {
+        let text = format!("a link to the page cannot be kept: {error}");
+        Failure::new(Exit::Blocked, "server.link", text, "check the home's folder 'runtime'")
+    })?;
+    // A name, not an address: passkeys are bound to names.
+    let name = if host.is_loopback() || host.is_unspecified() {
+        "localhost".to_owned()
+    } else if host.is_ipv6() {
+        format!("[{host}]")
+    } else {
+        host.to_string()
+    };
+    Ok(format!("http://{name}:{port}/link/{code}"))
+}

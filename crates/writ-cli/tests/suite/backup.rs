@@ -1,0 +1,125 @@
+//! Backups of a home: made while it works, put back with everything before them void.
+
+use serde_json::{Value, json};
+use writ_types::entry::Decision;
+use writ_types::id::AskId;
+
+use super::engine::{Engine, Link};
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+fn search(home: &Home, word: &str) -> usize {
+    home.json(&["memory", "search", word])["hits"].as_array().expect("a list").len()
+}
+
+fn backups(home: &Home) -> Vec<Value> {
+    home.json(&["backup", "list"])["backups"].as_array().expect("a list").clone()
+}
+
+fn newest(home: &Home) -> std::path::PathBuf {
+    home.root().join("backups").join(backups(home)[0]["name"].as_str().expect("a name"))
+}
+
+/// Rows: WIN-022 WIN-408 WIN-432
+#[test]
+fn needs_userns_needs_git_a_restore_brings_the_state_back_and_voids_what_came_before() {
+    let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
+    let bench = Bench::new("anthropic", script);
+    let home = &bench.home;
+    let engine = Engine::start(home, &[]).expect("ready");
+    assert_eq!(code(&bench.chat("please work", &[])), 5);
+    let ask: AskId = bench.ask().parse().expect("an id");
+    assert_eq!(code(&home.run(&["memory", "add", "the heron is kept"])), 0);
+    let made = home.run(&["backup"]);
+    assert_eq!(code(&made), 0, "while the engine runs: {}", text(&made));
+    assert_eq!(backups(home).len(), 1);
+
+    // What happens afterwards is lost, and an approval given afterwards must not come back to life.
+    assert_eq!(code(&home.run(&["memory", "add", "the otter is lost"])), 0);
+    assert_eq!(code(&home.run(&["approvals", "approve", ask.as_str(), "--yes"])), 0);
+    let token: Value = {
+        let conn = rusqlite::Connection::open(home.database()).expect("opens");
+        let token: String =
+            conn.query_row("SELECT token FROM approval", [], |row| row.get(0)).expect("a token");
+        serde_json::from_str(&token).expect("JSON")
+    };
+    let heads = home.dir.path().join("heads").display().to_string();
+    assert_eq!(code(&home.run(&["audit", "export", "--heads", &heads])), 0);
+    let running = home.run(&["backup", "restore", "1"]);
+    assert_eq!(code(&running), 10, "an engine runs: {}", text(&running));
+    assert_eq!(engine.stop().code, Some(0));
+    let unknown = home.run(&["backup", "restore", "2"]);
+    assert_eq!(code(&unknown), 2, "{}", text(&unknown));
+    assert_eq!((search(home, "heron"), search(home, "otter")), (1, 1), "nothing changed");
+    super::engine::stop_engine_of(home);
+
+    let restored = home.json(&["backup", "restore", "1"]);
+    assert!(restored["lost"].as_u64().expect("known") > 0, "{restored}");
+    assert_eq!(restored["epoch"], 2, "{restored}");
+    assert_eq!((search(home, "heron"), search(home, "otter")), (1, 0));
+    let verified = home.run(&["audit", "verify", "--heads", &heads]);
+    assert_eq!(code(&verified), 0, "{}", text(&verified));
+    assert!(text(&verified).contains("known restore at entry"), "{}", text(&verified));
+    assert_eq!(bench.count("restored"), 1);
+    assert_eq!(backups(home).len(), 2, "the state before the restore was kept");
+
+    let mut link = Link::open(home).expect("connects");
+    let replayed = link.decide(&ask, Decision::Approve, Some(token));
+    assert_eq!(replayed, Some(Err("approval.invalid".to_owned())), "it is of an earlier epoch");
+}
+
+/// Rows: WIN-408
+#[test]
+fn needs_git_a_damaged_or_newer_backup_changes_nothing() {
+    let home = Home::ready();
+    assert_eq!(code(&home.run(&["backup"])), 0);
+    let folder = newest(&home);
+    let bundle = folder.join("agent.bundle");
+    assert!(bundle.is_file(), "the agent's history is in it");
+    let before = std::fs::read(home.database()).expect("reads");
+
+    let mut bytes = std::fs::read(&bundle).expect("reads");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&bundle, &bytes).expect("writes");
+    let damaged = home.run(&["backup", "restore", "1"]);
+    assert_eq!(code(&damaged), 8, "{}", text(&damaged));
+    assert!(text(&damaged).contains("agent.bundle"), "{}", text(&damaged));
+
+    let manifest = folder.join("manifest.json");
+    let newer =
+        std::fs::read_to_string(&manifest).expect("reads").replace("\"version\": 1", "\"version\": 2");
+    std::fs::write(&manifest, newer).expect("writes");
+    let newer = home.run(&["backup", "restore", "1"]);
+    assert_eq!(code(&newer), 3, "{}", text(&newer));
+    assert_eq!(std::fs::read(home.database()).expect("reads"), before, "untouched");
+}
+
+/// The agent's own files come back with their history, also after the agent has broken both.
+///
+/// Rows: WIN-432
+#[test]
+fn needs_git_the_agents_files_come_back() {
+    let home = Home::ready();
+    let notes = home.root().join("agent/AGENTS.md");
+    let before = std::fs::read_to_string(&notes).expect("reads");
+    assert_eq!(code(&home.run(&["backup"])), 0);
+    std::fs::write(&notes, "ruined\n").expect("writes");
+    std::fs::write(home.root().join("agent/extra.sh"), "echo planted\n").expect("writes");
+    std::fs::remove_file(home.root().join("agent.git/refs/heads/main")).expect("removes");
+    let restored = home.run(&["backup", "restore", "1"]);
+    assert_eq!(code(&restored), 0, "{}", text(&restored));
+    assert_eq!(std::fs::read_to_string(&notes).expect("reads"), before);
+    assert!(!home.root().join("agent/extra.sh").exists());
+}
+
+/// Old backups go only when newer ones are whole.
+#[test]
+fn needs_git_only_the_newest_backups_are_kept() {
+    let home = Home::ready();
+    for _ in 0..3 {
+        assert_eq!(code(&home.run(&["backup", "--keep", "2"])), 0);
+    }
+    assert_eq!(backups(&home).len(), 2);
+    assert_eq!(code(&home.run(&["backup", "restore", "1"])), 0);
+}

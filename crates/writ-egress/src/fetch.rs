@@ -1,0 +1,380 @@
+//! Fetching a URL for a permit: every hop is judged, looked up once, and connected to at the judged address only.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
+};
+use reqwest::{Method, StatusCode, Url};
+use writ_policy::egress::host::{HostPattern, Scheme, Target};
+use writ_policy::egress::{EgressScope, Rule};
+use writ_policy::permit::{Permit, PermitExpired};
+use writ_types::action::{Action, ActionKind, Fetch};
+use writ_types::digest::Digest;
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::unit::Timestamp;
+
+mod body;
+
+#[cfg(test)]
+mod tests;
+
+use crate::Lent;
+use crate::connect;
+use crate::error::EgressError;
+use crate::gatekeeper::{ConnectionRecord, Gatekeeper, NotRecorded, Refusal, Verdict};
+use crate::host::HostPort;
+use crate::line::{Limits, Way};
+use crate::perform::Egress;
+use body::{Coding, Collector};
+
+/// The most redirects that are followed.
+pub const MAX_REDIRECTS: usize = 5;
+/// The most headers of an answer that are kept.
+pub const MAX_HEADERS: usize = 64;
+/// The most bytes of one kept header.
+pub const MAX_HEADER_BYTES: usize = 2 * 1024;
+/// What heads, TLS and a little of a body that is too long may add to the bytes of a body.
+const OVERHEAD: u64 = 1024 * 1024;
+/// Headers of an answer that are never handed on: they are credentials.
+const SECRET_HEADERS: [&str; 3] = ["set-cookie", "set-cookie2", "authorization"];
+
+/// What a fetch needs besides its permit.
+#[derive(Clone, Debug)]
+pub struct FetchRequest {
+    /// The body that is sent; its digest stands in the permit.
+    pub body: Option<Vec<u8>>,
+    /// What the body is: its media type.
+    pub content_type: Option<String>,
+    /// The most bytes of the answer's body that are kept, after decompression.
+    pub body_max: u64,
+}
+
+/// What a fetch brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The HTTP status of the last hop.
+    pub status: u16,
+    /// The URL of the last hop.
+    pub url: String,
+    /// Headers of the last hop, by lower-case name; without credentials, and bounded by [`MAX_HEADERS`].
+    pub headers: Vec<(String, String)>,
+    /// The body, decompressed.
+    pub body: Vec<u8>,
+    /// Whether there was more than `body_max`. Nothing beyond it was read.
+    pub truncated: bool,
+    /// How many redirects were followed.
+    pub redirects: usize,
+}
+
+/// Why a fetch brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The permit came too late.
+    #[error(transparent)]
+    Expired(#[from] PermitExpired),
+    /// The permit is for something else.
+    #[error("a permit for '{}' fetches nothing", .0.as_str())]
+    WrongAction(ActionKind),
+    /// The URL, method or body is not one that can be fetched.
+    #[error("this cannot be fetched: {0}")]
+    BadRequest(&'static str),
+    /// A hop was not made.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A redirect leads to a place that redirects must not lead to.
+    #[error("a redirect was not followed: {0}")]
+    Redirect(&'static str),
+    /// The way out failed.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+    /// The host sent no proper answer.
+    #[error("{host} sent no proper answer")]
+    Answer {
+        /// The host.
+        host: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It took too long.
+    #[error("the fetch took longer than {0:?}")]
+    Timeout(Duration),
+    /// The record was not kept.
+    #[error(transparent)]
+    NotRecorded(#[from] NotRecorded),
+}
+
+impl ToReport for FetchError {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Self::Expired(_) => Report::new(Exit::Denied, "fetch.permit_expired", text)
+                .hint("Ask again: a permit is short-lived."),
+            Self::WrongAction(_) => Report::new(Exit::Bug, "fetch.wrong_action", text),
+            Self::BadRequest(_) => {
+                Report::new(Exit::Usage, "fetch.bad_request", text).hint("Fetch a plain http or https URL.")
+            }
+            Self::Refused(refusal) => refusal.report(),
+            Self::Redirect(_) => {
+                Report::new(Exit::Denied, "fetch.redirect", text).hint("Fetch the other place itself.")
+            }
+            Self::Egress(error) => error.report(),
+            Self::Answer { why, .. } => {
+                let inside = format!("{text}: {why}");
+                Report::new(Exit::Blocked, "fetch.answer", text).inside(inside)
+            }
+            Self::Timeout(_) => Report::new(Exit::Budget, "fetch.timeout", text).hint("Try again later."),
+            Self::NotRecorded(_) => {
+                Report::new(Exit::Blocked, "fetch.not_recorded", "the fetch could not be recorded")
+                    .inside(text)
+            }
+        }
+    }
+}
+
+/// One hop: what is asked of whom.
+struct Hop {
+    url: Url,
+    target: Target,
+    method: Method,
+}
+
+/// What a hop brought.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Collector,
+    received: u64,
+}
+
+impl Egress {
+    /// Performs [`Action::Fetch`]. The permit stands for the host that its URL names; every other host on the way is
+    /// judged as the scope says, and every address of every host is.
+    ///
+    /// No cookie, no credential and no referrer is sent, also not by redirects; `https` is never left for `http`; a
+    /// body is sent on to the same host at most.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if a hop is refused or asked about, or if no proper answer
+    /// came in time.
+    pub async fn fetch(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        request: FetchRequest,
+        gatekeeper: &dyn Gatekeeper,
+    ) -> Result<Fetched, FetchError> {
+        let action = permit.open(now)?.prepared.action;
+        let kind = action.kind();
+        let Action::Fetch(fetch) = action else { return Err(FetchError::WrongAction(kind)) };
+        self.follow(&fetch, request, gatekeeper).await
+    }
+
+    /// Follows a URL for which a permit has been consumed.
+    pub(crate) async fn follow(
+        &self,
+        fetch: &Fetch,
+        request: FetchRequest,
+        gatekeeper: &dyn Gatekeeper,
+    ) -> Result<Fetched, FetchError> {
+        let following = self.hops(fetch, request, gatekeeper);
+        let limit = self.fetch_timeout;
+        tokio::time::timeout(limit, following).await.unwrap_or(Err(FetchError::Timeout(limit)))
+    }
+
+    async fn hops(
+        &self,
+        fetch: &Fetch,
+        mut request: FetchRequest,
+        gatekeeper: &dyn Gatekeeper,
+    ) -> Result<Fetched, FetchError> {
+        if request.body.as_deref().map(Digest::of) != fetch.body {
+            return Err(FetchError::BadRequest("the body is not the one that was permitted"));
+        }
+        let mut hop = first(fetch)?;
+        if request.body.is_some() && !takes_body(&hop.method) {
+            return Err(FetchError::BadRequest("this method has no body"));
+        }
+        // A port that is not the web's must be listed, whoever permits the host.
+        let permitted = HostPattern::exact(hop.target.host.clone(), None);
+        for redirects in 0..=MAX_REDIRECTS {
+            let mut scope = EgressScope::clone(&gatekeeper.scope());
+            scope.granted.push(permitted.clone());
+            let answer = self.hop(&hop, &request, &scope, gatekeeper).await?;
+            let Some(location) = location(&answer) else { return Ok(fetched(hop, answer, redirects)) };
+            hop = next(&hop, answer.status, location?, &mut request)?;
+        }
+        Err(FetchError::Redirect("there are too many"))
+    }
+
+    /// Makes one hop and records it.
+    async fn hop(
+        &self,
+        hop: &Hop,
+        request: &FetchRequest,
+        scope: &EgressScope,
+        gatekeeper: &dyn Gatekeeper,
+    ) -> Result<Answer, FetchError> {
+        let began = Instant::now();
+        let (reached, answer) = self.ask(hop, request, scope, gatekeeper).await;
+        let (verdict, rule) = match (&answer, reached) {
+            (Ok(_), Some((_, rule))) => (Verdict::Allowed, rule.as_str()),
+            (Err(FetchError::Refused(refusal)), _) => (refusal.verdict(), refusal.rule()),
+            (Err(_), _) | (Ok(_), None) => (Verdict::Failed, "egress.bad_answer"),
+        };
+        let sent = request.body.as_ref().map_or(0, Vec::len);
+        let record = ConnectionRecord {
+            host: hop.target.host.to_string(),
+            port: hop.target.port,
+            address: reached.map(|(address, _)| address.ip()),
+            verdict,
+            rule: rule.to_owned(),
+            sent: u64::try_from(sent).unwrap_or(u64::MAX),
+            received: answer.as_ref().map_or(0, |answer| answer.received),
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        gatekeeper.record(vec![record]).await?;
+        answer
+    }
+
+    /// Judges a hop, connects and reads the answer. Also returns the first of the judged addresses.
+    async fn ask(
+        &self,
+        hop: &Hop,
+        request: &FetchRequest,
+        scope: &EgressScope,
+        gatekeeper: &dyn Gatekeeper,
+    ) -> (Option<(SocketAddr, Rule)>, Result<Answer, FetchError>) {
+        let judging = async {
+            let rule = connect::judge_name(gatekeeper, scope, &hop.target).await?;
+            connect::judge_addresses(&self.resolver, scope, &hop.target, rule).await
+        };
+        let judged = match judging.await {
+            Ok(judged) => judged,
+            Err(refusal) => return (None, Err(refusal.into())),
+        };
+        let reached = judged.addresses.first().map(|address| (*address, judged.rule));
+        let host: HostPort = match format!("{}:{}", hop.target.host, hop.target.port).parse() {
+            Ok(host) => host,
+            Err(why) => return (reached, Err(EgressError::from(why).into())),
+        };
+        let way = Way { host, addresses: Some(judged.addresses) };
+        let limits = Limits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
+        let answer = match self.lend(way, limits, |lent| exchange(lent, hop, request)).await {
+            Ok(answer) => answer,
+            Err(why) => Err(why.into()),
+        };
+        (reached, answer)
+    }
+}
+
+/// The first hop of a permit.
+fn first(fetch: &Fetch) -> Result<Hop, FetchError> {
+    let method = Method::from_bytes(fetch.method.as_bytes())
+        .ok()
+        .filter(|method| *method != Method::CONNECT && *method != Method::TRACE)
+        .ok_or(FetchError::BadRequest("this is no method for a fetch"))?;
+    let (url, target) = read_url(&fetch.url).ok_or(FetchError::BadRequest("this is no plain URL"))?;
+    Ok(Hop { url, target, method })
+}
+
+/// Reads a URL twice, by our own strict rules and by the library's: both must see the same host.
+fn read_url(text: &str) -> Option<(Url, Target)> {
+    let target = Target::from_url(text).ok()?;
+    let mut url = Url::parse(text).ok()?;
+    let same = url.scheme() == target.scheme.as_str()
+        && url.host_str() == Some(target.host.to_string().as_str())
+        && url.port_or_known_default() == Some(target.port)
+        && url.username().is_empty()
+        && url.password().is_none();
+    url.set_fragment(None);
+    same.then_some((url, target))
+}
+
+/// Whether a request of this method may carry a body.
+fn takes_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
+}
+
+/// Where an answer sends us on to.
+fn location(answer: &Answer) -> Option<Result<&str, FetchError>> {
+    let redirects = [301, 302, 303, 307, 308];
+    let location = answer.headers.get(LOCATION).filter(|_| redirects.contains(&answer.status.as_u16()))?;
+    Some(location.to_str().map_err(|_| FetchError::Redirect("its target is no plain URL")))
+}
+
+/// The hop that a redirect asks for.
+fn next(
+    hop: &Hop,
+    status: StatusCode,
+    location: &str,
+    request: &mut FetchRequest,
+) -> Result<Hop, FetchError> {
+    let joined = hop.url.join(location).map_err(|_| FetchError::Redirect("its target is no plain URL"))?;
+    let (url, target) =
+        read_url(joined.as_str()).ok_or(FetchError::Redirect("its target is no plain URL"))?;
+    if hop.target.scheme == Scheme::Https && target.scheme == Scheme::Http {
+        return Err(FetchError::Redirect("it leaves https for http"));
+    }
+    let safe = matches!(hop.method, Method::GET | Method::HEAD);
+    // Browsers and servers agree that 301, 302 and 303 of anything else mean: get it there.
+    let method = if safe || matches!(status.as_u16(), 307 | 308) { hop.method.clone() } else { Method::GET };
+    if !matches!(method, Method::GET | Method::HEAD) && target != hop.target {
+        return Err(FetchError::Redirect("it would send what was permitted for one host to another"));
+    }
+    if !takes_body(&method) {
+        request.body = None;
+        request.content_type = None;
+    }
+    Ok(Hop { url, target, method })
+}
+
+/// Sends the request and reads the answer, as far as it may be read.
+async fn exchange(lent: Lent, hop: &Hop, request: &FetchRequest) -> Result<Answer, FetchError> {
+    let failed = |why: &dyn std::fmt::Display| FetchError::Answer {
+        host: hop.target.host.to_string(),
+        why: why.to_string(),
+    };
+    let mut sending = lent
+        .client
+        .request(hop.method.clone(), hop.url.clone())
+        .header(ACCEPT, "*/*")
+        .header(ACCEPT_ENCODING, "gzip");
+    if let Some(body) = &request.body {
+        sending = sending.body(body.clone());
+    }
+    if let Some(media) = request.content_type.as_deref().and_then(|text| HeaderValue::from_str(text).ok()) {
+        sending = sending.header(CONTENT_TYPE, media);
+    }
+    let mut answer = sending.send().await.map_err(|why| failed(&why))?;
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let coding = Coding::of(headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes))
+        .ok_or_else(|| failed(&"its encoding was not asked for"))?;
+    let mut body = Collector::new(coding, request.body_max);
+    while !body.is_full() {
+        match answer.chunk().await.map_err(|why| failed(&why))? {
+            Some(chunk) => body.push(&chunk).map_err(|why| failed(&why))?,
+            None => {
+                body.finish().map_err(|why| failed(&why))?;
+                break;
+            }
+        }
+    }
+    Ok(Answer { status, headers, body, received: lent.received_bytes() })
+}
+
+fn fetched(hop: Hop, answer: Answer, redirects: usize) -> Fetched {
+    let headers = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !SECRET_HEADERS.contains(&name.as_str()))
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .filter(|(_, value)| value.len() <= MAX_HEADER_BYTES)
+        .take(MAX_HEADERS)
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let (body, truncated) = answer.body.into_parts();
+    Fetched { status: answer.status.as_u16(), url: hop.url.into(), headers, body, truncated, redirects }
+}

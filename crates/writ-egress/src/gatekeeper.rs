@@ -1,0 +1,220 @@
+//! What the proxy and fetches need of the runtime: the scope, asks, and a place for records.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use writ_policy::egress::host::Target;
+use writ_policy::egress::{EgressScope, Rule};
+use writ_types::error::{Exit, Report, ToReport};
+use writ_types::id::AskId;
+
+use crate::connect::Later;
+
+/// Knows what may be reached, asks about what is unknown, and keeps the records. Implemented by the runtime.
+pub trait Gatekeeper: fmt::Debug + Send + Sync {
+    /// What may be reached now. Asked for each connection, so that an approval works at once.
+    fn scope(&self) -> Arc<EgressScope>;
+
+    /// Asks a person about a host, or finds the ask that is open for it already. Nobody waits for the answer here.
+    ///
+    /// # Errors
+    ///
+    /// If no ask can be made: too many are open, or the store cannot be written.
+    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>>;
+
+    /// Keeps records, all of them or none. The caller waits: while it does, nothing new passes.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be kept. Then the proxy ends: nothing passes unrecorded.
+    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>>;
+}
+
+/// Why no ask was made, in words that an agent may see.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody could be asked: {0}")]
+pub struct NotAsked(pub String);
+
+/// Why records were not kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("connections could not be recorded: {0}")]
+pub struct NotRecorded(pub String);
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It was made, and ended by itself.
+    Allowed,
+    /// A person is asked about the host.
+    Asked,
+    /// It was refused.
+    Denied,
+    /// It was allowed, and the host could not be reached.
+    Failed,
+    /// It was made, and cut: a limit, or bytes that do not belong there.
+    Cut,
+    /// It was no proper request.
+    Malformed,
+}
+
+impl Verdict {
+    /// The name used in records and on screens.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Asked => "asked",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Cut => "cut",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// One connection, or one request over plain HTTP, after its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionRecord {
+    /// The host that was asked for, in its canonical form; empty where the request named none that can be used.
+    pub host: String,
+    /// The port; 0 where the host is empty.
+    pub port: u16,
+    /// The address that was connected to, if one was.
+    pub address: Option<IpAddr>,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What decided: the rule's name, or the code of what went wrong.
+    pub rule: String,
+    /// Bytes that went out to the host.
+    pub sent: u64,
+    /// Bytes that came in from the host.
+    pub received: u64,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
+}
+
+/// Why a connection was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A person is asked. Try again after the approval.
+    #[error("{host} is not known yet: ask {ask} is open; try again after its approval")]
+    Asked {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+        /// The ask.
+        ask: AskId,
+    },
+    /// The host is unknown and nobody could be asked.
+    #[error("{host} is not known, and nobody could be asked: {why}")]
+    NotAsked {
+        /// The host.
+        host: String,
+        /// Why not.
+        why: String,
+    },
+    /// Refused, without a question.
+    #[error("{reason}")]
+    Denied {
+        /// What refuses it.
+        rule: Rule,
+        /// Why, for the agent.
+        reason: String,
+    },
+    /// The name has no address.
+    #[error("{host} has no address")]
+    Unresolved {
+        /// The host.
+        host: String,
+        /// What the resolver said.
+        why: String,
+    },
+    /// No address of the host accepted a connection.
+    #[error("{host} cannot be reached")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// What the last address said.
+        why: String,
+    },
+    /// Connecting took too long.
+    #[error("{host} did not accept a connection in time")]
+    ConnectTimeout {
+        /// The host.
+        host: String,
+    },
+    /// Too many connections in this minute.
+    #[error("too many connections to {host} in this minute; try again in {retry_secs} seconds")]
+    Rate {
+        /// The host.
+        host: String,
+        /// When to try again, in seconds.
+        retry_secs: u64,
+    },
+}
+
+impl Refusal {
+    /// A stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Asked { .. } => "egress.ask",
+            Self::NotAsked { .. } => "egress.not_asked",
+            Self::Denied { .. } => "egress.denied",
+            Self::Unresolved { .. } => "egress.unresolved",
+            Self::Unreachable { .. } => "egress.unreachable",
+            Self::ConnectTimeout { .. } => "egress.connect_timeout",
+            Self::Rate { .. } => "egress.rate",
+        }
+    }
+
+    /// The rule or code that a record names.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Denied { rule, .. } => rule.as_str(),
+            Self::Asked { .. } => Rule::Unknown.as_str(),
+            Self::NotAsked { .. }
+            | Self::Unresolved { .. }
+            | Self::Unreachable { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Rate { .. } => self.code(),
+        }
+    }
+
+    /// What became of the connection.
+    pub const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Asked { .. } => Verdict::Asked,
+            Self::NotAsked { .. } | Self::Denied { .. } | Self::Rate { .. } => Verdict::Denied,
+            Self::Unresolved { .. } | Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
+                Verdict::Failed
+            }
+        }
+    }
+}
+
+impl ToReport for Refusal {
+    fn report(&self) -> Report {
+        let (exit, hint) = match self {
+            Self::Asked { .. } => (Exit::Waiting, "Approve or deny it with `writ approvals`."),
+            Self::NotAsked { .. } => (Exit::Blocked, "Answer the open asks first."),
+            Self::Denied { .. } => (Exit::Denied, "The owner's lists of hosts decide."),
+            Self::Unresolved { .. } => (Exit::Blocked, "Check the host's name and the network."),
+            Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
+                (Exit::Blocked, "Check that the server runs and the network is up.")
+            }
+            Self::Rate { .. } => (Exit::Budget, "Wait a minute, or do less at once."),
+        };
+        let inside = match self {
+            Self::NotAsked { why, .. } | Self::Unresolved { why, .. } | Self::Unreachable { why, .. } => {
+                format!("{self}: {why}")
+            }
+            Self::Asked { .. } | Self::Denied { .. } | Self::ConnectTimeout { .. } | Self::Rate { .. } => {
+                self.to_string()
+            }
+        };
+        Report::new(exit, self.code(), self.to_string()).inside(inside).hint(hint)
+    }
+}

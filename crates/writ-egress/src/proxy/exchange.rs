@@ -1,0 +1,261 @@
+//! Serving one client connection: each request is read, judged, reached for and carried.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::{Method, Request, Response, StatusCode, http};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::OwnedSemaphorePermit;
+use writ_policy::egress::host::Target;
+
+use super::answer::{self, Body};
+use super::flow::{Counted, Flow, Place};
+use super::{Serving, head, hello, request};
+use crate::connect::{self, Stream};
+use crate::gatekeeper::{Refusal, Verdict};
+
+/// Bytes carried at once each way. A TLS record is at most 16 KiB, so larger steps gain nothing.
+const STEP: usize = 16 * 1024;
+/// The most headers of one message.
+const HEADERS_MAX: usize = 100;
+
+/// One client connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    serving: Arc<Serving>,
+    /// The place for the first request's record; later requests wait for one of their own.
+    place: Mutex<Option<Place>>,
+    /// Held as long as anything of the connection lives.
+    _slot: OwnedSemaphorePermit,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, slot: OwnedSemaphorePermit) {
+    let limits = serving.limits;
+    let (mut reader, mut writer) = client.into_split();
+    let first = tokio::select! {
+        first = head::read(&mut reader, limits.head_bytes, limits.head) => first,
+        () = serving.cut.cancelled() => return,
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(fault) => {
+            serving.begin(place).end(Verdict::Malformed, fault.code());
+            // Whoever does not read it has left.
+            let _ = writer.write_all(&answer::head_fault(fault)).await;
+            let _ = writer.shutdown().await;
+            return;
+        }
+    };
+    let cut = serving.cut.clone();
+    let connection = Arc::new(Connection { serving, place: Mutex::new(Some(place)), _slot: slot });
+    let whole = tokio::io::join(std::io::Cursor::new(first).chain(reader), writer);
+    let service = service_fn(|request| {
+        let connection = Arc::clone(&connection);
+        async move { Ok::<_, Infallible>(connection.handle(request).await) }
+    });
+    let http = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(limits.head_bytes)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(whole), service)
+        .with_upgrades();
+    let served = tokio::select! {
+        served = http => served,
+        () = tokio::time::sleep(limits.total) => Ok(()),
+        () = cut.cancelled() => Ok(()),
+    };
+    if let Err(why) = served {
+        tracing::debug!(%why, "a connection to the proxy ended badly");
+        // The library has answered what is no request at all.
+        if let Some(place) = connection.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            connection.serving.begin(place).end(Verdict::Malformed, "proxy.bad_request");
+        }
+    }
+}
+
+impl Connection {
+    /// Answers one request.
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let Some(flow) = self.flow().await else { return answer::bad_gateway("proxy.stopped") };
+        let (mut head, body) = request.into_parts();
+        let target = match request::target(&head) {
+            Ok(target) => target,
+            Err(fault) => {
+                flow.end(Verdict::Malformed, fault.code());
+                return answer::malformed(fault);
+            }
+        };
+        flow.name(&target);
+        let stream = match self.reach(&target, &flow).await {
+            Ok(stream) => Counted::new(stream, Arc::clone(&flow)),
+            Err(refusal) => {
+                flow.end(refusal.verdict(), refusal.rule());
+                return answer::refusal(&refusal);
+            }
+        };
+        if head.method == Method::CONNECT {
+            let client = hyper::upgrade::on(Request::from_parts(head, body));
+            self.serving.tasks.spawn(Arc::clone(&self).tunnel(client, stream, target, flow));
+            return answer::tunnel();
+        }
+        let websocket = request::is_websocket(&head.headers);
+        let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
+        request::rewrite(&mut head, &target, websocket);
+        self.forward(Request::from_parts(head, body), upgrade, stream, flow).await
+    }
+
+    /// A flow with a place for its record. `None`: the proxy is ending.
+    async fn flow(&self) -> Option<Arc<Flow>> {
+        let first = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let place = match first {
+            Some(place) => place,
+            None => self.serving.place().await?,
+        };
+        Some(self.serving.begin(place))
+    }
+
+    /// Judges a target and connects to it.
+    async fn reach(&self, target: &Target, flow: &Flow) -> Result<Stream, Refusal> {
+        let serving = &self.serving;
+        serving.admit(target)?;
+        let scope = serving.gatekeeper.scope();
+        let rule = connect::judge_name(&*serving.gatekeeper, &scope, target).await?;
+        let (stream, address) =
+            connect::reach(&serving.resolver, &scope, target, rule, serving.limits.connect).await?;
+        flow.made(address, rule.as_str());
+        Ok(stream)
+    }
+
+    /// Carries what is in a tunnel, once it is clear that it is meant for the tunnel's host.
+    async fn tunnel(
+        self: Arc<Self>,
+        client: OnUpgrade,
+        mut host: Counted<Stream>,
+        target: Target,
+        flow: Arc<Flow>,
+    ) {
+        let limits = self.serving.limits;
+        let Ok(Ok(client)) = tokio::time::timeout(limits.head, client).await else {
+            return flow.end(Verdict::Cut, "tunnel.ended");
+        };
+        let mut client = TokioIo::new(client);
+        if !self.serving.gatekeeper.scope().is_opaque(&target) {
+            let first = tokio::select! {
+                first = hello::read(&mut client, &target.host, limits.head) => first,
+                () = self.serving.cut.cancelled() => return flow.end(Verdict::Cut, "limit.stopped"),
+            };
+            match first {
+                Ok(bytes) => {
+                    if host.write_all(&bytes).await.is_err() {
+                        return flow.end(Verdict::Failed, "egress.unreachable");
+                    }
+                }
+                Err(fault) => return flow.end(Verdict::Cut, fault.code()),
+            }
+        }
+        self.carry(client, host, &flow).await;
+    }
+
+    /// Carries bytes both ways until both have ended, or a limit cuts them.
+    async fn carry(
+        &self,
+        mut client: TokioIo<Upgraded>,
+        mut host: impl AsyncRead + AsyncWrite + Unpin,
+        flow: &Flow,
+    ) {
+        let limits = self.serving.limits;
+        tokio::select! {
+            carried = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut host, STEP, STEP) => {
+                if let Err(why) = carried {
+                    tracing::trace!(%why, "a tunnel ended badly");
+                }
+            }
+            () = flow.overdue(limits.idle, limits.total) => {}
+            () = self.serving.cut.cancelled() => flow.end(Verdict::Cut, "limit.stopped"),
+        }
+    }
+
+    /// Passes a plain request on, and its answer back.
+    async fn forward(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        client: Option<OnUpgrade>,
+        host: Counted<Stream>,
+        flow: Arc<Flow>,
+    ) -> Response<Body> {
+        let handshake = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(self.serving.limits.head_bytes)
+            .max_headers(HEADERS_MAX)
+            .handshake(TokioIo::new(host));
+        let Ok((mut sender, connection)) = handshake.await else {
+            flow.end(Verdict::Failed, "egress.unreachable");
+            return answer::bad_gateway("egress.unreachable");
+        };
+        let (limits, cut, held) = (self.serving.limits, self.serving.cut.clone(), Arc::clone(&flow));
+        let alive = Arc::clone(self);
+        self.serving.tasks.spawn(async move {
+            // Whatever ends first: the record is written when both this and the exchange are over.
+            tokio::select! {
+                ended = connection.with_upgrades() => {
+                    if let Err(why) = ended {
+                        tracing::trace!(%why, "a host ended a connection badly");
+                    }
+                }
+                () = held.overdue(limits.idle, limits.total) => {}
+                () = cut.cancelled() => held.end(Verdict::Cut, "limit.stopped"),
+            }
+            drop(alive);
+        });
+        match sender.send_request(request).await {
+            Ok(answer) => self.pass_back(answer, client, &flow),
+            Err(why) => {
+                tracing::debug!(%why, "a host sent no proper answer");
+                flow.end(Verdict::Failed, "egress.bad_answer");
+                answer::bad_gateway("egress.bad_answer")
+            }
+        }
+    }
+
+    /// The host's answer as the client gets it.
+    fn pass_back(
+        self: &Arc<Self>,
+        mut answer: Response<Incoming>,
+        client: Option<OnUpgrade>,
+        flow: &Arc<Flow>,
+    ) -> Response<Body> {
+        let switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        match (switched, client) {
+            (true, Some(client)) => {
+                let host = hyper::upgrade::on(&mut answer);
+                let (this, flow) = (Arc::clone(self), Arc::clone(flow));
+                self.serving.tasks.spawn(async move {
+                    match tokio::try_join!(client, host) {
+                        Ok((client, host)) => {
+                            this.carry(TokioIo::new(client), TokioIo::new(host), &flow).await
+                        }
+                        Err(_) => flow.end(Verdict::Failed, "egress.bad_answer"),
+                    }
+                });
+            }
+            (true, None) => {
+                flow.end(Verdict::Failed, "egress.bad_answer");
+                return answer::bad_gateway("egress.bad_answer");
+            }
+            (false, _) => {}
+        }
+        let (mut head, body) = answer.into_parts();
+        head.version = http::Version::HTTP_11;
+        head.extensions.clear();
+        request::strip(&mut head.headers, switched);
+        let body = if switched { Either::Left(Full::<Bytes>::default()) } else { Either::Right(body) };
+        Response::from_parts(head, body)
+    }
+}

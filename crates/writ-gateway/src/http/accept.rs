@@ -1,0 +1,158 @@
+//! Connections: how many, and how long they may take until they say something.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Peer;
+
+/// The most connections at once.
+pub(super) const MAX_CONNECTIONS: usize = 2_048;
+/// The most connections that have proven nothing yet; one more ends the oldest of them, so that sockets which are
+/// opened and left alone keep nobody out.
+const MAX_UNPROVEN: usize = 256;
+/// How long a client may take to send the head of a request, the first one and each next one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// The largest head of a request, in bytes.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// How long to wait after a client could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections without proof, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    places: Mutex<VecDeque<Place>>,
+}
+
+/// A connection's place among those without proof.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    cut: CancellationToken,
+    proven: CancellationToken,
+}
+
+impl Place {
+    /// The connection has proven who is at its other end.
+    pub(super) fn prove(&self) {
+        self.proven.cancel();
+    }
+}
+
+impl Waiting {
+    /// Gives a new connection a place; the oldest one loses its own if there are too many.
+    fn enter(&self) -> Place {
+        let place = Place { cut: CancellationToken::new(), proven: CancellationToken::new() };
+        // The list is whole after every step, so poison is ignored.
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|place| !place.proven.is_cancelled());
+        while places.len() >= MAX_UNPROVEN
+            && let Some(oldest) = places.pop_front()
+        {
+            oldest.cut.cancel();
+        }
+        places.push_back(place.clone());
+        place
+    }
+}
+
+/// What every connection needs.
+#[derive(Clone)]
+pub(super) struct Acceptor {
+    pub(super) router: Router,
+    pub(super) room: Arc<Semaphore>,
+    pub(super) waiting: Arc<Waiting>,
+    pub(super) connections: TaskTracker,
+    /// No new connections and requests.
+    pub(super) closing: CancellationToken,
+}
+
+impl Acceptor {
+    /// Accepts connections until told to stop.
+    pub(super) async fn run(self, listener: TcpListener) {
+        loop {
+            let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+            let accepted = tokio::select! {
+                () = self.closing.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, address)) => {
+                    // Frames are small and wanted at once.
+                    let _ = stream.set_nodelay(true);
+                    let acceptor = self.clone();
+                    self.connections.spawn(async move {
+                        acceptor.serve(stream, address).await;
+                        drop(room);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    // With no file descriptor left the next try fails at once, too.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn serve<S>(&self, stream: S, address: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let place = self.waiting.enter();
+        let peer = Peer { address, place: place.clone() };
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            router.call(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = place.cut.cancelled() => return,
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection has broken off");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_connection_without_proof_goes_first() {
+        let waiting = Waiting::default();
+        let proven = waiting.enter();
+        proven.prove();
+        let first = waiting.enter();
+        let others: Vec<Place> = (1..MAX_UNPROVEN).map(|_| waiting.enter()).collect();
+        assert!(!first.cut.is_cancelled());
+        let new = waiting.enter();
+        assert!(first.cut.is_cancelled());
+        assert!(!proven.cut.is_cancelled() && !new.cut.is_cancelled());
+        assert!(others.iter().all(|place| !place.cut.is_cancelled()));
+    }
+}

@@ -1,0 +1,124 @@
+//! Settings of the server, and why it cannot be started.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use writ_types::credential::CredentialRef;
+use writ_types::error::{Exit, Report, ToReport};
+
+/// The port, unless configured otherwise (SIL-226).
+pub const PORT: u16 = 8420;
+/// The shortest token that may be configured, in bytes: nobody guesses 16 random ones.
+pub const MIN_TOKEN_BYTES: usize = 16;
+
+/// Settings of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Whether HTTP is served. Without it: by `writ start`, not by engines that commands start.
+    pub enabled: Option<bool>,
+    /// The address. Default `127.0.0.1`, which brings `::1` along; any other needs `auth_token`.
+    pub host: IpAddr,
+    /// The port; 0: any that is free. Default [`PORT`].
+    pub port: u16,
+    /// The token of programs; without it, one is made at the start and kept in `runtime/api.token`.
+    pub auth_token: Option<CredentialRef>,
+    /// Further names, or names with ports, under which the server is reached. Default none.
+    pub allowed_hosts: Vec<String>,
+    /// Pages of these other origins may call the API with the token. Default none.
+    pub allowed_origins: Vec<String>,
+    /// Addresses of reverse proxies whose word for the client's address counts. Default none.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// Requests and frames per second of one client. Default 50.
+    pub requests_per_sec: u32,
+    /// Requests and frames of one client at once. Default 200.
+    pub burst: u32,
+    /// The largest message and body, in bytes. Default 51,200 (SCL-083, SCL-084).
+    pub max_message_bytes: usize,
+    /// After how many seconds of silence a WebSocket is closed. Default 300 (SCL-086).
+    pub idle_timeout_secs: u64,
+    /// How many seconds requests get to end when the engine stops. Default 10 (SCL-085).
+    pub graceful_shutdown_secs: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            enabled: None,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: PORT,
+            auth_token: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
+            requests_per_sec: 50,
+            burst: 200,
+            max_message_bytes: 51_200,
+            idle_timeout_secs: 300,
+            graceful_shutdown_secs: 10,
+        }
+    }
+}
+
+/// Why the server cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// Others can reach the address, and no token is configured.
+    #[error("server.host is {0}, which others can reach, and server.auth_token is not set")]
+    NoToken(IpAddr),
+    /// The token could be guessed.
+    #[error("the token of server.auth_token has {0} bytes; it needs at least {MIN_TOKEN_BYTES}")]
+    WeakToken(usize),
+    /// Somebody else listens there.
+    #[error("{0} is in use")]
+    InUse(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the runtime folder cannot be read or written.
+    #[error("{path} cannot be used: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ToReport for HttpError {
+    fn report(&self) -> Report {
+        let plain = |exit, code: &str, hint: &str| Report::new(exit, code, self.to_string()).hint(hint);
+        match self {
+            Self::NoToken(_) => plain(
+                Exit::Config,
+                "server.no_token",
+                "`writ secrets set api` stores a token; then set server.auth_token = \"secret:api\"",
+            ),
+            Self::WeakToken(_) => {
+                plain(Exit::Config, "server.weak_token", "`openssl rand -hex 32` makes a good one")
+            }
+            Self::InUse(_) => plain(
+                Exit::Blocked,
+                "server.in_use",
+                "another program listens there, perhaps the engine of another home: choose another --port",
+            ),
+            Self::Listen { .. } => {
+                plain(Exit::Config, "server.listen", "check server.host and server.port in config.toml")
+            }
+            Self::File { path, source } => Report::new(
+                Exit::Config,
+                "server.file",
+                "a file of the home's folder 'runtime' cannot be used",
+            )
+            .inside(format!("{}: {source}", path.display()))
+            .hint("check owner and mode of the home's folder 'runtime'"),
+        }
+    }
+}

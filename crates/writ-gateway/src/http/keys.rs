@@ -1,0 +1,220 @@
+//! The secrets that clients show: the API's token and the sessions of the page. Only their hashes are kept in
+//! memory, and only hashes of sessions on disk.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::Rng as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use writ_policy::principal::{BearerHash, BearerProof, prove_bearer};
+use writ_types::digest::Digest;
+use writ_types::unit::Timestamp;
+
+use super::config::{HttpError, MIN_TOKEN_BYTES};
+
+/// The API's token, below the runtime folder.
+pub const TOKEN_FILE: &str = "api.token";
+/// The sessions of the page, below the runtime folder.
+const SESSIONS_FILE: &str = "page-sessions.json";
+/// The most sessions of the page; one more ends the oldest.
+pub const MAX_PAGE_SESSIONS: usize = 64;
+/// How long a session of the page lives.
+pub const PAGE_SESSION_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The largest of these files that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
+
+/// What is kept of a session of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageSession {
+    /// Hash of its secret.
+    hash: Digest,
+    /// When it ends.
+    expires_at: Timestamp,
+}
+
+/// The secrets that count.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    token: BearerHash,
+    file: PathBuf,
+    sessions: Mutex<Vec<PageSession>>,
+}
+
+impl Keys {
+    /// Reads what is kept in the runtime folder. A token that is configured counts alone; without one, that of the
+    /// folder, which is made if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or written, or the configured token is too short.
+    pub(crate) fn open(runtime: &Path, configured: Option<&SecretString>) -> Result<Self, HttpError> {
+        let token = match configured {
+            Some(token) if token.expose_secret().len() < MIN_TOKEN_BYTES => {
+                return Err(HttpError::WeakToken(token.expose_secret().len()));
+            }
+            Some(token) => BearerHash::of(token.expose_secret()),
+            None => BearerHash::of(&own_token(&runtime.join(TOKEN_FILE))?),
+        };
+        let file = runtime.join(SESSIONS_FILE);
+        let failed = |source| HttpError::File { path: file.clone(), source };
+        let kept = read(&file).map_err(failed)?;
+        // Sessions that cannot be read are over: a new link opens a new one.
+        let sessions = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        Ok(Self { token, file, sessions: Mutex::new(sessions) })
+    }
+
+    /// Whether this is the API's token.
+    pub(crate) fn token(&self, shown: &str) -> Option<BearerProof> {
+        prove_bearer(shown, [&self.token])
+    }
+
+    /// Whether this is the secret of a session of the page.
+    pub(crate) fn session(&self, shown: &str, now: Timestamp) -> Option<BearerProof> {
+        let live: Vec<BearerHash> = self
+            .sessions()
+            .iter()
+            .filter(|session| session.expires_at > now)
+            .map(|session| BearerHash::from_digest(session.hash))
+            .collect();
+        prove_bearer(shown, &live)
+    }
+
+    /// Begins a session of the page; its secret.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be kept.
+    pub(crate) fn begin_session(&self, now: Timestamp) -> io::Result<String> {
+        let secret = random_secret();
+        let mut sessions = self.sessions();
+        let mut next: Vec<PageSession> =
+            sessions.iter().filter(|session| session.expires_at > now).copied().collect();
+        next.sort_by_key(|session| session.expires_at);
+        let excess = (next.len() + 1).saturating_sub(MAX_PAGE_SESSIONS);
+        next.drain(..excess);
+        next.push(PageSession {
+            hash: BearerHash::of(&secret).digest(),
+            expires_at: now.plus(PAGE_SESSION_TTL),
+        });
+        self.keep(&next)?;
+        *sessions = next;
+        Ok(secret)
+    }
+
+    /// Ends a session of the page.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be kept.
+    pub(crate) fn end_session(&self, shown: &str) -> io::Result<()> {
+        let hash = BearerHash::of(shown).digest();
+        let mut sessions = self.sessions();
+        let next: Vec<PageSession> =
+            sessions.iter().filter(|session| session.hash != hash).copied().collect();
+        self.keep(&next)?;
+        *sessions = next;
+        Ok(())
+    }
+
+    fn keep(&self, sessions: &[PageSession]) -> io::Result<()> {
+        write_private(&self.file, &serde_json::to_string(sessions).map_err(io::Error::other)?)
+    }
+
+    /// Every holder leaves the list whole, so poison is ignored.
+    fn sessions(&self) -> MutexGuard<'_, Vec<PageSession>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// 256 random bits, hexadecimal.
+pub(crate) fn random_secret() -> String {
+    hex::encode(rand::rng().random::<[u8; 32]>())
+}
+
+fn own_token(path: &Path) -> Result<String, HttpError> {
+    let failed = |source| HttpError::File { path: path.to_owned(), source };
+    if let Some(token) = read(path).map_err(failed)?
+        && token.trim().len() >= MIN_TOKEN_BYTES
+    {
+        return Ok(token.trim().to_owned());
+    }
+    let token = random_secret();
+    write_private(path, &token).map_err(failed)?;
+    Ok(token)
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    match fs::File::open(path) {
+        Ok(file) => file.take(MAX_FILE_BYTES).read_to_string(&mut text).map(|_| Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file that only its owner may read, completely or not at all.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension(format!("{:08x}.new", rand::rng().random::<u32>()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn a_token_is_made_once_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let keys = Keys::open(dir.path(), None).expect("opened");
+        let file = dir.path().join(TOKEN_FILE);
+        let token = fs::read_to_string(&file).expect("reads");
+        assert_eq!(token.len(), 64);
+        assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+        assert!(keys.token(&token).is_some() && keys.token("").is_none());
+        let again = Keys::open(dir.path(), None).expect("opened");
+        assert!(again.token(&token).is_some(), "it outlives a restart");
+        let configured = SecretString::from("a configured token".to_owned());
+        let keys = Keys::open(dir.path(), Some(&configured)).expect("opened");
+        assert!(keys.token("a configured token").is_some());
+        assert!(keys.token(&token).is_none(), "a configured token counts alone");
+        let weak = SecretString::from("short".to_owned());
+        assert!(matches!(Keys::open(dir.path(), Some(&weak)), Err(HttpError::WeakToken(5))));
+    }
+
+    #[test]
+    fn sessions_outlive_a_restart_end_in_time_and_are_bounded() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let keys = Keys::open(dir.path(), None).expect("opened");
+        let first = keys.begin_session(NOW).expect("begun");
+        let later = NOW.plus(Duration::from_secs(1));
+        let kept = fs::read_to_string(dir.path().join(SESSIONS_FILE)).expect("reads");
+        assert!(!kept.contains(&first), "only its hash is kept");
+        let again = Keys::open(dir.path(), None).expect("opened");
+        assert!(again.session(&first, later).is_some());
+        assert!(again.session(&first, NOW.plus(PAGE_SESSION_TTL)).is_none());
+        assert!(again.token(&first).is_none(), "a session is no token");
+        let mut secrets: Vec<String> =
+            (0..MAX_PAGE_SESSIONS).map(|_| again.begin_session(later).expect("begun")).collect();
+        assert!(again.session(&first, later).is_none(), "the oldest is over");
+        assert!(secrets.iter().all(|secret| again.session(secret, later).is_some()));
+        let last = secrets.pop().expect("one");
+        again.end_session(&last).expect("ended");
+        assert!(again.session(&last, later).is_none());
+    }
+}

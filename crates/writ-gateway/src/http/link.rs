@@ -1,0 +1,111 @@
+//! Links that open a session of the page, once.
+//!
+//! A link is a file in the runtime folder, named by the hash of its code. Whoever can write there owns the home; who
+//! removes the file has used the link, so no two can.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rand::Rng as _;
+use writ_policy::principal::BearerHash;
+use writ_types::unit::Timestamp;
+
+use super::keys::write_private;
+
+/// How long a link is good.
+pub const LINK_TTL: Duration = Duration::from_secs(10 * 60);
+/// The most links that are good at once; one more ends the oldest.
+pub const MAX_LINKS: usize = 16;
+/// The folder of links, below the runtime folder.
+const FOLDER: &str = "links";
+
+/// Makes a link; its code.
+///
+/// # Errors
+///
+/// If it cannot be written.
+pub fn mint(runtime: &Path, now: Timestamp) -> io::Result<String> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let folder = runtime.join(FOLDER);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    tidy(&folder, now)?;
+    let code = hex::encode(rand::rng().random::<[u8; 16]>());
+    write_private(&file(runtime, &code), &now.plus(LINK_TTL).as_millis().to_string())?;
+    Ok(code)
+}
+
+/// Uses a link: whether it was good.
+pub(crate) fn redeem(runtime: &Path, code: &str, now: Timestamp) -> bool {
+    let file = file(runtime, code);
+    let ends = expiry(&file);
+    // Who removes it has it.
+    std::fs::remove_file(&file).is_ok() && ends.is_some_and(|ends| now < ends)
+}
+
+fn file(runtime: &Path, code: &str) -> PathBuf {
+    runtime.join(FOLDER).join(BearerHash::of(code).digest().to_string())
+}
+
+fn expiry(file: &Path) -> Option<Timestamp> {
+    std::fs::read_to_string(file).ok()?.parse().ok().map(Timestamp::from_millis)
+}
+
+/// Removes what is over, and the oldest where there are too many.
+fn tidy(folder: &Path, now: Timestamp) -> io::Result<()> {
+    let mut live = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        match expiry(&path).filter(|ends| now < *ends) {
+            Some(ends) => live.push((ends, path)),
+            None => std::fs::remove_file(path)?,
+        }
+    }
+    live.sort();
+    let excess = (live.len() + 1).saturating_sub(MAX_LINKS);
+    live.into_iter().take(excess).try_for_each(|(_, path)| std::fs::remove_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn a_link_is_good_once_and_for_ten_minutes() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let code = mint(dir.path(), NOW).expect("minted");
+        for wrong in ["", "..", "../../api.token", &code[1..]] {
+            assert!(!redeem(dir.path(), wrong, NOW), "{wrong}");
+        }
+        assert!(redeem(dir.path(), &code, NOW));
+        assert!(!redeem(dir.path(), &code, NOW), "used");
+        let code = mint(dir.path(), NOW).expect("minted");
+        assert!(!redeem(dir.path(), &code, NOW.plus(LINK_TTL)), "over");
+        assert!(!redeem(dir.path(), &code, NOW), "and gone");
+    }
+
+    #[test]
+    fn of_many_that_use_a_link_at_once_one_has_it() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let code = mint(dir.path(), NOW).expect("minted");
+        let won: usize = std::thread::scope(|scope| {
+            let tries: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| usize::from(redeem(dir.path(), &code, NOW)))).collect();
+            tries.into_iter().map(|one| one.join().expect("ends")).sum()
+        });
+        assert_eq!(won, 1);
+    }
+
+    #[test]
+    fn links_are_bounded() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let codes: Vec<String> = (0..=MAX_LINKS)
+            .map(|n| mint(dir.path(), NOW.plus(Duration::from_secs(n as u64))).expect("minted"))
+            .collect();
+        let good = codes.iter().filter(|code| redeem(dir.path(), code, NOW)).count();
+        assert_eq!(good, MAX_LINKS);
+        assert!(!redeem(dir.path(), &codes[0], NOW), "the oldest went");
+    }
+}

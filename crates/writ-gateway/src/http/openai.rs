@@ -1,0 +1,369 @@
+//! The interface that many programs speak: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
+//!
+//! A request is one message to the agent and its answer. What the program says beside its last message (earlier
+//! messages, instructions) comes as part of that message: it is no rule of the owner.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, mpsc};
+use writ_policy::principal::Evidence;
+use writ_runtime::engine::{Engine, Join, Surface};
+use writ_types::error::{Exit, Report};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, SessionId, TurnId};
+
+use super::Shared;
+use super::api::{Answer, App, ask, evidence, session_id};
+use super::reply::{Refusal, ok};
+use crate::connection::named;
+
+pub(super) mod chat;
+
+pub(super) mod responses;
+
+/// The largest body of a request, in bytes: programs send a whole conversation each time.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// The most messages of one request.
+const MAX_MESSAGES: usize = 1_000;
+/// The longest name of a conversation, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+/// Pieces of an answer that wait for a slow program.
+const PIECES: usize = 64;
+/// A session by its id, in a header.
+const SESSION_HEADER: &str = "x-writ-session";
+/// A conversation by the program's own name for it, in a header.
+const CONVERSATION_HEADER: &str = "x-conversation-id";
+/// The model's name beside the agent's own.
+const MODEL: &str = "writ";
+
+/// `GET /v1/models`
+pub(super) async fn models(State(shared): App, request: Request) -> Answer {
+    let status = ask(&shared, evidence(&request), "status", Value::Null).await?;
+    let agent = status.get("agent").and_then(Value::as_str).unwrap_or("main");
+    let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
+    Ok(ok(&json!({ "object": "list", "data": [model(MODEL), model(agent)] })))
+}
+
+/// A text, or pieces of it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Piece>),
+}
+
+/// A piece of a message. What is no text is refused.
+#[derive(Debug, Deserialize)]
+struct Piece {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: String,
+}
+
+impl Content {
+    fn text(&self) -> Result<String, Refusal> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Parts(parts) => parts
+                .iter()
+                .map(|part| match part.kind.as_str() {
+                    "text" | "input_text" | "output_text" => Ok(part.text.as_str()),
+                    _ => Err(Refusal::malformed("only text is understood here")),
+                })
+                .collect::<Result<Vec<_>, _>>()
+                .map(|texts| texts.join("\n")),
+        }
+    }
+}
+
+/// A message of a request.
+#[derive(Debug, Deserialize)]
+struct Said {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+}
+
+/// What a request asks for, whatever its form.
+#[derive(Debug)]
+struct Wish {
+    /// The model's name.
+    model: String,
+    /// The messages, oldest first.
+    messages: Vec<(String, String)>,
+    /// A session by its id.
+    session: Option<SessionId>,
+    /// A conversation by the program's name for it.
+    conversation: Option<String>,
+}
+
+impl Wish {
+    fn messages(said: Vec<Said>) -> Result<Vec<(String, String)>, Refusal> {
+        if said.len() > MAX_MESSAGES {
+            return Err(Refusal::malformed("too many messages"));
+        }
+        let text = |said: &Said| said.content.as_ref().map_or(Ok(String::new()), Content::text);
+        said.iter().map(|said| Ok((said.role.clone(), text(said)?))).collect()
+    }
+
+    /// Where the answer is to be said: in a session, a named conversation, or a new session.
+    fn place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
+        let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if let Some(session) = header(SESSION_HEADER) {
+            self.session = Some(session_id(&session)?);
+        }
+        self.conversation = header(CONVERSATION_HEADER).or(user).filter(|name| !name.is_empty());
+        if self.conversation.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+            return Err(Refusal::malformed("the name of the conversation is too long"));
+        }
+        Ok(())
+    }
+
+    /// The message to the agent. A session that goes on knows what was said before.
+    fn text(&self, is_new: bool) -> Result<String, Refusal> {
+        let last = self.messages.iter().rposition(|(role, _)| role == "user");
+        let last = last.ok_or_else(|| Refusal::malformed("there is no message of the role 'user'"))?;
+        let (before, from) = self.messages.split_at(last);
+        let own = from.first().map(|(_, text)| text.as_str()).unwrap_or_default();
+        if own.trim().is_empty() {
+            return Err(Refusal::malformed("the last message is empty"));
+        }
+        if before.is_empty() || !is_new {
+            return Ok(own.to_owned());
+        }
+        let quoted = |(role, text): &(String, String)| {
+            let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
+            format!("{role}:\n{}", lines.join("\n"))
+        };
+        let quoted: Vec<String> = before.iter().map(quoted).collect();
+        Ok(format!(
+            "The program that sends this message quotes what came before:\n\n{}\n\nThe message:\n\n{own}",
+            quoted.join("\n\n")
+        ))
+    }
+}
+
+/// A message that is on its way through the agent.
+struct Asked {
+    session: SessionId,
+    entry: EntrySeq,
+    /// The client's id of the message: the end of its turn names it.
+    own: String,
+    /// A turn that was running before: what it says is not for this program.
+    other: Option<TurnId>,
+    live: broadcast::Receiver<writ_types::frame::Numbered>,
+}
+
+/// A piece of an answer.
+#[derive(Debug)]
+enum News {
+    /// More text.
+    Text(String),
+    /// The end: the whole text, and how the turn went.
+    End(String, Exit),
+    /// It failed.
+    Failed(Box<Report>),
+}
+
+/// Says the message in its session.
+async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<Asked, Refusal> {
+    let status = ask(shared, evidence, "status", Value::Null).await?;
+    let agent = status.get("agent").and_then(Value::as_str).unwrap_or_default();
+    if wish.model != MODEL && wish.model != agent {
+        let text = format!("there is no model of this name here; there is '{MODEL}'");
+        return Err(Refusal::new(axum::http::StatusCode::NOT_FOUND, "model.unknown", &text));
+    }
+    let engine = &shared.engine;
+    // Two requests that name a new conversation at once are to meet in one session.
+    let opening = shared.opening.lock().await;
+    let joined = engine
+        .join(
+            evidence,
+            Join {
+                session: wish.session,
+                after_seq: u64::MAX,
+                surface: Surface::Api,
+                conversation: wish.conversation.clone(),
+                ..Join::default()
+            },
+        )
+        .await?;
+    drop(opening);
+    let shown = ask(shared, evidence, "sessions.show", json!({ "session": joined.session })).await?;
+    let other = shown.get("running").cloned().and_then(|turn| serde_json::from_value(turn).ok()).flatten();
+    let text = wish.text(joined.seq == 0)?;
+    let own = named(String::new());
+    let entry = engine.receive(evidence, joined.session, own.clone(), text).await?;
+    Ok(Asked { session: joined.session, entry, own, other, live: joined.live })
+}
+
+/// Follows a message until its turn has ended. What the program does not read any more is not sent.
+fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
+    let (out, pieces) = mpsc::channel(PIECES);
+    tokio::spawn(async move {
+        let guest = engine.guest();
+        let mut last = 0;
+        let mut streamed = String::new();
+        loop {
+            let frame = tokio::select! {
+                () = out.closed() => break,
+                frame = asked.live.recv() => frame,
+            };
+            let frames = match frame {
+                Ok(frame) => vec![frame],
+                // What is kept is in the store; deltas that were missed are not, but their whole text is.
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    engine.frames_after(asked.session, last).unwrap_or_default()
+                }
+                Err(broadcast::error::RecvError::Closed) => {
+                    let report =
+                        Report::new(Exit::Blocked, "watch.closed", "the engine has put the session aside");
+                    let _ = out.send(News::Failed(Box::new(report))).await;
+                    break;
+                }
+            };
+            for numbered in frames {
+                last = last.max(numbered.seq);
+                let news = asked.news(numbered.frame, &mut streamed);
+                let ends = !matches!(news, None | Some(News::Text(_)));
+                if let Some(news) = news
+                    && (out.send(news).await.is_err() || ends)
+                {
+                    drop(guest);
+                    return;
+                }
+            }
+        }
+        drop(guest);
+    });
+    pieces
+}
+
+impl Asked {
+    /// What a frame of the session means for the message.
+    fn news(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
+        match frame {
+            ServerFrame::Delta { turn, text } if self.other != Some(turn) => {
+                streamed.push_str(&text);
+                Some(News::Text(text))
+            }
+            ServerFrame::Message { text, exit, last: true, answers, .. } if answers.contains(&self.own) => {
+                Some(News::End(text, exit))
+            }
+            ServerFrame::Error { exit, code, text, hint, answers, .. } if answers.contains(&self.own) => {
+                Some(News::Failed(Box::new(Report::new(exit, &code, text).hint(hint))))
+            }
+            ServerFrame::Delta { .. }
+            | ServerFrame::Message { .. }
+            | ServerFrame::Error { .. }
+            | ServerFrame::Hello { .. }
+            | ServerFrame::Accepted { .. }
+            | ServerFrame::Tool { .. }
+            | ServerFrame::ApprovalRequest(_)
+            | ServerFrame::ApprovalResolved { .. }
+            | ServerFrame::Status { .. }
+            | ServerFrame::Answer { .. } => None,
+        }
+    }
+}
+
+/// What of a whole answer a stream has not said yet.
+fn rest(streamed: &str, whole: &str) -> String {
+    match streamed.trim_end().ends_with(whole.trim()) {
+        true => String::new(),
+        false if streamed.is_empty() => whole.to_owned(),
+        false => format!("\n\n{whole}"),
+    }
+}
+
+/// The whole answer; a turn that ended without one is an error.
+async fn whole(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refusal> {
+    while let Some(news) = pieces.recv().await {
+        match news {
+            News::Text(_) => {}
+            News::End(text, exit) => return ended(text, exit),
+            News::Failed(report) => return Err((*report).into()),
+        }
+    }
+    Err(Report::new(Exit::Blocked, "engine.stopping", "the engine stops").into())
+}
+
+/// How a turn's end is told: what it could say, or why it could not.
+fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
+    match exit {
+        Exit::Done | Exit::Waiting | Exit::Denied | Exit::Budget => Ok((text, exit)),
+        Exit::Bug
+        | Exit::Usage
+        | Exit::Config
+        | Exit::Model
+        | Exit::Verification
+        | Exit::Ledger
+        | Exit::Blocked
+        | Exit::Interrupted => Err(Report::new(exit, "turn.failed", text).into()),
+    }
+}
+
+/// Tokens of a message's turn: sent and answered.
+async fn usage(shared: &Shared, evidence: Evidence, session: SessionId, after: EntrySeq) -> (u64, u64) {
+    let wanted = json!({ "event": "model_called", "session": session, "after": after, "limit": 200 });
+    let listed = ask(shared, evidence, "ledger.list", wanted).await.unwrap_or_default();
+    let entries = listed.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
+    let sum = |name: &str| {
+        let path = format!("/payload/usage/{name}");
+        entries.iter().filter_map(|entry| entry.pointer(&path)?.as_u64()).fold(0_u64, u64::saturating_add)
+    };
+    (sum("input"), sum("output"))
+}
+
+/// An error, in the form that these programs expect.
+fn told(refusal: Refusal) -> Response {
+    let status = refusal.status();
+    let report = refusal.report().clone();
+    let kind = match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        _ => "server_error",
+    };
+    let error = json!({ "error": {
+        "message": report.outside, "type": kind, "code": report.code, "param": null,
+        "text": report.outside, "hint": report.hint,
+    } });
+    super::reply::answer(status, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(messages: &[(&str, &str)]) -> Wish {
+        let messages = messages.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
+        Wish { model: MODEL.to_owned(), messages, session: None, conversation: None }
+    }
+
+    #[test]
+    fn the_last_message_is_said_and_what_came_before_is_quoted_once() {
+        let plain = wish(&[("user", "hi")]);
+        assert_eq!(plain.text(true).expect("a text"), "hi");
+        let long = wish(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
+        let text = long.text(true).expect("a text");
+        assert!(text.contains("system:\n> Be\n> brief.") && text.ends_with("The message:\n\ntwo"), "{text}");
+        assert_eq!(long.text(false).expect("a text"), "two", "the session knows the rest");
+        assert!(wish(&[("system", "x")]).text(true).is_err());
+        assert!(wish(&[("user", " ")]).text(true).is_err());
+    }
+
+    #[test]
+    fn only_what_was_not_streamed_is_said_at_the_end() {
+        assert_eq!(rest("I look. Done.", "Done."), "");
+        assert_eq!(rest("", "Done."), "Done.");
+        assert_eq!(rest("I look.", "Done."), "\n\nDone.");
+    }
+}

@@ -1,0 +1,202 @@
+//! `/openapi.json`: every route, for programs that make clients.
+
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::reply::ok;
+
+/// A route.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    /// Names of parameters in the query.
+    query: &'static [&'static str],
+    /// The body: its schema's name, or the type of its content.
+    body: Option<Body>,
+    /// The status of success and what it answers.
+    success: (&'static str, &'static str),
+    /// Whether nobody gets in without proof.
+    guarded: bool,
+}
+
+/// What a request carries.
+enum Body {
+    Json(&'static str),
+    Text,
+}
+
+const fn get(path: &'static str, summary: &'static str) -> Route {
+    let success = ("200", "application/json");
+    Route { method: "get", path, summary, query: &[], body: None, success, guarded: true }
+}
+
+const fn post(path: &'static str, summary: &'static str, body: Body) -> Route {
+    let success = ("200", "application/json");
+    Route { method: "post", path, summary, query: &[], body: Some(body), success, guarded: true }
+}
+
+impl Route {
+    const fn query(mut self, query: &'static [&'static str]) -> Self {
+        self.query = query;
+        self
+    }
+
+    const fn answers(mut self, status: &'static str, kind: &'static str) -> Self {
+        self.success = (status, kind);
+        self
+    }
+
+    const fn open(mut self) -> Self {
+        self.guarded = false;
+        self
+    }
+
+    const fn without_body(mut self) -> Self {
+        self.body = None;
+        self
+    }
+
+    const fn method(mut self, method: &'static str) -> Self {
+        self.method = method;
+        self
+    }
+}
+
+/// Every route but the files of the page.
+const ROUTES: &[Route] = &[
+    get("/health", "Whether the server is up, and how many WebSockets it serves").open(),
+    get("/openapi.json", "This document").open(),
+    get("/schemas/{name}", "JSON Schemas of frames: client-frame.json, server-frame.json").open(),
+    get("/link/{code}", "Begins a session of the page, once").answers("303", "").open(),
+    get("/metrics", "What is measured, for Prometheus").answers("200", "application/openmetrics-text"),
+    get("/ws", "Frames over a WebSocket; proof may come as the first frame").answers("101", "").open(),
+    get("/ws/{id}", "Frames of one session over a WebSocket").answers("101", ""),
+    get("/api/v1/state", "What the engine does"),
+    get("/api/v1/sessions", "All sessions"),
+    post("/api/v1/sessions", "Opens a session", Body::Json("Opening")).answers("201", "application/json"),
+    get("/api/v1/sessions/{id}", "A session and its frames").query(&["after"]),
+    get("/api/v1/sessions/{id}", "Closes a session").method("delete"),
+    post("/api/v1/sessions/{id}/messages", "Says something", Body::Json("Message"))
+        .answers("202", "application/json"),
+    get("/api/v1/sessions/{id}/diff", "What a session changed in its project"),
+    get("/api/v1/approvals", "What is asked").query(&["all"]),
+    get("/api/v1/approvals/{id}", "One ask, completely"),
+    post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
+    get("/api/v1/ledger", "Entries of the ledger, newest first")
+        .query(&["before", "after", "limit", "event", "session", "q"]),
+    get("/api/v1/ledger/{seq}/proof", "A proof that an entry is in the ledger"),
+    post("/api/v1/logout", "Ends the session of the page", Body::Text).without_body().answers("204", ""),
+    get("/sessions", "All sessions"),
+    post("/sessions", "Opens a session", Body::Json("Opening")).answers("201", "application/json"),
+    get("/sessions/{id}", "A session and its frames").query(&["after"]),
+    get("/sessions/{id}", "Closes a session").method("delete"),
+    post("/secrets/{ref}", "Stores a secret; it is never shown again", Body::Text).answers("204", ""),
+    get("/v1/models", "The agent, as a model"),
+    post("/v1/chat/completions", "A message to the agent and its answer", Body::Json("ChatCompletion")),
+    post("/v1/responses", "A message to the agent and its answer", Body::Json("CreateResponse")),
+];
+
+/// `GET /openapi.json`
+pub(super) async fn document() -> Response {
+    ok(&written())
+}
+
+fn written() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Writ",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs AI agents that can only do what a signed order allows.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "page": { "type": "apiKey", "in": "cookie", "name": super::guard::COOKIE },
+            },
+            "schemas": schemas(),
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let named = |name: &str, place: &str| json!({ "name": name, "in": place, "required": place == "path", "schema": { "type": "string" } });
+    let mut parameters: Vec<Value> = in_path.map(|name| named(name, "path")).collect();
+    parameters.extend(route.query.iter().map(|name| named(name, "query")));
+    let (status, kind) = route.success;
+    let mut success = json!({ "description": "done" });
+    if !kind.is_empty() {
+        success["content"] = json!({ kind: { "schema": {} } });
+    }
+    let error = json!({
+        "description": "refused or failed",
+        "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
+    });
+    let mut operation = json!({
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": { status: success, "4XX": error, "5XX": error },
+        "security": if route.guarded { json!([{ "token": [] }, { "page": [] }]) } else { json!([]) },
+    });
+    match &route.body {
+        None => {}
+        Some(Body::Json(name)) => {
+            let schema = json!({ "$ref": format!("#/components/schemas/{name}") });
+            operation["requestBody"] = json!({ "content": { "application/json": { "schema": schema } } });
+        }
+        Some(Body::Text) => {
+            let schema = json!({ "type": "string" });
+            operation["requestBody"] =
+                json!({ "required": true, "content": { "text/plain": { "schema": schema } } });
+        }
+    }
+    operation
+}
+
+fn schemas() -> Value {
+    let text = json!({ "type": "string" });
+    let flag = json!({ "type": "boolean" });
+    let object = |fields: Value, required: &[&str], more: bool| {
+        json!({
+            "type": "object", "properties": fields, "required": required, "additionalProperties": more,
+        })
+    };
+    let error = object(json!({ "code": text, "text": text, "hint": text }), &["code", "text", "hint"], true);
+    json!({
+        "Error": object(json!({ "error": error }), &["error"], false),
+        "Opening": object(json!({ "project": text, "write": flag, "dry_run": flag }), &[], false),
+        "Message": object(json!({ "text": text, "client_id": text }), &["text"], false),
+        "Decision": object(
+            json!({
+                "decision": { "enum": ["approve", "deny"] },
+                "reason": text,
+                "signature": { "type": ["object", "null"] },
+            }),
+            &["decision"],
+            false,
+        ),
+        "ChatCompletion": object(
+            json!({
+                "model": text, "messages": { "type": "array" }, "stream": flag, "user": text,
+            }),
+            &["model", "messages"],
+            true,
+        ),
+        "CreateResponse": object(
+            json!({
+                "model": text, "input": { "type": ["string", "array"] }, "instructions": text,
+                "previous_response_id": text, "stream": flag, "user": text,
+            }),
+            &["model", "input"],
+            true,
+        ),
+    })
+}

@@ -1,0 +1,50 @@
+//! JSON Schemas of the frames, written from their types. `docs/schemas/` holds the same texts.
+
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use schemars::{Schema, schema_for};
+use serde_json::json;
+use writ_types::frame::{ClientFrame, Numbered};
+
+use super::reply::{Refusal, ok};
+
+/// The names of the schemas.
+#[cfg(test)]
+const NAMES: [&str; 2] = ["client-frame.json", "server-frame.json"];
+
+/// `GET /schemas/{name}`
+pub(super) async fn schema(Path(name): Path<String>) -> Response {
+    match written(&name) {
+        Some(schema) => ok(&json!(schema)),
+        None => Refusal::nothing().into_response(),
+    }
+}
+
+fn written(name: &str) -> Option<Schema> {
+    match name {
+        "client-frame.json" => Some(schema_for!(ClientFrame)),
+        "server-frame.json" => Some(schema_for!(Numbered)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_schemas_are_those_of_the_types() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas");
+        for name in NAMES {
+            let mut text = serde_json::to_string_pretty(&written(name).expect("a schema")).expect("JSON");
+            text.push('\n');
+            let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+            if text != committed {
+                let right = std::env::temp_dir().join(name);
+                std::fs::write(&right, text).expect("written");
+                panic!("docs/schemas/{name} is out of date: {} is right", right.display());
+            }
+        }
+        assert!(written("other.json").is_none());
+    }
+}

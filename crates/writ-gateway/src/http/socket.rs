@@ -1,0 +1,163 @@
+//! WebSockets: the frames of `control.sock`, over HTTP.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{FromRequestParts as _, Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _, future};
+use serde_json::json;
+use writ_policy::principal::Evidence;
+use writ_runtime::engine::Surface;
+
+use super::Shared;
+use super::api::{ask, evidence, session_id};
+use super::guard::{PROTOCOL, Speaker};
+use super::reply::Refusal;
+use crate::connection::{self, Close, Heard, Said, Terms};
+use crate::line::Shape;
+
+/// The most WebSockets that have not proven who is at their other end.
+const MAX_UNPROVEN: usize = 64;
+/// How much more than a frame a socket reads before it breaks off, so that most who say too much are told.
+const SLACK: usize = 4;
+/// The code of a connection that has not proven who it is.
+const UNPROVEN_CODE: u16 = 4401;
+/// The code of a connection that was silent for too long.
+const IDLE_CODE: u16 = 4408;
+
+/// The most connections without proof.
+pub(super) const fn max_unproven() -> usize {
+    MAX_UNPROVEN
+}
+
+/// `GET /ws`.
+pub(super) async fn open(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    upgrade(shared, request, None).await
+}
+
+/// `GET /ws/{id}`.
+pub(super) async fn open_session(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let session = session_id(&id)?;
+    let shown = ask(&shared, evidence(&request), "sessions.show", json!({ "session": session })).await?;
+    if shown.get("closed_at").is_some_and(|at| !at.is_null()) {
+        return Err(Refusal::nothing());
+    }
+    Ok(upgrade(shared, request, Some(session)).await)
+}
+
+async fn upgrade(
+    shared: Arc<Shared>,
+    request: Request,
+    session: Option<writ_types::id::SessionId>,
+) -> Response {
+    let Some(speaker) = request.extensions().get::<Speaker>().cloned() else {
+        return Refusal::unknown().into_response();
+    };
+    let (mut parts, _) = request.into_parts();
+    let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(upgrade) => upgrade,
+        Err(_) => {
+            let text = "this address is for WebSockets";
+            return Refusal::new(StatusCode::UPGRADE_REQUIRED, "request.no_upgrade", text).into_response();
+        }
+    };
+    let place = if speaker.evidence == Evidence::None {
+        match Arc::clone(&shared.unproven).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => return Refusal::later(connection::AUTH_TIMEOUT).into_response(),
+        }
+    } else {
+        None
+    };
+    let limit = shared.config.max_message_bytes;
+    let upgrade = upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(limit.saturating_mul(SLACK))
+        .max_frame_size(limit.saturating_mul(SLACK));
+    let serving = shared.sockets.token();
+    upgrade.on_upgrade(move |socket| async move {
+        serve(&shared, socket, speaker, session, place).await;
+        drop(serving);
+    })
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    socket: WebSocket,
+    speaker: Speaker,
+    session: Option<writ_types::id::SessionId>,
+    place: Option<tokio::sync::OwnedSemaphorePermit>,
+) {
+    let limit = shared.config.max_message_bytes;
+    let (sink, stream) = socket.split();
+    let heard =
+        stream.map(move |message| heard(message, limit)).take_while(|heard| future::ready(heard.is_some()));
+    let heard = heard.filter_map(future::ready).boxed();
+    let said = sink.with(|said| future::ready(Ok::<_, axum::Error>(message(said))));
+    let keys = Arc::clone(&shared.keys);
+    // A place among those without proof is given back with the proof.
+    let place = std::sync::Mutex::new(place);
+    let failures = Arc::clone(&shared.failures);
+    let address = speaker.address;
+    let prove: connection::Prove = Arc::new(move |token: &str| {
+        let proof = keys.token(token);
+        match proof {
+            Some(_) => drop(place.lock().ok().and_then(|mut place| place.take())),
+            None => drop(failures.take(&address, Instant::now())),
+        }
+        proof
+    });
+    let (frames, name) = (Arc::clone(&shared.by_session), speaker.name.clone());
+    let pace: connection::Pace = Arc::new(move || frames.take(&name, Instant::now()));
+    let terms = Terms {
+        evidence: speaker.evidence,
+        prove: Some(prove),
+        surface: Surface::Page,
+        shape: session.map_or(Shape::Plain, Shape::Session),
+        session,
+        idle: Some(Duration::from_secs(shared.config.idle_timeout_secs.max(1))),
+        pace: Some(pace),
+    };
+    let counted = shared.count();
+    connection::run(heard, said, terms, shared.engine.clone(), shared.stop.clone()).await;
+    drop(counted);
+}
+
+fn heard(message: Result<Message, axum::Error>, limit: usize) -> Option<Heard> {
+    match message {
+        Ok(Message::Text(text)) if text.len() > limit => Some(Heard::TooLarge(limit)),
+        Ok(Message::Text(text)) => Some(Heard::Frame(text.as_str().to_owned())),
+        Ok(Message::Binary(_)) => Some(Heard::NoText),
+        Ok(Message::Ping(_) | Message::Pong(_)) => Some(Heard::Alive),
+        Ok(Message::Close(_)) => None,
+        // The library says it in words alone.
+        Err(error) if error.to_string().contains("too long") => Some(Heard::TooLarge(limit)),
+        Err(_) => None,
+    }
+}
+
+fn message(said: Said) -> Message {
+    match said {
+        Said::Frame(text) => Message::Text(text.into()),
+        Said::Ping => Message::Ping(Bytes::new()),
+        Said::Close(why) => {
+            let (code, reason) = match why {
+                Close::Left => (close_code::NORMAL, "done"),
+                Close::Stopping => (close_code::AWAY, "the engine stops"),
+                Close::TooLarge => (close_code::SIZE, "too large"),
+                Close::NoText => (close_code::UNSUPPORTED, "not text"),
+                Close::Unproven => (UNPROVEN_CODE, "not proven"),
+                Close::Idle => (IDLE_CODE, "idle"),
+            };
+            Message::Close(Some(CloseFrame { code, reason: reason.into() }))
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Frames as text.
+
+use serde_json::Value;
+use writ_types::frame::{MAX_FRAME_BYTES, Numbered, ServerFrame};
+use writ_types::id::SessionId;
+
+use crate::connection::too_large;
+
+/// How the frames of a client look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As [`writ_types::frame`] has them.
+    Plain,
+    /// Messages of the agent are responses of this session: type `response`, with `content`, `session_id` and
+    /// `message_id` (SCL-098).
+    Session(SessionId),
+}
+
+impl Shape {
+    /// A frame as its text, without line breaks. One that the client would refuse is replaced by an error.
+    pub(crate) fn line(self, frame: &Numbered) -> Option<String> {
+        let line = self.text(frame)?;
+        if line.len() <= MAX_FRAME_BYTES { Some(line) } else { self.text(&too_large(frame, line.len())) }
+    }
+
+    fn text(self, frame: &Numbered) -> Option<String> {
+        let (Self::Session(session), ServerFrame::Message { turn, text, .. }) = (self, &frame.frame) else {
+            return serde_json::to_string(frame).ok();
+        };
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(frame) else { return None };
+        fields.insert("type".to_owned(), "response".into());
+        fields.insert("content".to_owned(), text.as_str().into());
+        fields.insert("session_id".to_owned(), session.to_string().into());
+        // A turn may say more than one thing; each has its place in the session's stream.
+        fields.insert("message_id".to_owned(), format!("{turn}-{}", frame.seq).into());
+        serde_json::to_string(&fields).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use writ_types::error::Exit;
+    use writ_types::id::{EntrySeq, TurnId};
+    use writ_types::taint::Taint;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    const AT: Timestamp = Timestamp::from_millis(0);
+
+    #[test]
+    fn an_answer_that_is_too_large_for_a_frame_becomes_an_error() {
+        let answer =
+            |text: String| Numbered { seq: 0, frame: ServerFrame::Answer { id: 7, result: json!(text) } };
+        let fits = Shape::Plain.line(&answer("x".to_owned())).expect("a line");
+        assert_eq!(fits, r#"{"seq":0,"type":"answer","id":7,"result":"x"}"#);
+        let cut = Shape::Plain.line(&answer("x".repeat(MAX_FRAME_BYTES))).expect("a line");
+        let cut: Numbered = serde_json::from_str(&cut).expect("a frame");
+        assert!(
+            matches!(&cut.frame, ServerFrame::Error { id: Some(7), code, .. } if code == "frame.too_large"),
+            "{cut:?}"
+        );
+    }
+
+    /// Rows: SCL-098
+    #[test]
+    fn a_message_is_a_response_of_its_session() {
+        let (session, turn) = (SessionId::from_parts(AT, 1), TurnId::from_parts(AT, 2));
+        let message = |seq| Numbered {
+            seq,
+            frame: ServerFrame::Message {
+                turn,
+                text: "hi\n\"you\"".to_owned(),
+                taint: Taint::Owner,
+                entries: (EntrySeq(1), EntrySeq(2)),
+                last: true,
+                exit: Exit::Done,
+                answers: vec!["a".to_owned()],
+            },
+        };
+        let said = |seq| -> Value {
+            let line = Shape::Session(session).line(&message(seq)).expect("a line");
+            assert!(!line.contains('\n'));
+            serde_json::from_str(&line).expect("JSON")
+        };
+        let first = said(3);
+        assert_eq!((&first["type"], &first["content"]), (&json!("response"), &json!("hi\n\"you\"")));
+        assert_eq!((&first["session_id"], &first["seq"]), (&json!(session), &json!(3)));
+        assert_ne!(first["message_id"], said(4)["message_id"]);
+        let line = Shape::Plain.line(&message(3)).expect("a line");
+        assert_eq!(serde_json::from_str::<Numbered>(&line).expect("a frame"), message(3));
+    }
+}

@@ -1,0 +1,248 @@
+// The page: its surfaces, its connection, and who is told of what comes in.
+
+import { Activity } from "./js/activity.js";
+import { announce } from "./js/announce.js";
+import { request, Refused } from "./js/api.js";
+import { byId, el } from "./js/dom.js";
+import { fitsMessage } from "./js/outbox.js";
+import { Review } from "./js/review.js";
+import { Sessions } from "./js/sessions.js";
+import { shown } from "./js/shown.js";
+import { Connection } from "./js/socket.js";
+import { Stream } from "./js/stream.js";
+
+const SURFACES = ["stream", "review", "activity"];
+const STARTERS = ["What can you do here?", "Look around and tell me what this is", "Run the tests"];
+const SESSION = "writ.session";
+/** Lines of the message box before it scrolls. */
+const MAX_ROWS = 8;
+
+const connection = new Connection({ open: opened, frame: received, state: connected, unknown, reset: () => stream.clear() });
+const review = new Review(connection, reviewed);
+const stream = new Stream(connection, {
+  isOpen: (ask) => review.isOpen(ask),
+  named: (session, text) => sessions.named(session, text),
+  ended: () => {
+    sessions.soon();
+    if (document.body.dataset.surface === "activity") activity.grown();
+  },
+});
+const sessions = new Sessions(change, () => {
+  byId("changes-button").hidden = !sessions.row(connection.session)?.project;
+});
+const activity = new Activity(() => connection.session);
+
+// --- Surfaces ---
+
+function route() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const surface = SURFACES.includes(path) ? path : "stream";
+  const moved = document.body.dataset.surface !== surface;
+  document.body.dataset.surface = surface;
+  for (const link of document.querySelectorAll("[data-surface-link]")) {
+    if (link.dataset.surfaceLink === surface) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  for (const name of SURFACES) byId(name).dataset.current = String(name === surface);
+  title();
+  if (surface === "activity" && connection.open) showActivity(new URLSearchParams(query));
+  return moved ? surface : null;
+}
+
+function showActivity(query) {
+  const [from, to] = [query.get("from"), query.get("to")].map((text) => Number.parseInt(text, 10));
+  if (Number.isInteger(from) && Number.isInteger(to)) activity.showRange(from, to);
+  else activity.shown();
+}
+
+addEventListener("hashchange", () => {
+  const surface = route();
+  if (surface) byId(`${surface}-title`).focus({ preventScroll: true });
+});
+
+addEventListener("keydown", (event) => {
+  const surface = SURFACES[Number(event.key) - 1];
+  if (event.altKey && !event.ctrlKey && !event.metaKey && surface) {
+    event.preventDefault();
+    location.hash = `#/${surface}`;
+  }
+});
+
+function title() {
+  const count = review.count > 0 ? `(${review.count}) ` : "";
+  document.title = `${count}Writ`;
+}
+
+function reviewed() {
+  const badge = byId("review-count");
+  badge.hidden = review.count === 0;
+  badge.replaceChildren(String(review.count), el("span", { className: "visually-hidden" }, " waiting"));
+  document.body.dataset.asks = String(review.count > 0);
+  title();
+  stream.refreshAsks();
+}
+
+// --- Connection ---
+
+/** The last frame that was kept when the session was joined. */
+let end = 0;
+
+function opened(hello) {
+  end = hello.seq ?? 0;
+  try {
+    sessionStorage.setItem(SESSION, hello.session);
+    localStorage.setItem(SESSION, hello.session);
+  } catch {
+    // Without storage the newest session is joined next time.
+  }
+  stream.opened(hello);
+  sessions.joined(hello.session);
+  review.refresh();
+  review.refreshKeys();
+  if (document.body.dataset.surface === "activity") route();
+}
+
+function received(frame) {
+  // What is history is not asked again: the server lists what is still open.
+  const old = frame.seq > 0 && frame.seq <= end;
+  if (frame.type === "approval_request" && !old) review.asked(frame);
+  if (frame.type === "approval_resolved" && !old) review.resolved(frame);
+  if (frame.type === "error" && review.refused(frame)) return;
+  stream.frame(frame);
+}
+
+const STATES = { connecting: "Connecting", open: "Connected", lost: "Disconnected", locked: "Not linked" };
+let countdown = null;
+
+function connected(state, next) {
+  const before = document.body.dataset.link;
+  document.body.dataset.link = state;
+  for (const link of document.querySelectorAll(".link")) {
+    link.dataset.state = state;
+    link.querySelector(".link-text").textContent = STATES[state];
+  }
+  byId("locked").hidden = state !== "locked";
+  clearInterval(countdown);
+  byId("banner").hidden = state !== "lost";
+  if (state === "lost") {
+    review.disconnected();
+    tellNext(next);
+    countdown = setInterval(() => tellNext(next), 1000);
+    if (before === "open") announce("Disconnected from Writ");
+  }
+  if (state === "open" && before === "connecting" && document.body.dataset.lost === "true") announce("Connected again");
+  document.body.dataset.lost = String(state === "lost" || (state === "connecting" && document.body.dataset.lost === "true"));
+  stream.linked();
+}
+
+function tellNext(next) {
+  const seconds = Math.max(0, Math.ceil((next - Date.now()) / 1000));
+  const again = seconds > 0 ? `next try in ${seconds} s` : "trying";
+  byId("banner-text").textContent = `Disconnected: ${again}. What you write is sent when Writ is back.`;
+}
+
+/** Whether the server is there and does not know us. */
+async function unknown() {
+  try {
+    await request("/api/v1/state");
+    return false;
+  } catch (error) {
+    return error instanceof Refused && (error.status === 401 || error.status === 403);
+  }
+}
+
+function change(session) {
+  if (session === connection.session && connection.open) return;
+  stream.clear();
+  connection.join(session);
+  location.hash = "#/stream";
+  byId("message").focus();
+}
+
+byId("banner-retry").addEventListener("click", () => connection.retry());
+byId("locked-retry").addEventListener("click", () => connection.retry());
+
+// --- Composer ---
+
+const message = byId("message");
+
+const HINT = byId("composer-hint").textContent;
+
+function composed() {
+  if (byId("composer").dataset.long === "true") {
+    byId("composer").dataset.long = "false";
+    byId("composer-hint").textContent = HINT;
+  }
+  byId("send").disabled = message.value.trim() === "";
+  const lines = message.value.split("\n").length;
+  if (!CSS.supports("field-sizing", "content")) message.rows = Math.min(lines, MAX_ROWS);
+}
+
+function say(text) {
+  if (text.trim() === "") return;
+  if (!fitsMessage(text.trim())) {
+    byId("composer-hint").textContent = "This is too long for one message: put it into a file, and name the file.";
+    byId("composer").dataset.long = "true";
+    return;
+  }
+  stream.say(text.trim());
+  message.value = "";
+  composed();
+}
+
+message.addEventListener("input", composed);
+message.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  say(message.value);
+});
+byId("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  say(message.value);
+  message.focus();
+});
+byId("starters").append(...STARTERS.map((text) => el("li", {}, el("button", { type: "button", className: "chip", onclick: () => say(text) }, text))));
+
+// --- Dialogs ---
+
+for (const button of document.querySelectorAll("[data-close]")) {
+  button.addEventListener("click", () => button.closest("dialog").close());
+}
+for (const dialog of document.querySelectorAll("dialog")) {
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+}
+
+byId("changes-button").addEventListener("click", async () => {
+  const body = byId("reader-body");
+  byId("reader-title").textContent = "Changes of this conversation";
+  body.replaceChildren(el("p", { className: "note" }, "Looking."));
+  byId("reader").showModal();
+  try {
+    const diff = await request(`/api/v1/sessions/${encodeURIComponent(connection.session)}/diff`);
+    body.replaceChildren(diff.text ? shown(diff.text) : el("p", { className: "note" }, "Nothing was changed."));
+  } catch (error) {
+    body.replaceChildren(el("p", { className: "note" }, error.message));
+  }
+});
+
+// --- Begin ---
+
+/** The session of this tab, else the one that was last in view. */
+function last() {
+  try {
+    return sessionStorage.getItem(SESSION) ?? localStorage.getItem(SESSION);
+  } catch {
+    return null;
+  }
+}
+
+if ("serviceWorker" in navigator && isSecureContext) {
+  navigator.serviceWorker.register("/sw.js").catch(() => {
+    // Without it the page works, but not offline.
+  });
+}
+route();
+reviewed();
+connection.join(last());

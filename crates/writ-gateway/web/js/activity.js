@@ -1,0 +1,157 @@
+// Activity: the ledger as a timeline, newest first.
+
+import { Refused, request, withQuery } from "./api.js";
+import { byId, el } from "./dom.js";
+import { clock, day, event, EVENTS, moment, plural } from "./format.js";
+
+/** Entries of one page. */
+const PAGE = 50;
+/** How long typing must rest before it is searched for, in milliseconds. */
+const REST = 250;
+
+export class Activity {
+  #session;
+  #range = null;
+  #oldest = null;
+  #newest = null;
+  #day = null;
+  #timer = null;
+  /** Counts the reads, so that an old answer does not overtake a new one. */
+  #read = 0;
+  #loaded = false;
+
+  /** `session` answers with the session in view. */
+  constructor(session) {
+    this.#session = session;
+    byId("filter-event").append(el("option", { value: "" }, "All events"), ...Object.entries(EVENTS).map(([name, text]) => el("option", { value: name }, text)));
+    byId("filters").addEventListener("submit", (submit) => {
+      submit.preventDefault();
+      this.reload();
+    });
+    for (const id of ["filter-event", "filter-session"]) byId(id).addEventListener("change", () => this.reload());
+    byId("filter-text").addEventListener("input", () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => this.reload(), REST);
+    });
+    byId("older").addEventListener("click", () => this.#older());
+    byId("range-clear").addEventListener("click", () => {
+      this.#range = null;
+      this.reload();
+    });
+  }
+
+  /** Shows the entries that a reply rests on. */
+  showRange(from, to) {
+    this.#range = { from, to };
+    byId("filters").reset();
+    this.reload();
+  }
+
+  /** Comes into view: reads what is new. */
+  shown() {
+    if (!this.#loaded) this.reload();
+    else this.#newer();
+  }
+
+  /** Something has happened: the timeline follows, unless somebody reads in it. */
+  grown() {
+    const reads = document.querySelector("#timeline details[open]") || byId("activity-scroll").scrollTop > 0;
+    if (this.#loaded && !this.#range && !reads) this.#newer();
+  }
+
+  async reload() {
+    const read = ++this.#read;
+    this.#loaded = true;
+    const range = byId("range");
+    range.hidden = this.#range === null;
+    if (this.#range) byId("range-text").textContent = `What the reply rests on: entries ${this.#range.from} to ${this.#range.to}`;
+    const answer = await this.#fetch(this.#range ? { before: this.#range.to + 1 } : {});
+    if (!answer || read !== this.#read) return;
+    byId("timeline").replaceChildren();
+    this.#oldest = this.#newest = this.#day = null;
+    this.#append(answer);
+    byId("activity-scroll").scrollTop = 0;
+  }
+
+  async #older() {
+    const read = ++this.#read;
+    const answer = await this.#fetch({ before: this.#oldest });
+    if (answer && read === this.#read) this.#append(answer);
+  }
+
+  /** Reads anew if something has come. */
+  async #newer() {
+    if (this.#range) {
+      this.#range = null;
+      return this.reload();
+    }
+    const answer = await this.#fetch({});
+    if (answer && (answer.entries[0]?.seq ?? null) !== this.#newest) return this.reload();
+    return undefined;
+  }
+
+  async #fetch(more) {
+    const text = byId("filter-text").value.trim();
+    const session = byId("filter-session").value === "this" ? this.#session() : "";
+    const query = { limit: PAGE, event: byId("filter-event").value, session, q: text, ...more };
+    const note = byId("activity-note");
+    try {
+      const answer = await request(withQuery("/api/v1/ledger", query));
+      answer.entries.sort((a, b) => b.seq - a.seq);
+      if (Number.isInteger(answer.size)) byId("ledger-size").textContent = plural(answer.size, "entry", "entries");
+      return answer;
+    } catch (error) {
+      note.textContent = error instanceof Refused ? `${error.message} ${error.hint}` : "The ledger could not be read.";
+      return null;
+    }
+  }
+
+  #append(answer) {
+    const from = this.#range?.from ?? -1;
+    const entries = answer.entries.filter((entry) => entry.seq >= from);
+    for (const entry of entries) this.#row(entry);
+    const last = answer.entries.at(-1);
+    if (last) this.#oldest = last.seq;
+    this.#newest ??= answer.entries[0]?.seq ?? null;
+    const whole = answer.entries.length < PAGE || (last && last.seq <= Math.max(from, 0));
+    byId("older").hidden = whole;
+    const none = byId("timeline").childElementCount === 0;
+    byId("activity-note").textContent = none ? "No entry fits." : "";
+  }
+
+  #row(entry) {
+    const at = moment(entry.at);
+    const date = at ? day(at) : "";
+    if (date !== this.#day) {
+      this.#day = date;
+      byId("timeline").append(el("h2", { className: "label day" }, date), el("ol", { className: "entries" }));
+    }
+    byId("timeline").lastElementChild.append(row(entry, at));
+  }
+}
+
+function row(entry, at) {
+  const body = el("div", { className: "entry-body" });
+  const summary = el("summary", {},
+    el("span", { className: "dot", "aria-hidden": "true" }),
+    el("time", { dateTime: at?.toISOString() ?? "" }, at ? clock(at) : ""),
+    el("span", { className: "event" }, event(entry.event)),
+    el("span", { className: "entry-summary" }, entry.summary ?? ""),
+    entry.taint === "external" ? el("span", { className: "taint", title: "Rests on external content" }, "external") : null,
+  );
+  const details = el("details", { className: "entry", data: { event: entry.event, seq: entry.seq } }, summary, body);
+  details.addEventListener("toggle", () => {
+    if (details.open && body.childElementCount === 0) fill(body, entry);
+  });
+  return el("li", {}, details);
+}
+
+/** What an entry says, in full; built when it is looked at. */
+function fill(body, entry) {
+  const facts = [["Entry", entry.seq], ["Conversation", entry.session], ["Turn", entry.turn]];
+  body.append(
+    el("dl", { className: "entry-facts" }, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])),
+    el("pre", { tabIndex: 0, role: "region", "aria-label": "The entry's content" }, el("code", {}, JSON.stringify(entry.payload, null, 2))),
+    el("a", { className: "quiet small button", href: `/api/v1/ledger/${encodeURIComponent(entry.seq)}/proof`, download: `writ-proof-${entry.seq}.json` }, "Download proof"),
+  );
+}

@@ -1,0 +1,97 @@
+// Messages on their way: kept until the server has stored them, sent again after a loss. The server knows a
+// message by its id, so that it counts once.
+
+/** The most bytes of a message as it is sent: the server's own limit, less what goes around the text. */
+const MAX_BYTES = 50_000;
+
+/** Whether the server would take a message of this text. */
+export const fitsMessage = (text) => new TextEncoder().encode(JSON.stringify(text)).length <= MAX_BYTES;
+
+const key = (session) => `writ.outbox.${session}`;
+
+/** An id that nobody else has; works without a secure context. */
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export class Outbox {
+  #messages = [];
+  #session = null;
+  #send;
+  #changed;
+
+  constructor(send, changed) {
+    this.#send = send;
+    this.#changed = changed;
+  }
+
+  get size() {
+    return this.#messages.length;
+  }
+
+  /** The session is joined: sends what waits. Answers with the messages that the page does not show yet. */
+  open(session) {
+    const same = this.#session === session;
+    this.#session = session;
+    const fresh = same ? [] : this.#load();
+    if (!same) this.#messages = fresh;
+    for (const message of this.#messages) this.#pass(message);
+    return fresh;
+  }
+
+  add(text) {
+    const message = { id: newId(), text, node: null };
+    this.#messages.push(message);
+    this.#save();
+    this.#pass(message);
+    return message;
+  }
+
+  /** The server has it. */
+  accepted(id) {
+    return this.#take((message) => message.id === id);
+  }
+
+  /** The server refused a message: the one that waits longest, since they are answered in order. */
+  refused() {
+    return this.#take(() => true);
+  }
+
+  /** The ledger has a message with this text: it is ours if we sent it. */
+  adopt(text) {
+    return this.#take((message) => message.text.trim() === text.trim());
+  }
+
+  #take(is) {
+    const at = this.#messages.findIndex(is);
+    if (at < 0) return null;
+    const [message] = this.#messages.splice(at, 1);
+    this.#save();
+    this.#changed();
+    return message;
+  }
+
+  #pass({ id, text }) {
+    this.#send({ type: "message", text, client_id: id });
+  }
+
+  #load() {
+    try {
+      const kept = JSON.parse(sessionStorage.getItem(key(this.#session))) ?? [];
+      return kept.map(({ id, text }) => ({ id, text, node: null }));
+    } catch {
+      return [];
+    }
+  }
+
+  #save() {
+    try {
+      const kept = this.#messages.map(({ id, text }) => ({ id, text }));
+      if (kept.length === 0) sessionStorage.removeItem(key(this.#session));
+      else sessionStorage.setItem(key(this.#session), JSON.stringify(kept));
+    } catch {
+      // Storage is full or forbidden: the messages are kept while the page is open.
+    }
+  }
+}

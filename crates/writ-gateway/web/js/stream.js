@@ -1,0 +1,352 @@
+// Stream: the conversation, in the ledger's order, with what runs right now at its end.
+
+import { announce } from "./announce.js";
+import { request, withQuery } from "./api.js";
+import { byId, el } from "./dom.js";
+import { Outbox } from "./outbox.js";
+import { Turn } from "./turn.js";
+
+/** Items that stay on the page; older ones are in Activity. */
+const MAX_ITEMS = 400;
+/** How close to the end one must be for the view to follow, in pixels. */
+const NEAR = 120;
+/** Messages of the ledger that are read at once, and how often. */
+const SAID_PAGE = 200;
+const SAID_PAGES = 5;
+/** How long to wait before the ledger is asked for messages, in milliseconds: questions in a row become one. */
+const SAID_REST = 120;
+
+export class Stream {
+  #connection;
+  #hooks;
+  #turns = new Map();
+  #latest = null;
+  /** Where items stand in the ledger; an item without a place follows the one before it. */
+  #places = new Map();
+  #said = new Set();
+  #outbox;
+  #saidTimer = null;
+  #running = null;
+  #waiting = false;
+  #end = 0;
+  #follows = true;
+  /** Whether the frame in hand is history: it is shown, and not said aloud. */
+  #old = false;
+
+  /** `hooks`: `isOpen(ask)`, `named(session, text)`, `ended()` after a turn. */
+  constructor(connection, hooks) {
+    this.#connection = connection;
+    this.#hooks = hooks;
+    this.#outbox = new Outbox((frame) => connection.send(frame), () => this.#show());
+    const scroll = byId("stream-scroll");
+    scroll.addEventListener("scroll", () => this.#atEnd(), { passive: true });
+    // Whoever is at the end stays there, whatever grows or shrinks.
+    const sizes = new ResizeObserver(() => this.#follows && this.#toEnd(false));
+    for (const id of ["stream-scroll", "items", "working"]) sizes.observe(byId(id));
+    byId("latest").addEventListener("click", () => this.#toEnd(true));
+    byId("stop").addEventListener("click", () => this.#stop());
+    addEventListener("pagehide", () => this.#keep());
+  }
+
+  /** Another session comes into view. */
+  clear() {
+    this.#keep();
+    byId("items").replaceChildren();
+    this.#turns.clear();
+    this.#places.clear();
+    this.#said.clear();
+    this.#latest = this.#running = null;
+    this.#waiting = false;
+    this.#follows = true;
+    this.#end = 0;
+    this.#show();
+  }
+
+  /** The session is joined: what is missing comes now. */
+  opened(hello) {
+    this.#end = hello.seq ?? 0;
+    for (const message of this.#outbox.open(hello.session)) this.#pending(message);
+    this.#lookForSaid();
+    this.#lookForRunning();
+    this.#show();
+  }
+
+  /** The connection came or went. */
+  linked() {
+    this.#show();
+  }
+
+  /** Sends a message; shows it at once. */
+  say(text) {
+    this.#pending(this.#outbox.add(text));
+    this.#waiting = true;
+    this.#show();
+    this.#toEnd(false);
+  }
+
+  frame(frame) {
+    this.#old = frame.seq > 0 && frame.seq <= this.#end;
+    this.#handle(frame);
+    if (frame.seq > 0 && frame.seq === this.#end) this.#lookForRunning();
+    this.#show();
+  }
+
+  /** Asks were answered or found open: their lines are told anew. */
+  refreshAsks() {
+    for (const turn of this.#turns.values()) if (turn.hasAsks) turn.refreshAsks();
+  }
+
+  #handle(frame) {
+    switch (frame.type) {
+      case "accepted":
+        return this.#accepted(frame);
+      case "delta":
+        return this.#runs(frame.turn).delta(frame.text);
+      case "tool":
+        return this.#runs(frame.turn).step(frame);
+      case "message":
+        return this.#message(frame);
+      case "approval_request":
+        return this.#lastTurn().ask(frame, this.#hooks.isOpen);
+      case "approval_resolved":
+        return [...this.#turns.values()].find((turn) => turn.resolved(frame));
+      case "status":
+        return frame.seq > 0 ? this.#lastTurn().note(frame.text) : this.#tell(frame.text);
+      case "error":
+        return this.#error(frame);
+      default:
+        return undefined;
+    }
+  }
+
+  #turn(id) {
+    let turn = this.#turns.get(id);
+    if (!turn) {
+      turn = new Turn(id);
+      this.#turns.set(id, turn);
+      this.#latest = turn;
+      this.#add(turn.node, Number.POSITIVE_INFINITY);
+      this.#lookForSaid();
+    }
+    return turn;
+  }
+
+  #lastTurn() {
+    return this.#latest ?? this.#turn("none");
+  }
+
+  /** The turn of a frame that only a running turn sends. */
+  #runs(id) {
+    const turn = this.#turn(id);
+    if (!turn.ended && this.#running !== turn) {
+      this.#running = turn;
+      this.#aloud("Working");
+    }
+    this.#waiting = false;
+    return turn;
+  }
+
+  #message(frame) {
+    const turn = this.#turn(frame.turn);
+    turn.message(frame);
+    if (!frame.last) return;
+    this.#place(turn.node, frame.entries[0] + 0.5);
+    if (this.#running === turn) {
+      this.#running = null;
+      this.#aloud(`Reply: ${frame.text}`);
+    }
+    this.#waiting = false;
+    this.#lookForSaid();
+    this.#hooks.ended();
+  }
+
+  #accepted(frame) {
+    const message = this.#outbox.accepted(frame.client_id);
+    if (!message || this.#said.has(frame.entry)) return;
+    this.#said.add(frame.entry);
+    message.node.dataset.state = "kept";
+    this.#place(message.node, frame.entry);
+    this.#hooks.named(this.#connection.session, message.text);
+  }
+
+  #error(frame) {
+    this.#waiting = false;
+    // What concerns messages that were taken in names them.
+    const refused = (frame.answers ?? []).length === 0 ? this.#outbox.refused() : null;
+    if (refused) refused.node.dataset.state = "refused";
+    const text = el("p", {}, frame.text);
+    const hint = frame.hint ? el("p", { className: "note" }, frame.hint) : null;
+    const code = el("p", { className: "note" }, el("code", {}, frame.code));
+    const node = el("li", { className: "notice" }, text);
+    if (hint) node.append(hint);
+    node.append(code);
+    this.#add(node, null);
+    this.#aloud(frame.text);
+    this.#lookForRunning();
+  }
+
+  #aloud(text) {
+    if (!this.#old) announce(text);
+  }
+
+  #tell(text) {
+    byId("working-text").textContent = text;
+    if (this.#running || this.#waiting) return;
+    this.#lastTurn().note(text);
+  }
+
+  // --- Messages of people ---
+
+  #pending(message) {
+    const node = el("li", { className: "said", data: { state: "pending" } },
+      el("span", { className: "visually-hidden" }, "You: "),
+      el("div", { className: "bubble" }, message.text),
+      el("span", { className: "note unsent" }, "Not sent yet"));
+    message.node = node;
+    this.#add(node, Number.POSITIVE_INFINITY);
+  }
+
+  #lookForSaid() {
+    this.#saidTimer ??= setTimeout(() => {
+      this.#saidTimer = null;
+      this.#readSaid();
+    }, SAID_REST);
+  }
+
+  /** Messages that other clients sent are in the ledger only. */
+  async #readSaid() {
+    const session = this.#connection.session;
+    let before;
+    for (let page = 0; page < SAID_PAGES; page += 1) {
+      let entries;
+      try {
+        ({ entries } = await request(withQuery("/api/v1/ledger", { event: "received", session, limit: SAID_PAGE, before })));
+      } catch {
+        return;
+      }
+      if (session !== this.#connection.session || entries.length === 0) return;
+      const fresh = entries.filter((entry) => !this.#said.has(entry.seq)).sort((a, b) => a.seq - b.seq);
+      for (const entry of fresh) this.#found(entry);
+      before = Math.min(...entries.map((entry) => entry.seq));
+      if (fresh.length < entries.length || entries.length < SAID_PAGE) break;
+    }
+    this.#show();
+  }
+
+  #found(entry) {
+    const text = entry.payload?.text ?? "";
+    this.#said.add(entry.seq);
+    const mine = this.#outbox.adopt(text);
+    if (mine) {
+      mine.node.dataset.state = "kept";
+      this.#place(mine.node, entry.seq);
+      return;
+    }
+    const node = el("li", { className: "said", data: { state: "kept" } }, el("span", { className: "visually-hidden" }, "You: "), el("div", { className: "bubble" }, text));
+    this.#add(node, entry.seq);
+    this.#hooks.named(this.#connection.session, text);
+  }
+
+  // --- What runs ---
+
+  async #lookForRunning() {
+    const session = this.#connection.session;
+    let status;
+    try {
+      status = await this.#connection.call("status");
+    } catch {
+      return;
+    }
+    if (session !== this.#connection.session) return;
+    const running = (status.running ?? []).find((one) => one.session === session);
+    if (running) {
+      const turn = this.#runs(running.turn);
+      const kept = read(session);
+      if (kept?.turn === running.turn) turn.restore(kept.text);
+    } else if (this.#running) {
+      this.#running.halt();
+      this.#running = null;
+    }
+    if (!running && this.#outbox.size === 0) this.#waiting = false;
+    this.#show();
+  }
+
+  #stop() {
+    if (!this.#running) return;
+    this.#connection.send({ type: "cancel", turn: this.#running.id });
+    byId("working-text").textContent = "Stopping";
+  }
+
+  /** Keeps what streams in over a reload: it is sent once only. */
+  #keep() {
+    const session = this.#connection.session;
+    if (!session) return;
+    const turn = this.#running;
+    try {
+      if (turn?.text) sessionStorage.setItem(`writ.partial.${session}`, JSON.stringify({ turn: turn.id, text: turn.text }));
+      else sessionStorage.removeItem(`writ.partial.${session}`);
+    } catch {
+      // Storage is full or forbidden: the text comes whole with the turn's end.
+    }
+  }
+
+  // --- The list ---
+
+  #add(node, place) {
+    const items = byId("items");
+    items.append(node);
+    this.#place(node, place);
+    while (items.childElementCount > MAX_ITEMS) {
+      const oldest = items.firstElementChild;
+      this.#places.delete(oldest);
+      this.#turns.delete(oldest.dataset.turn);
+      oldest.remove();
+    }
+  }
+
+  /** Puts an item where the ledger has it; it is moved only where it would stand wrong. */
+  #place(node, place) {
+    this.#places.set(node, place);
+    if (place === null) return;
+    const placed = [...byId("items").children].filter((other) => other !== node && this.#places.get(other) !== null);
+    const follows = (other) => (other.compareDocumentPosition(node) & Node.DOCUMENT_POSITION_FOLLOWING) !== 0;
+    const wrong = placed.some((other) => (follows(other) ? this.#places.get(other) > place : this.#places.get(other) < place));
+    if (!wrong) return;
+    const after = placed.find((other) => this.#places.get(other) > place);
+    if (after) after.before(node);
+    else byId("items").append(node);
+  }
+
+  #show() {
+    const active = this.#connection.open && (this.#running !== null || this.#waiting);
+    byId("working").hidden = !active;
+    if (active) byId("working-text").textContent = this.#running ? this.#running.doing : "Taken up soon";
+    byId("stop").hidden = !active || this.#running === null;
+    byId("composer").dataset.running = String(!byId("stop").hidden);
+    const empty = byId("items").childElementCount === 0;
+    byId("welcome").hidden = !empty || !this.#connection.open;
+  }
+
+  #atEnd() {
+    const scroll = byId("stream-scroll");
+    // Out of view nothing has a size, and nobody has moved it.
+    if (scroll.clientHeight === 0) return;
+    this.#follows = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR;
+    byId("latest").hidden = this.#follows;
+  }
+
+  #toEnd(smooth) {
+    const scroll = byId("stream-scroll");
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    scroll.scrollTo({ top: scroll.scrollHeight, behavior: smooth && !calm ? "smooth" : "instant" });
+    if (!smooth) this.#atEnd();
+  }
+}
+
+function read(session) {
+  try {
+    return JSON.parse(sessionStorage.getItem(`writ.partial.${session}`));
+  } catch {
+    return null;
+  }
+}

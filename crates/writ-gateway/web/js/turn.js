@@ -1,0 +1,222 @@
+// One turn in the stream: its steps, what it asked, its reply, and what the reply rests on.
+
+import { append, el, icon, ICONS } from "./dom.js";
+import { EXITS, plural, state } from "./format.js";
+import { markdown } from "./markdown.js";
+import { badge, mark, verdict } from "./review.js";
+import { shown } from "./shown.js";
+
+/** The least time between two renderings of text that streams in, in milliseconds. */
+const FRAME = 50;
+/** Past this many characters text that streams in is rendered less often. */
+const LONG = 20_000;
+const LONG_FRAME = 600;
+
+const RUNNING = new Set(["started"]);
+const UNEASY = new Set(["failed", "denied", "unknown", "waiting", "cancelled"]);
+
+export class Turn {
+  id;
+  node;
+  /** Where it stands in the ledger; unknown while it runs. */
+  ended = false;
+  text = "";
+  #gap = false;
+  #steps = [];
+  #work;
+  #workTitle;
+  #list;
+  #asks;
+  #reply;
+  #marks;
+  #asked = new Map();
+  #touched = false;
+  #timer = null;
+
+  constructor(id) {
+    this.id = id;
+    this.#workTitle = el("span", {});
+    this.#list = el("ol", { className: "steps" });
+    this.#work = el("details", { className: "work", hidden: true, open: true }, el("summary", { onclick: () => (this.#touched = true) }, this.#workTitle), this.#list);
+    this.#asks = el("div", { className: "asks" });
+    this.#reply = el("div", { className: "reply" });
+    this.#marks = el("footer", { className: "marks", hidden: true });
+    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#marks, this.#asks);
+  }
+
+  /** What it does right now, in a few words. */
+  get doing() {
+    const step = this.#steps.findLast((one) => RUNNING.has(one.state));
+    return step ? step.summary || step.tool : "Thinking";
+  }
+
+  delta(text) {
+    if (text === "" || this.ended) return;
+    if (this.#gap && this.text !== "") this.text += "\n\n\u2026\n\n";
+    this.#gap = false;
+    this.text += text;
+    this.#timer ??= setTimeout(() => this.#render(), this.text.length > LONG ? LONG_FRAME : FRAME);
+  }
+
+  /** Text that was seen before the page was loaded again; what came in between is missing until the end. */
+  restore(text) {
+    if (this.text !== "" || this.ended) return;
+    this.text = text;
+    this.#gap = true;
+    this.#render();
+  }
+
+  step({ tool, state: now, summary }) {
+    if (this.ended) return;
+    this.#setAside();
+    const running = (one) => one.tool === tool && RUNNING.has(one.state);
+    const known = RUNNING.has(now) ? undefined : this.#steps.find((one) => running(one) && one.summary === summary) ?? this.#steps.find(running);
+    const step = known ?? { tool, node: el("li") };
+    Object.assign(step, { state: now, summary: summary || step.summary || "" });
+    if (!known) {
+      this.#steps.push(step);
+      this.#list.append(step.node);
+    }
+    step.node.replaceChildren(line(step));
+    this.#count();
+  }
+
+  /** A person is asked. */
+  ask(card, isOpen) {
+    if (this.#asked.has(card.ask_id)) return;
+    const node = el("div", { className: "ask", data: { ask: card.ask_id } });
+    this.#asked.set(card.ask_id, { card, node, isOpen });
+    this.#asks.append(node);
+    this.#renderAsk(card.ask_id, null);
+  }
+
+  /** Answers whether it was this turn that asked. */
+  resolved(frame) {
+    if (!this.#asked.has(frame.ask_id)) return false;
+    this.#renderAsk(frame.ask_id, frame);
+    return true;
+  }
+
+  note(text) {
+    this.#asks.append(el("p", { className: "status-line" }, text));
+  }
+
+  /** A complete message of the agent; the last one ends the turn. */
+  message(frame) {
+    this.#stopRendering();
+    if (!frame.last) {
+      this.#reply.before(el("div", { className: "reply" }, markdown(frame.text)));
+      this.text = "";
+      this.#reply.replaceChildren();
+      return;
+    }
+    if (this.text !== "" && frame.text.trim() === "") this.#setAside();
+    this.text = frame.text;
+    this.#reply.replaceChildren(markdown(frame.text));
+    this.#end();
+    this.#sign(frame);
+  }
+
+  /** It does not run any more, and said no last word. */
+  halt() {
+    if (this.ended) return;
+    this.#stopRendering();
+    if (this.text !== "") this.#reply.replaceChildren(markdown(this.text));
+    this.node.dataset.running = "false";
+  }
+
+  #end() {
+    this.ended = true;
+    this.node.dataset.running = "false";
+    for (const step of this.#steps.filter((one) => RUNNING.has(one.state))) {
+      step.state = "unknown";
+      step.node.replaceChildren(line(step));
+    }
+    if (!this.#touched) this.#work.open = false;
+    this.#count();
+  }
+
+  /** What it said before it went on working joins its steps. */
+  #setAside() {
+    if (this.text === "") return;
+    this.#stopRendering();
+    this.#list.append(el("li", { className: "aside" }, el("div", { className: "reply" }, markdown(this.text))));
+    this.#work.hidden = false;
+    this.text = "";
+    this.#reply.replaceChildren();
+  }
+
+  #render() {
+    this.#timer = null;
+    this.#reply.replaceChildren(markdown(this.text));
+  }
+
+  #stopRendering() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  #count() {
+    this.#work.hidden = this.#steps.length === 0;
+    const parts = [plural(this.#steps.length, "step")];
+    for (const name of UNEASY) {
+      const count = this.#steps.filter((step) => step.state === name).length;
+      if (count > 0) parts.push(`${count} ${state(name)}`);
+    }
+    this.#workTitle.textContent = parts.join(" \u00b7 ");
+  }
+
+  #renderAsk(id, frame) {
+    const { card, node, isOpen } = this.#asked.get(id);
+    const open = frame === null && isOpen(id);
+    node.dataset.state = frame?.state ?? (open ? "open" : "closed");
+    const said = frame && frame.text ? el("details", { className: "what" }, el("summary", {}, "What came of it"), el("p", { className: "result" }, frame.text)) : null;
+    node.replaceChildren();
+    append(node, [
+      el("div", { className: "ask-head" },
+        frame ? icon(ICONS[mark(frame.state)]) : icon(ICONS.waiting),
+        el("span", { className: "verdict" }, frame ? verdict(frame.state) : open ? "Waits for you" : "Asked"),
+        badge(card.risk)),
+      el("p", { className: "intent" }, card.intent),
+      el("div", { className: "ask-foot" },
+        open ? el("a", { className: "button secondary small", href: "#/review" }, "Review") : null,
+        el("details", { className: "what" }, el("summary", {}, "What is asked"), el("div", { className: "shown", tabIndex: 0, role: "region", "aria-label": "Complete text of what was asked" }, shown(card.shown))),
+        said),
+    ]);
+  }
+
+  /** Looks again which of its asks are still open. */
+  refreshAsks() {
+    for (const [id, { node }] of this.#asked) {
+      if (node.dataset.state === "open" || node.dataset.state === "closed") this.#renderAsk(id, null);
+    }
+  }
+
+  get hasAsks() {
+    return this.#asked.size > 0;
+  }
+
+  #sign(frame) {
+    const [from, to] = frame.entries;
+    const told = frame.exit !== "done" ? EXITS[frame.exit] ?? frame.exit : null;
+    const waits = frame.exit === "waiting";
+    append(this.#marks, [
+      told && !waits ? el("span", { className: "exit", data: { exit: frame.exit } }, told) : null,
+      frame.taint === "external" ? el("span", { className: "taint" }, icon(ICONS.outside), "Rests on external content") : null,
+      el("a", { className: "receipt", href: `#/activity?from=${from}&to=${to}` }, "Receipt", el("span", { className: "visually-hidden" }, ` of this reply: entries ${from} to ${to}`)),
+    ]);
+    this.#marks.hidden = false;
+  }
+}
+
+/** A step in one line; its whole summary when it is opened. */
+function line(step) {
+  const told = step.state === "done" ? null : el("span", { className: "step-state" }, state(step.state));
+  return el("details", { className: "step-line", data: { state: step.state } },
+    el("summary", {},
+      icon(ICONS[step.state] ?? ICONS.unknown),
+      el("span", { className: "step-summary" }, step.summary || step.tool),
+      told,
+      step.state === "done" ? el("span", { className: "visually-hidden" }, "done") : null),
+    el("p", { className: "step-detail" }, el("code", {}, step.tool), ` ${step.summary}`));
+}

@@ -1,0 +1,61 @@
+// Keeps the page's own files for times without a server. It never touches what the server answers about
+// conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
+
+const CACHE = "writ-shell-1";
+
+const SHELL = [
+  "/",
+  "/style.css",
+  "/app.js",
+  "/js/activity.js",
+  "/js/announce.js",
+  "/js/api.js",
+  "/js/dom.js",
+  "/js/format.js",
+  "/js/ladder.js",
+  "/js/markdown.js",
+  "/js/outbox.js",
+  "/js/passkey.js",
+  "/js/review.js",
+  "/js/sessions.js",
+  "/js/shown.js",
+  "/js/socket.js",
+  "/js/stream.js",
+  "/js/turn.js",
+  "/manifest.json",
+  "/icons/icon.svg",
+  "/icons/icon-192.png",
+  "/icons/icon-512.png",
+  "/icons/maskable-512.png",
+  "/icons/touch-180.png",
+];
+
+self.addEventListener("install", (event) => {
+  const kept = caches.open(CACHE).then((cache) => cache.addAll(SHELL.map((path) => new Request(path, { cache: "reload" }))));
+  event.waitUntil(kept.then(() => self.skipWaiting()));
+});
+
+self.addEventListener("activate", (event) => {
+  const old = caches.keys().then((names) => Promise.all(names.filter((name) => name.startsWith("writ-shell-") && name !== CACHE).map((name) => caches.delete(name))));
+  event.waitUntil(old.then(() => self.clients.claim()));
+});
+
+self.addEventListener("fetch", (event) => {
+  const url = new URL(event.request.url);
+  const ours = url.origin === self.location.origin && url.search === "" && SHELL.includes(url.pathname);
+  if (event.request.method === "GET" && ours) event.respondWith(fresh(event.request, url.pathname));
+});
+
+/** The server's file; the kept one where the server does not answer. */
+async function fresh(request, path) {
+  const cache = await caches.open(CACHE);
+  try {
+    const response = await fetch(request);
+    if (response.ok && !response.redirected) await cache.put(path, response.clone());
+    return response;
+  } catch (error) {
+    const kept = await cache.match(path);
+    if (kept) return kept;
+    throw error;
+  }
+}

@@ -1,0 +1,179 @@
+//! Which route is asked next. Each attempt needs a permit of its own, so this decides and does not call.
+//!
+//! A [`Course`] follows one call along the routes of its role. A failure that may pass (a 429, a 5xx, a lost
+//! connection) moves the call on to the next route at once; when every route has failed so, the one that may be
+//! asked soonest is asked again after its wait. Any other failure ends the call's dealings with that route.
+//!
+//! [`Health`] is what calls learn from each other: when a provider wants to be left alone until, and which
+//! routes failed so often, other than in passing, that they come last for a while. A breaker chooses between
+//! routes; it never leaves a person without one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use writ_types::error::{Report, ToReport as _};
+use writ_types::unit::Timestamp;
+
+use crate::error::ModelError;
+use crate::provider::{Chain, Route};
+use crate::retry::Backoff;
+
+/// Failures in a row, other than passing ones, after which a route comes last (design 3.10).
+pub const BREAKER_FAILURES: u32 = 3;
+
+/// For how long it does (SIL-081). After that, one more failure is enough.
+pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(5 * 60);
+
+/// The most routes that are remembered; the configuration names a handful.
+const MAX_ROUTES: usize = 256;
+
+/// What is known of the routes from earlier calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health(BTreeMap<(String, String), Known>);
+
+/// What is known of one route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// Failures in a row.
+    failures: u32,
+    /// Until when it comes last.
+    open_until: Option<Timestamp>,
+    /// Before when its provider does not want to be asked.
+    held_until: Option<Timestamp>,
+}
+
+fn key(route: &Route) -> (String, String) {
+    (route.provider.name.clone(), route.model.clone())
+}
+
+impl Health {
+    /// A route has answered.
+    pub fn answered(&mut self, route: &Route) {
+        self.0.remove(&key(route));
+    }
+
+    /// A route has failed.
+    pub fn failed(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
+        let key = key(route);
+        if !error.failure.is_of_the_route() || (self.0.len() >= MAX_ROUTES && !self.0.contains_key(&key)) {
+            return;
+        }
+        let known = self.0.entry(key).or_default();
+        if let Some(wait) = error.failure.retry_after() {
+            known.held_until = Some(now.plus(wait));
+        }
+        if !error.failure.is_transient() {
+            known.failures = known.failures.saturating_add(1);
+            if known.failures >= BREAKER_FAILURES {
+                known.open_until = Some(now.plus(BREAKER_COOLDOWN));
+            }
+        }
+    }
+
+    /// Whether a route comes last now.
+    pub fn is_open(&self, route: &Route, now: Timestamp) -> bool {
+        self.0.get(&key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
+    }
+
+    /// Before when a route's provider does not want to be asked, for whatever model of its.
+    fn held_until(&self, route: &Route) -> Option<Timestamp> {
+        let same = self.0.iter().filter(|((provider, _), _)| *provider == route.provider.name);
+        same.filter_map(|(_, known)| known.held_until).max()
+    }
+}
+
+/// The next attempt: over which route, and how long to wait before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The route.
+    pub route: Route,
+    /// The wait.
+    pub wait: Duration,
+}
+
+/// One call on its way along the routes of its role.
+#[derive(Debug)]
+pub struct Course {
+    stations: Vec<Station>,
+    backoff: Backoff,
+}
+
+/// A route, and how this call fared there.
+#[derive(Debug)]
+struct Station {
+    route: Route,
+    tries: u32,
+    /// Before when it is not asked again.
+    not_before: Option<Timestamp>,
+    /// It is not asked again.
+    out: bool,
+    /// What went wrong last.
+    cause: Option<String>,
+}
+
+impl Course {
+    /// A call that is about to begin.
+    pub fn new(chain: &Chain, backoff: Backoff) -> Self {
+        let station = |route: &Route| Station {
+            route: route.clone(),
+            tries: 0,
+            not_before: None,
+            out: false,
+            cause: None,
+        };
+        Self { stations: chain.all().map(station).collect(), backoff }
+    }
+
+    /// The next attempt; `None`: every route has failed for good.
+    pub fn next(&self, health: &Health, now: Timestamp) -> Option<Step> {
+        let possible = self.stations.iter().filter(|station| !station.out).map(|station| {
+            let until = station.not_before.max(health.held_until(&station.route));
+            let wait = until.map_or(Duration::ZERO, |until| until.since(now));
+            (health.is_open(&station.route, now), wait, station)
+        });
+        // Of equals, the first in the configured order.
+        let (_, wait, station) = possible.min_by_key(|(open, wait, _)| (*open, *wait))?;
+        Some(Step { route: station.route.clone(), wait })
+    }
+
+    /// An attempt has failed. What follows is said by [`Course::next`].
+    pub fn failed(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
+        // Text that was shown is not said again by another; what is nobody's fault fails everywhere.
+        let over = error.begun || !error.failure.is_of_the_route();
+        let backoff = self.backoff;
+        for station in &mut self.stations {
+            station.out |= over;
+            if station.route == *route {
+                station.tries = station.tries.saturating_add(1);
+                station.cause = Some(error.to_string());
+                match backoff.wait(error, station.tries) {
+                    Some(wait) => station.not_before = Some(now.plus(wait)),
+                    None => station.out = true,
+                }
+            }
+        }
+    }
+
+    /// A route cannot be asked for this at all.
+    pub fn unfit(&mut self, route: &Route, why: &str) {
+        for station in self.stations.iter_mut().filter(|station| station.route == *route) {
+            station.out = true;
+            station.cause = Some(why.to_owned());
+        }
+    }
+
+    /// What to say when it is over: the last error, and with several routes the causes of all.
+    pub fn report(&self, last: &ModelError) -> Report {
+        let report = last.report();
+        let causes: Vec<&str> = self.stations.iter().filter_map(|station| station.cause.as_deref()).collect();
+        if causes.len() < 2 {
+            return report;
+        }
+        let all = format!("no model could answer. {}", causes.join("; "));
+        let inside = report.inside.clone();
+        Report::new(report.exit, &report.code, all).inside(inside).hint(report.hint)
+    }
+}
+
+#[cfg(test)]
+mod tests;

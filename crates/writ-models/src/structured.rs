@@ -1,0 +1,160 @@
+//! An answer of one form: at most two requests, then a value that needs no model.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part, Role};
+use writ_types::taint::{Label, Taint};
+
+/// Requests for one answer: the first, and one more that says what was wrong (design 3.10, SIL-063).
+pub const MAX_REQUESTS: u32 = 2;
+
+/// The longest error that the model is told, in characters.
+const MAX_ERROR_CHARS: usize = 500;
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The model, at this request, counted from one.
+    Model(u32),
+    /// The role's fallback, because no answer had the right form.
+    Fallback,
+}
+
+/// Asks for JSON that reads as a `T` and passes `check`. `call` makes one request, with whatever permits and
+/// retries that takes. A malformed answer is asked for once more, with the error; after that, `fallback` counts:
+/// the same for every run, so that nothing depends on what the model said.
+///
+/// # Errors
+///
+/// If `call` fails. An answer of the wrong form is no error.
+pub async fn structured<T, E>(
+    request: ModelRequest,
+    check: impl Fn(&T) -> Result<(), String>,
+    fallback: impl FnOnce() -> T,
+    mut call: impl AsyncFnMut(Arc<ModelRequest>) -> Result<ModelReply, E>,
+) -> Result<(T, Origin), E>
+where
+    T: DeserializeOwned,
+{
+    let mut request = Arc::new(request);
+    for number in 1..=MAX_REQUESTS {
+        let reply = call(Arc::clone(&request)).await?;
+        match read(&reply.text, &check) {
+            Ok(value) => return Ok((value, Origin::Model(number))),
+            Err(error) => request = Arc::new(once_more(&request, reply.text, &error)),
+        }
+    }
+    Ok((fallback(), Origin::Fallback))
+}
+
+/// Reads an answer: JSON alone, or alone in a fenced block.
+fn read<T: DeserializeOwned>(text: &str, check: &impl Fn(&T) -> Result<(), String>) -> Result<T, String> {
+    let text = text.trim();
+    let inner = text
+        .strip_prefix("```json")
+        .or_else(|| text.strip_prefix("```"))
+        .and_then(|rest| rest.strip_suffix("```"))
+        .unwrap_or(text);
+    let value = serde_json::from_str(inner).map_err(|error| error.to_string())?;
+    check(&value)?;
+    Ok(value)
+}
+
+/// The same request with the answer and what is wrong with it.
+fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRequest {
+    let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
+    let asked = format!("That is not of the form that was asked for: {error}. Answer with the JSON alone.");
+    // What the model made of the conversation is trusted as little as the conversation.
+    let mut labels = request.messages.iter().map(|message| &message.label);
+    let mut label = labels.next().cloned().unwrap_or_else(|| Label::new(Taint::External));
+    labels.for_each(|other| label.join(other));
+    let mut request = request.clone();
+    for (role, text) in [(Role::Assistant, answer), (Role::User, asked)] {
+        request.messages.push(ChatMessage { role, parts: vec![Part::Text { text }], label: label.clone() });
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use serde::Deserialize;
+    use writ_types::chat::{StopReason, Usage};
+    use writ_types::unit::Tokens;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Score {
+        score: u32,
+    }
+
+    fn request() -> ModelRequest {
+        let label = Label::new(Taint::External);
+        let parts = vec![Part::Text { text: "rate this".into() }];
+        ModelRequest {
+            system: String::new(),
+            messages: vec![ChatMessage { role: Role::User, parts, label }],
+            tools: Vec::new(),
+            max_output_tokens: Tokens::new(100),
+        }
+    }
+
+    /// Asks with these answers; returns what came out and the requests that were made.
+    async fn ask(answers: &[&str]) -> ((Score, Origin), Vec<Arc<ModelRequest>>) {
+        let mut sent = Vec::new();
+        let call = async |request: Arc<ModelRequest>| {
+            let text = (*answers.get(sent.len()).expect("no more requests than that")).to_owned();
+            sent.push(request);
+            let (usage, model) = (Usage::default(), String::new());
+            Ok::<_, Infallible>(ModelReply {
+                text,
+                calls: Vec::new(),
+                stop: StopReason::EndTurn,
+                usage,
+                model,
+            })
+        };
+        let check = |score: &Score| {
+            if score.score <= 10 { Ok(()) } else { Err(format!("{} is more than 10", score.score)) }
+        };
+        let Ok(came) = structured(request(), check, || Score { score: 0 }, call).await;
+        (came, sent)
+    }
+
+    #[tokio::test]
+    async fn a_good_answer_takes_one_request() {
+        for text in
+            ["{\"score\": 7}", " \n{\"score\":7}\n", "```json\n{\"score\": 7}\n```", "```\n{\"score\":7}```"]
+        {
+            let (came, sent) = ask(&[text]).await;
+            assert_eq!((came, sent.len()), ((Score { score: 7 }, Origin::Model(1)), 1), "{text}");
+        }
+    }
+
+    /// Rows: SIL-063
+    #[tokio::test]
+    async fn a_malformed_answer_is_asked_for_once_more_with_the_error() {
+        let (came, sent) = ask(&["seven of ten", "{\"score\": 7}"]).await;
+        assert_eq!(came, (Score { score: 7 }, Origin::Model(2)));
+        let [first, second] = sent.as_slice() else { panic!("two requests") };
+        assert_eq!(second.messages.len(), first.messages.len() + 2);
+        assert_eq!(second.messages[1].parts, [Part::Text { text: "seven of ten".into() }]);
+        let [Part::Text { text }] = second.messages[2].parts.as_slice() else { panic!("a text") };
+        assert!(text.contains("expected"), "the parser's words: {text}");
+        assert_eq!(second.messages[2].label.taint, Taint::External, "labels are not washed off");
+    }
+
+    /// Rows: SIL-064
+    #[tokio::test]
+    async fn garbage_takes_two_requests_and_then_the_fallback_the_same_each_time() {
+        for answers in [["", ""], ["{\"score\": 99}", "{\"score\": 98}"], ["[]", "{\"score\": 7, \"x\": 1}"]]
+        {
+            let (came, sent) = ask(&answers).await;
+            assert_eq!((came, sent.len()), ((Score { score: 0 }, Origin::Fallback), 2));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Reading the ledger, for surfaces: pages of entries, and proofs.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_store::ledger::row::{LedgerQuery, LedgerRow};
+use writ_types::action::Action;
+use writ_types::entry::Fact;
+use writ_types::id::{EntrySeq, SessionId};
+
+use super::{MAX_LISTED_BYTES, value};
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// The most entries of one page.
+const MAX_ENTRIES: usize = 200;
+/// Entries of a page, unless asked otherwise.
+const PAGE: usize = 50;
+/// The longest summary of an entry, in characters.
+const MAX_SUMMARY_CHARS: usize = 200;
+/// What says best what an action does, in the order of looking.
+const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
+
+/// Which entries.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListEntries {
+    /// Only entries before this one.
+    #[serde(default)]
+    before: Option<EntrySeq>,
+    /// Only entries after this one.
+    #[serde(default)]
+    after: Option<EntrySeq>,
+    #[serde(default)]
+    limit: Option<usize>,
+    /// Only this kind of fact.
+    #[serde(default)]
+    event: Option<String>,
+    #[serde(default)]
+    session: Option<SessionId>,
+    /// A text that they contain.
+    #[serde(default)]
+    q: Option<String>,
+}
+
+/// Entries, newest first, and how many the ledger has.
+pub(super) fn list(core: &Core, wanted: ListEntries) -> Result<Value, EngineError> {
+    let query = LedgerQuery {
+        event: wanted.event,
+        session: wanted.session,
+        text: wanted.q.filter(|text| !text.is_empty()),
+        before: wanted.before,
+        after: wanted.after,
+        limit: wanted.limit.unwrap_or(PAGE).clamp(1, MAX_ENTRIES),
+        ..LedgerQuery::default()
+    };
+    let mut bytes = 0_usize;
+    let mut entries = Vec::new();
+    for row in core.store.ledger_search(&query)? {
+        let entry = entry(&row);
+        bytes = bytes.saturating_add(entry.to_string().len());
+        // At least one, so that a reader who goes on from the last one gets on.
+        if bytes > MAX_LISTED_BYTES && !entries.is_empty() {
+            break;
+        }
+        entries.push(entry);
+    }
+    Ok(json!({ "entries": entries, "size": core.store.ledger_size()? }))
+}
+
+/// Which entry.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProveEntry {
+    seq: EntrySeq,
+}
+
+/// A proof that an entry is in the ledger.
+pub(super) fn proof(core: &Core, wanted: &ProveEntry) -> Result<Value, EngineError> {
+    if wanted.seq.0 >= core.store.ledger_size()? {
+        return Err(EngineError::NoEntry(wanted.seq));
+    }
+    value(&core.store.ledger_proof(wanted.seq)?)
+}
+
+fn entry(row: &LedgerRow) -> Value {
+    let taint = row.payload.as_ref().and_then(|payload| {
+        ["/label/taint", "/record/taint", "/taint"].iter().find_map(|path| payload.pointer(path)).cloned()
+    });
+    json!({
+        "seq": row.seq,
+        "at": row.at.to_string(),
+        "event": row.event,
+        "session": row.session,
+        "turn": row.turn,
+        "turn_number": row.turn_number,
+        "taint": taint,
+        "summary": row.entry().map_or_else(|| "erased".to_owned(), |entry| cut(&summary(&entry.fact))),
+        "payload": row.payload,
+        "leaf": row.leaf,
+        "intact": row.intact,
+    })
+}
+
+/// An entry in one line.
+fn summary(fact: &Fact) -> String {
+    match fact {
+        Fact::Received { record, text, .. } => format!("{}: {text}", record.principal),
+        Fact::Gated { gate, reason, .. } => format!("gate {gate}: {reason}"),
+        Fact::Intent { action, .. } => telling(action),
+        Fact::Outcome { summary, .. } => summary.clone(),
+        Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", telling(action)),
+        Fact::Answered { ask, decision, by, reason } => {
+            let decision = match decision {
+                writ_types::entry::Decision::Approve => "approved",
+                writ_types::entry::Decision::Deny => "denied",
+            };
+            format!("{ask}: {decision} by {by} {reason}")
+        }
+        Fact::Denied { kind, rule, text, .. } => format!("{}: {text} ({rule})", kind.as_str()),
+        Fact::ModelCalled { requested, error, usage, .. } => match error.as_str() {
+            "" => format!("{requested}: {}", usage.total()),
+            error => format!("{requested}: {error}"),
+        },
+        Fact::Keyed { role, change, grants, .. } => format!("{role} key {change}: {grants}"),
+        Fact::Planned { text, .. } => text.clone(),
+        Fact::Phase { phase, reason } => {
+            let phase = serde_json::to_value(phase).ok();
+            let phase = phase.as_ref().and_then(Value::as_str).unwrap_or_default();
+            format!("{phase} {reason}")
+        }
+        Fact::Remembered { memory, forgotten, .. } => {
+            format!("{memory} {}", if *forgotten { "forgotten" } else { "remembered" })
+        }
+        Fact::Escalated { to, reason } => format!("to {to}: {reason}"),
+        Fact::PolicyChanged { summary, .. } => summary.clone(),
+        Fact::Restored { from, .. } => format!("from entry {from}"),
+        Fact::Applied { project, files } => format!("{} files of {project}", files.len()),
+        Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
+        Fact::Replied { from, to, .. } => format!("rests on entries {from} to {to}"),
+    }
+}
+
+/// What an action does, by its kind and the field that says most.
+fn telling(action: &Action) -> String {
+    let fields = serde_json::to_value(action).unwrap_or_default();
+    let field = TELLING.iter().find_map(|name| fields.get(name));
+    let text = match field {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Some(_) | None => String::new(),
+    };
+    format!("{} {text}", action.kind().as_str())
+}
+
+/// One line of bounded length without control characters.
+fn cut(text: &str) -> String {
+    let plain = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut short: String = plain.clone().take(MAX_SUMMARY_CHARS).collect();
+    if plain.count() > MAX_SUMMARY_CHARS {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_are_one_bounded_line() {
+        assert_eq!(cut(" a\nb\u{1b}[2J "), "a b [2J");
+        let long = cut(&"ä".repeat(500));
+        assert_eq!(long.chars().count(), MAX_SUMMARY_CHARS + 1);
+        assert!(long.ends_with('…'));
+    }
+}

@@ -1,0 +1,131 @@
+//! The end of a turn: what it has changed is brought out, and one commit makes its answer known.
+
+use std::pin::pin;
+
+use tokio_util::sync::CancellationToken;
+use writ_agent::effect::{Finish, Status};
+use writ_store::batch::{Batch, NewChronicle, Op};
+use writ_types::chat::Role;
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, TurnPhase};
+use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, MessageId};
+
+use super::{Drive, Watched};
+use crate::error::EngineError;
+use crate::project;
+use crate::session::{Interrupt, MAX_INTERRUPTS};
+
+impl Drive {
+    /// Applies what a step has changed; a person may stop the turn while that waits for others who use the folder.
+    /// Says whether the turn goes on: not when the engine stops.
+    pub(super) async fn apply_as_it_goes(&mut self) -> Result<bool, EngineError> {
+        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        let work = project::apply_as_it_goes(&place, &cancel);
+        match self.watch(cancel.clone(), work).await {
+            Watched::Done(applied) | Watched::Unwanted(applied) => applied.map(|()| true),
+            Watched::Stopping => Ok(false),
+        }
+    }
+
+    /// Brings out what the turn has changed. The turn is over and cannot be stopped, but a person who cancels need
+    /// not wait any longer for others who use the folder. `None`: the engine stops.
+    async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Option<String>)>, EngineError> {
+        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        let stop = self.core.stop_now.clone();
+        if finish.status == Status::Cancelled {
+            // Whoever has stopped the turn does not wait for anybody.
+            cancel.cancel();
+        }
+        let mut work = pin!(project::bring_out(&place, finish, &cancel));
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done.map(Some),
+                Some(interrupt) = self.interrupts.recv() => match interrupt {
+                    Interrupt::Cancel => cancel.cancel(),
+                    // A message waits in the queue; what came of an ask is told when nothing can come any more.
+                    Interrupt::Arrived(_) => {}
+                    answered @ Interrupt::Answered(..) if self.unheard.len() < MAX_INTERRUPTS => {
+                        self.unheard.push_back(answered);
+                    }
+                    Interrupt::Answered(ask, _) => tracing::error!(%ask, "what came of an ask is not told"),
+                },
+                () = stop.cancelled() => {
+                    cancel.cancel();
+                    let brought = (&mut work).await?;
+                    let waited = brought.0 == Exit::Interrupted && finish.exit != Exit::Interrupted;
+                    return Ok((!waited).then_some(brought));
+                }
+            }
+        }
+    }
+
+    /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
+    pub(super) async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
+        let (exit, said) = match self.touched {
+            true => match self.bring_out(&finish).await? {
+                Some(brought) => brought,
+                // The engine stops: the next start brings the changes out.
+                None => return Ok(()),
+            },
+            false => (finish.exit, None),
+        };
+        let now = self.core.clock.now();
+        let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
+        let from = self.lease.message.entry;
+        let to = EntrySeq(self.core.store.ledger_size()?.saturating_sub(1));
+        let (phase, state) = phase_of(finish.status);
+        let mut ops = vec![
+            self.fact(Fact::Replied { from, to, text: Digest::of(text.as_bytes()), label: label.clone() }),
+            self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }),
+        ];
+        ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
+            Op::Chronicle(Box::new(NewChronicle {
+                session: self.session.id,
+                turn: Some(self.turn),
+                turn_number: self.number,
+                at: now,
+                message: message.clone(),
+            }))
+        }));
+        let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
+        let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
+        let mut answers = vec![self.lease.message.client_id.clone()];
+        answers.extend(self.core.store.client_ids(&absorbed)?);
+        ops.extend(absorbed.iter().map(|id| Op::AbsorbMessage {
+            message: *id,
+            turn: self.turn,
+            lease: leased,
+            fence,
+        }));
+        ops.push(Op::AckMessage { message: leased, fence });
+        ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
+        if let Some(text) = said {
+            let frame = ServerFrame::Status { text };
+            ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        }
+        let frame = ServerFrame::Message {
+            turn: self.turn,
+            text,
+            taint: label.taint,
+            entries: (from, to),
+            last: true,
+            exit,
+            answers,
+        };
+        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        self.session.state().budget_note = finish.budget_note;
+        self.core.commit_for(&self.session, Batch::synced(ops)).await?;
+        Ok(())
+    }
+}
+
+const fn phase_of(status: Status) -> (TurnPhase, &'static str) {
+    match status {
+        Status::Done | Status::Waiting | Status::Denied => (TurnPhase::Finished, "finished"),
+        Status::Blocked | Status::Incomplete | Status::Failed => (TurnPhase::Failed, "failed"),
+        Status::Cancelled => (TurnPhase::Cancelled, "cancelled"),
+    }
+}

@@ -1,0 +1,176 @@
+//! What is counted and measured, in the OpenMetrics text format.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use writ_types::entry::{GatePoint, GateVerdict};
+
+/// Bounds of the buckets of a turn's duration, in seconds: from an instant model to the longest turn.
+const DURATION_SECS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Gate {
+    r#type: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Tool {
+    tool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Role {
+    role: &'static str,
+}
+
+/// The counters of one engine, since it began.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    turns: Counter,
+    turn_duration: Histogram,
+    gates: Family<Gate, Counter>,
+    tools: Family<Tool, Counter>,
+    context_tokens: Gauge<u64, AtomicU64>,
+    memory: Family<Operation, Counter>,
+    subscriptions: Gauge<u64, AtomicU64>,
+    agent_calls: Family<Role, Counter>,
+    asks: Counter,
+    denials: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("writ"),
+            turns: Counter::default(),
+            turn_duration: Histogram::new(DURATION_SECS),
+            gates: Family::default(),
+            tools: Family::default(),
+            context_tokens: Gauge::default(),
+            memory: Family::default(),
+            subscriptions: Gauge::default(),
+            agent_calls: Family::default(),
+            asks: Counter::default(),
+            denials: Counter::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("turns", "Turns that have ended", metrics.turns.clone());
+        let text = "From the lease of a message to the end of its turn";
+        registry.register("turn_duration_seconds", text, metrics.turn_duration.clone());
+        registry.register("gate_evaluations", "Judgements of gates", metrics.gates.clone());
+        registry.register("tool_executions", "Tool calls that were performed", metrics.tools.clone());
+        let text = "Tokens of the last request to a model, estimated";
+        registry.register("context_tokens_used", text, metrics.context_tokens.clone());
+        registry.register("memory_operations", "Searches and stores of the memory", metrics.memory.clone());
+        registry.register("subscriptions_active", "Open subscriptions", metrics.subscriptions.clone());
+        registry.register("agent_calls", "Model calls, tries included", metrics.agent_calls.clone());
+        registry.register("asks", "Questions to a person", metrics.asks.clone());
+        registry.register("denials", "Refusals of the door", metrics.denials.clone());
+        metrics
+    }
+
+    pub(crate) fn turn_ended(&self, took: Duration) {
+        self.turns.inc();
+        self.turn_duration.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn gate(&self, point: GatePoint, verdict: GateVerdict) {
+        let result = match verdict {
+            GateVerdict::Pass => "pass",
+            GateVerdict::Transform => "transform",
+            GateVerdict::Block => "block",
+        };
+        self.gates.get_or_create(&Gate { r#type: point_name(point), result }).inc();
+    }
+
+    /// A tool was performed. Names are those of the registry, so their number is bounded.
+    pub(crate) fn tool(&self, tool: &str) {
+        self.tools.get_or_create(&Tool { tool: tool.to_owned() }).inc();
+    }
+
+    pub(crate) fn memory(&self, operation: &'static str) {
+        self.memory.get_or_create(&Operation { operation }).inc();
+    }
+
+    pub(crate) fn model_call(&self, role: &'static str, input_tokens: u64) {
+        self.agent_calls.get_or_create(&Role { role }).inc();
+        self.context_tokens.set(input_tokens);
+    }
+
+    pub(crate) fn asked(&self) {
+        self.asks.inc();
+    }
+
+    pub(crate) fn denied(&self) {
+        self.denials.inc();
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            // Writing to a string fails in no other way than by a broken label set of ours.
+            Err(_) => "# EOF\n".to_owned(),
+        }
+    }
+}
+
+const fn point_name(point: GatePoint) -> &'static str {
+    match point {
+        GatePoint::Input => "input",
+        GatePoint::Output => "output",
+        GatePoint::Execution => "execution",
+        GatePoint::Access => "access",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SIL-240 SIL-241 SIL-242 SIL-243 SIL-245 SIL-247
+    #[test]
+    fn each_series_rises_by_itself() {
+        let metrics = Metrics::new();
+        metrics.turn_ended(Duration::from_millis(700));
+        metrics.gate(GatePoint::Input, GateVerdict::Block);
+        metrics.gate(GatePoint::Input, GateVerdict::Pass);
+        metrics.tool("shell_exec");
+        metrics.memory("search");
+        metrics.model_call("executor", 1_234);
+        metrics.model_call("executor", 77);
+        let text = metrics.text();
+        for line in [
+            "writ_turns_total 1",
+            "writ_turn_duration_seconds_count 1",
+            "writ_turn_duration_seconds_sum 0.7",
+            "writ_turn_duration_seconds_bucket{le=\"0.5\"} 0",
+            "writ_turn_duration_seconds_bucket{le=\"1.0\"} 1",
+            "writ_gate_evaluations_total{type=\"input\",result=\"block\"} 1",
+            "writ_gate_evaluations_total{type=\"input\",result=\"pass\"} 1",
+            "writ_tool_executions_total{tool=\"shell_exec\"} 1",
+            "writ_context_tokens_used 77",
+            "writ_memory_operations_total{operation=\"search\"} 1",
+            "writ_subscriptions_active 0",
+            "writ_agent_calls_total{role=\"executor\"} 2",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("tool=\"search\""), "nothing but what was counted");
+    }
+}

@@ -1,0 +1,149 @@
+//! Opening and finding sessions.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+use writ_store::batch::{Batch, NewSession, Op};
+use writ_types::id::SessionId;
+
+use crate::core::Core;
+use crate::engine::{Join, Surface};
+use crate::error::EngineError;
+use crate::session::{CLOSED_AT, CONVERSATION, LEFT_BEHIND, SURFACE, Session, State, Terms};
+
+/// How many of the newest sessions are looked at for one of the page or of a conversation.
+const MAX_LOOKED_AT: usize = 500;
+
+fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
+    let unusable = |why: String| EngineError::Project(why);
+    let path = std::fs::canonicalize(path).map_err(|e| unusable(e.to_string()))?;
+    if !path.is_dir() {
+        return Err(unusable("it is not a folder".to_owned()));
+    }
+    if path.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
+        return Err(unusable("its path has characters that cannot be shown".to_owned()));
+    }
+    if path.parent().is_none() {
+        return Err(unusable("it is the root of the file system".to_owned()));
+    }
+    Ok(path)
+}
+
+impl Core {
+    /// The session for a client that names none.
+    pub(crate) async fn opened(&self, join: &Join) -> Result<Arc<Session>, EngineError> {
+        let known = match (&join.conversation, join.surface) {
+            (Some(name), _) => self.newest_with(CONVERSATION, name)?,
+            (None, Surface::Page) if join.project.is_none() => {
+                self.newest_with(SURFACE, Surface::Page.as_str())?
+            }
+            (None, Surface::Page | Surface::Local | Surface::Api) => None,
+        };
+        if let Some(id) = known {
+            return self.session(id);
+        }
+        let project = join.project.as_deref();
+        let session = self.open_session(project, join.write, join.dry_run, join.surface).await?;
+        if let Some(name) = &join.conversation {
+            let (key, value) = (CONVERSATION.to_owned(), Some(Value::from(name.as_str())));
+            let op = Op::SetSessionMetadata { session: session.id, key, value };
+            self.store.commit(Batch::relaxed(vec![op])).await?;
+        }
+        Ok(session)
+    }
+
+    /// The newest session that was not closed and of which this is known.
+    fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
+        let value = Value::from(value);
+        let open = self
+            .store
+            .sessions(MAX_LOOKED_AT)?
+            .into_iter()
+            .find(|row| row.metadata.get(key) == Some(&value) && !row.metadata.contains_key(CLOSED_AT));
+        Ok(open.map(|row| row.id))
+    }
+
+    /// A session that was not closed.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it was closed.
+    pub(crate) fn open_one(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        let session = self.session(id)?;
+        if session.state().closed {
+            return Err(EngineError::SessionClosed(id));
+        }
+        Ok(session)
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    ///
+    /// If the project's folder cannot be used, or the store cannot be written.
+    pub(crate) async fn open_session(
+        &self,
+        project: Option<&str>,
+        write: bool,
+        dry_run: bool,
+        surface: Surface,
+    ) -> Result<Arc<Session>, EngineError> {
+        let project = project.map(project_folder).transpose()?;
+        let now = self.clock.now();
+        let id = self.ids.session(now);
+        let terms = Terms { project, write, dry_run };
+        let mut metadata: BTreeMap<String, Value> = [("write", write), ("dry_run", dry_run)]
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.into()))
+            .collect();
+        metadata.insert(SURFACE.to_owned(), surface.as_str().into());
+        let row = NewSession {
+            id,
+            created_at: now,
+            project: terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            metadata,
+        };
+        self.store.commit(Batch::relaxed(vec![Op::OpenSession(row)])).await?;
+        Ok(self.remember_session(Arc::new(Session::new(id, terms, State::default()))))
+    }
+
+    /// A session, from memory or from the store.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn session(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        if let Some(session) = self.sessions().get(&id) {
+            return Ok(Arc::clone(session));
+        }
+        let row = self.store.session(id)?.ok_or(EngineError::NoSession(id))?;
+        let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
+        let terms = Terms {
+            project: row.project.as_ref().map(PathBuf::from),
+            write: flag("write"),
+            dry_run: flag("dry_run"),
+        };
+        let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let state = State {
+            rehydrated: row.turn_number > 0,
+            closed: row.metadata.contains_key(CLOSED_AT),
+            left_behind: row.metadata.contains_key(LEFT_BEHIND),
+            budget_base: writ_types::unit::Tokens::new(budget_base),
+            ..State::default()
+        };
+        let session = Arc::new(Session::new(id, terms, state));
+        Ok(self.remember_session(session))
+    }
+
+    /// Keeps a session in memory; puts idle ones aside when there are too many.
+    pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
+        let mut sessions = self.sessions();
+        if sessions.len() >= crate::config::MAX_LOADED_SESSIONS {
+            // Nobody else holds it, no turn runs, and nobody watches.
+            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
+        }
+        Arc::clone(sessions.entry(session.id).or_insert(session))
+    }
+}

@@ -1,0 +1,100 @@
+//! The way out of a sandbox: a listener that is bound inside, in a network that has nothing but its own loopback, and
+//! held outside.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket,
+};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::spec::{Fault, Stage};
+use super::{sys, zygote};
+use crate::exec::{Listener, PROXY_PORT};
+
+/// The byte that the listener travels with.
+const OFFER: &[u8] = b"L";
+/// Connections that may wait to be accepted: a package manager opens dozens at once.
+const BACKLOG: i32 = 128;
+/// The step's name in reports.
+const STAGE: &str = "network listener";
+
+// === inside ===
+
+/// Binds the listener and passes it out over the control socket. No process inside keeps it.
+pub(crate) fn offer(control: BorrowedFd<'_>) -> Result<(), Fault> {
+    let listener =
+        socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).stage(STAGE)?;
+    bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, PROXY_PORT)).stage(STAGE)?;
+    listen(&listener, Backlog::new(BACKLOG).stage(STAGE)?).stage(STAGE)?;
+    zygote::send(control, OFFER, &[listener.as_fd()]).stage(STAGE)
+}
+
+// === outside ===
+
+/// Waits for the listener and gives it to who asked for one. Returns what came instead: the first bytes of a report
+/// that says why there is none.
+pub(crate) async fn hand_over(control: &UnixStream, to: Option<&mpsc::Sender<Listener>>) -> Vec<u8> {
+    let Some(to) = to else { return Vec::new() };
+    let mut byte = [0; 1];
+    let received =
+        control.async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut byte)).await;
+    let Ok((length, fds)) = received else { return Vec::new() };
+    match fds.into_iter().next() {
+        // When nobody takes it, or it is not what was agreed, it is dropped: the program has no network.
+        Some(socket) => {
+            if byte.as_slice() == OFFER && is_ours(socket.as_raw_fd()).unwrap_or(false) {
+                let _ = to.try_send(Listener::new(socket));
+            }
+            Vec::new()
+        }
+        None => byte.get(..length).unwrap_or_default().to_vec(),
+    }
+}
+
+fn is_ours(socket: i32) -> io::Result<bool> {
+    let address: SockaddrIn = getsockname(socket)?;
+    Ok(address.port() == PROXY_PORT && address.ip().is_loopback())
+}
+
+/// What tells programs about their way out. Names in both cases, because programs differ in what they read.
+pub(crate) fn env() -> BTreeMap<String, String> {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    let own = "localhost,127.0.0.1,::1";
+    let mut env = BTreeMap::new();
+    for name in [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "PIP_PROXY",
+        "npm_config_proxy",
+        "npm_config_https_proxy",
+        "CARGO_HTTP_PROXY",
+    ] {
+        env.insert(name.to_owned(), proxy.clone());
+    }
+    for name in ["NO_PROXY", "no_proxy", "npm_config_noproxy"] {
+        env.insert(name.to_owned(), own.to_owned());
+    }
+    let fixed = [
+        // There is nobody to type an answer, and the system's own packages are read-only anyway.
+        ("PIP_NO_INPUT", "1"),
+        ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
+        ("npm_config_update_notifier", "false"),
+        ("npm_config_audit", "false"),
+        ("npm_config_fund", "false"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        // The `git` program reads the variables above; cargo's own library does not read all of them.
+        ("CARGO_NET_GIT_FETCH_WITH_CLI", "true"),
+        ("CARGO_TERM_PROGRESS_WHEN", "never"),
+    ];
+    env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    env
+}

@@ -1,0 +1,145 @@
+//! Consistent copies of the database, and what a restored one says of itself.
+
+use std::path::Path;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, Fact};
+use writ_types::id::{EntrySeq, InstallationId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::{Batch, Op};
+use crate::codec;
+use crate::error::StoreError;
+use crate::schema::{MIGRATIONS, check_not_newer};
+use crate::settings;
+use crate::store::Store;
+
+/// What a copy of the database holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Whose it is.
+    pub installation: InstallationId,
+    /// The epoch that was in force.
+    pub epoch: u64,
+    /// How many entries its ledger has.
+    pub entries: u64,
+}
+
+/// Copies a database as it is at one moment, whoever writes to it meanwhile. The copy is one file, without
+/// a log beside it, and SQLite has checked it.
+///
+/// # Errors
+///
+/// If the database cannot be read, is of a newer version or damaged, or the copy cannot be written; a copy
+/// that is not whole is not left behind.
+pub fn copy_database(from: &Path, to: &Path) -> Result<Copied, StoreError> {
+    let copied = copy(from, to);
+    if copied.is_err() {
+        // There may be nothing to remove; the error that counts is the first.
+        let _removed = std::fs::remove_file(to);
+    }
+    copied
+}
+
+fn copy(from: &Path, to: &Path) -> Result<Copied, StoreError> {
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(to)
+        .map_err(|error| StoreError::io(to, &error))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let source = Connection::open_with_flags(from, flags)?;
+    let mut target = Connection::open(to)?;
+    {
+        let backup = Backup::new(&source, &mut target)?;
+        // All pages in one step: one snapshot, which holds up no writer.
+        if backup.step(-1)? != StepResult::Done {
+            return Err(StoreError::Locked);
+        }
+    }
+    target.pragma_update(None, "journal_mode", "DELETE")?;
+    inspect(&target)
+}
+
+/// Reads what a copy holds, and whether it is whole.
+///
+/// # Errors
+///
+/// If it is damaged, is no database of Writ, or is of a newer version.
+pub fn inspect_copy(path: &Path) -> Result<Copied, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    inspect(&Connection::open_with_flags(path, flags)?)
+}
+
+/// Folds what is left in a database's log into its file, so that the file alone is the database.
+///
+/// # Errors
+///
+/// If it cannot be written, or somebody else still uses it.
+pub fn fold_log(path: &Path) -> Result<(), StoreError> {
+    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let busy: bool = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if busy { Err(StoreError::Locked) } else { Ok(()) }
+}
+
+/// The digest of a file, read in pieces, and its size in bytes.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn file_digest(path: &Path) -> Result<(Digest, u64), StoreError> {
+    let failed = |error: std::io::Error| StoreError::io(path, &error);
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let mut hasher = Sha256::new();
+    let bytes = std::io::copy(&mut file, &mut hasher).map_err(failed)?;
+    Ok((Digest::from_bytes(hasher.finalize().into()), bytes))
+}
+
+fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
+    let said: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if said != "ok" {
+        return Err(StoreError::Corrupt(said));
+    }
+    check_not_newer(conn, MIGRATIONS)?;
+    Ok(Copied {
+        installation: settings::installation_of(conn)?,
+        epoch: settings::epoch_of(conn)?,
+        entries: codec::query_one(conn, "SELECT count(*) FROM ledger", [], |row| {
+            codec::get_uint(row, "count(*)")
+        })?
+        .unwrap_or_default(),
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Makes a restored database the present one: raises the epoch, so that earlier approvals and task keys
+    /// are void, and writes down how many entries are gone (`None`: nobody knows).
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be written; then it is as it was.
+    pub fn mark_restored(
+        &self,
+        lost: Option<u64>,
+        epoch: u64,
+        now: Timestamp,
+    ) -> Result<EntrySeq, StoreError> {
+        let from = EntrySeq(self.ledger_size()?);
+        let fact = Fact::Restored { from, lost, epoch };
+        let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
+        self.commit_blocking(Batch::synced(vec![
+            Op::Set { key: settings::EPOCH.to_owned(), value: json!(epoch) },
+            Op::Append(Box::new(entry)),
+        ]))?;
+        Ok(from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

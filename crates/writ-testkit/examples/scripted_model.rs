@@ -1,0 +1,62 @@
+//! Serves a scripted model over loopback, for tests that are not written in Rust: `scripted_model SCRIPT.json`.
+//!
+//! The script is a list of `{"when": TEXT, "replies": [{"text", "calls": [{"tool", "arguments"}], "hold": NAME}]}`.
+//! The first rule whose text is in the person's last message answers, reply after reply as results come in; its last
+//! reply is repeated. A reply with `hold` waits until a line with that name comes on standard input. The first line
+//! of output is where: `{"base_url": …}`. It serves until standard input ends.
+
+#![expect(clippy::print_stdout, reason = "where it serves is the output")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::BufRead as _;
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply};
+use writ_types::chat::Role;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1).ok_or("usage: scripted_model SCRIPT.json")?;
+    let rules: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    let gates: BTreeMap<String, Gate> =
+        rules.iter().flat_map(replies).filter_map(hold).map(|name| (name.to_owned(), Gate::new())).collect();
+    let held = gates.clone();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let server = runtime
+        .block_on(ModelServer::start(move |request: &ParsedRequest| answer(&rules, &held, request)))?;
+    println!("{}", json!({ "base_url": server.base_url() }));
+    for line in std::io::stdin().lock().lines() {
+        if let Some(gate) = gates.get(line?.trim()) {
+            gate.open();
+        }
+    }
+    runtime.block_on(server.stop());
+    Ok(())
+}
+
+fn replies(rule: &Value) -> &[Value] {
+    rule["replies"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn hold(reply: &Value) -> Option<&str> {
+    reply["hold"].as_str()
+}
+
+fn answer(rules: &[Value], gates: &BTreeMap<String, Gate>, request: &ParsedRequest) -> Reply {
+    let said = request.last_user_text();
+    let rule = rules.iter().find(|rule| rule["when"].as_str().is_some_and(|when| said.contains(when)));
+    let after = request.messages.iter().rev().take_while(|m| m.role != Role::User || m.text != said);
+    let step = after.filter(|message| !message.calls.is_empty()).count();
+    let Some(reply) = rule.and_then(|rule| replies(rule).get(step).or_else(|| replies(rule).last())) else {
+        return Reply::text("The script has no answer to this.");
+    };
+    let calls = reply["calls"].as_array().map_or(&[][..], Vec::as_slice).iter();
+    let said = Reply::text(reply["text"].as_str().unwrap_or_default());
+    let said = calls.fold(said, |said, call| {
+        said.and_call(call["tool"].as_str().unwrap_or_default(), call["arguments"].clone())
+    });
+    match hold(reply).and_then(|name| gates.get(name)) {
+        Some(gate) => said.fault(Fault::SlowFirstByte(gate.clone())),
+        None => said,
+    }
+}

@@ -1,0 +1,5 @@
+//! OpenAI Responses.
+
+pub(crate) mod parse;
+
+pub(crate) mod render;

@@ -1,0 +1,28 @@
+// What the scripted model says in these tests.
+
+const call = (tool, args) => ({ calls: [{ tool, arguments: args }] });
+
+export const LONG_FILE = `${Array.from({ length: 200 }, (_, n) => `Line ${n + 1} of a file that is longer than a card.`).join("\n")}\n`;
+
+export const SCRIPT = [
+  { when: "hello", replies: [{ text: "Good morning. This reply has enough words to come in several pieces, one after the other, until it is complete." }] },
+  {
+    when: "fix the fee",
+    replies: [
+      { text: "I look at it first.", ...call("file_read", { path: "fee.txt" }) },
+      call("file_write", { path: "fee.txt", content: "free from: 50.00 inclusive\n" }),
+      { text: "The boundary was **wrong**: a basket of exactly 50.00 paid for delivery.\n\n- `fee.txt` says *inclusive* now.\n- Nothing else changed.\n\n```text\nfree from: 50.00 inclusive\n```\n\nIt waits for your word." },
+    ],
+  },
+  { when: "write much", replies: [call("file_write", { path: "much.txt", content: LONG_FILE }), { text: "It is written." }] },
+  { when: "take your time", replies: [{ text: "The first half is said.", ...call("memory_store", { text: "The tests take their time" }) }, { text: "And the second half, too.", hold: "time" }] },
+  { when: "wait for the other", replies: [{ text: "Both see this.", hold: "other" }] },
+  { when: "be stopped", replies: [{ text: "This is never said.", hold: "never" }] },
+  {
+    when: "hostile",
+    replies: [{
+      text: "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\n\n![picture](https://pictures.example/a.png) [your bank](https://evil.example/login) [run](javascript:document.title='owned') <b>bold</b>\n\n<style>body{display:none}</style>",
+    }],
+  },
+  { when: "what can you do", replies: [{ text: "I read and change files in this conversation's own copy of a project, run commands without a network, and remember what you tell me.\n\n1. Reading and searching is free.\n2. Changing your project asks first.\n3. Everything is on record." }] },
+];

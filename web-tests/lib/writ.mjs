@@ -1,0 +1,138 @@
+// A home of its own for a test, the built binary that serves it, and a scripted model.
+
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import readline from "node:readline";
+
+/** Longer than anything here may take, in milliseconds: a test that hangs fails instead. */
+export const PATIENCE = 60_000;
+
+const built = (...name) => path.join(process.env.CARGO_TARGET_DIR ?? path.join(import.meta.dirname, "../../target"), "debug", ...name);
+const BINARY = process.env.WRIT_BINARY ?? built("writ");
+const MODEL = process.env.WRIT_SCRIPTED_MODEL ?? built("examples", "scripted_model");
+
+async function freePort() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Waits for a line that fits, and answers with what it found. */
+function line(stream, pattern, child) {
+  const said = [];
+  const lines = readline.createInterface({ input: stream });
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no line fits ${pattern}: ${said.join("\n")}`)), PATIENCE);
+    lines.on("line", (text) => {
+      said.push(text);
+      const found = pattern.exec(said.join("\n"));
+      if (!found) return;
+      clearTimeout(timer);
+      resolve(found);
+    });
+    child.once("exit", (code) => {
+      clearTimeout(timer);
+      reject(new Error(`ended with ${code}: ${said.join("\n")}`));
+    });
+  });
+}
+
+async function end(child, signal) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill(signal);
+  await ended;
+}
+
+export class Writ {
+  #env;
+  #engine = null;
+  #model;
+  #link = null;
+  root;
+  url;
+
+  /** Serves a home with this script; see the example `scripted_model` for its form. */
+  static async start(script) {
+    const writ = new Writ();
+    writ.root = fs.mkdtempSync(path.join(os.tmpdir(), "writ-web-"));
+    const file = path.join(writ.root, "script.json");
+    fs.writeFileSync(file, JSON.stringify(script));
+    writ.#model = spawn(MODEL, [file], { stdio: ["pipe", "pipe", "inherit"] });
+    const [, base] = await line(writ.#model.stdout, /"base_url":"([^"]+)"/, writ.#model);
+    const port = await freePort();
+    writ.url = `http://localhost:${port}`;
+    writ.#env = {
+      PATH: "/usr/local/bin:/usr/bin:/bin",
+      HOME: writ.root,
+      WRIT_HOME: path.join(writ.root, "home"),
+      WRIT_SECRETS__BACKEND: "plain",
+      WRIT_SERVER__PORT: String(port),
+      WRIT_MODELS__DEFAULT: "test/scripted",
+      WRIT_PROVIDERS__TEST__KIND: "openai",
+      WRIT_PROVIDERS__TEST__BASE_URL: base,
+      WRIT_PROVIDERS__TEST__API_KEY: "env:SCRIPTED_KEY",
+      SCRIPTED_KEY: "scripted",
+    };
+    try {
+      writ.run("init", "--yes");
+      await writ.serve();
+    } catch (error) {
+      await writ.stop();
+      throw error;
+    }
+    return writ;
+  }
+
+  /** Starts the engine; it is ready when this is done. */
+  async serve() {
+    this.#engine = spawn(BINARY, ["start"], { env: this.#env, cwd: this.root, stdio: ["ignore", "ignore", "pipe"] });
+    const [, link] = await line(this.#engine.stderr, /page: (\S+)[\s\S]*engine ready/, this.#engine);
+    this.#link = link;
+  }
+
+  /** Ends the engine and waits for its end. */
+  async halt() {
+    await end(this.#engine, "SIGTERM");
+  }
+
+  /** A link to the page that was not used yet. */
+  link() {
+    const fresh = this.#link;
+    this.#link = null;
+    return fresh ?? /http:\S+/.exec(this.run("status", "--link"))[0];
+  }
+
+  /** Runs a command of this home and answers with what it printed. */
+  run(...args) {
+    const done = spawnSync(BINARY, args, { env: this.#env, cwd: this.root, encoding: "utf8", timeout: PATIENCE });
+    if (done.status !== 0) throw new Error(`writ ${args.join(" ")}: ${done.status}\n${done.stdout}${done.stderr}`);
+    return done.stdout + done.stderr;
+  }
+
+  /** Makes a folder with these files to work in. */
+  project(name, files) {
+    const folder = path.join(this.root, name);
+    fs.mkdirSync(folder);
+    for (const [file, text] of Object.entries(files)) fs.writeFileSync(path.join(folder, file), text);
+    return folder;
+  }
+
+  /** Lets replies go on that were held back under this name. */
+  release(name) {
+    this.#model.stdin.write(`${name}\n`);
+  }
+
+  async stop() {
+    if (this.#engine) await this.halt();
+    await end(this.#model, "SIGTERM");
+    fs.rmSync(this.root, { recursive: true, force: true });
+  }
+}

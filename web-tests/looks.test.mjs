@@ -1,0 +1,106 @@
+// How it looks, to people and to screen readers: every surface, phone and desktop, light and dark.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import path from "node:path";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { DESKTOP, inProject, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
+import { SCRIPT } from "./lib/script.mjs";
+import { Writ } from "./lib/writ.mjs";
+
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
+
+let browser;
+let writ;
+let folder;
+
+before(async () => {
+  fs.mkdirSync(PICTURES, { recursive: true });
+  browser = await launch();
+  writ = await Writ.start(SCRIPT);
+  folder = writ.project("webshop", { "fee.txt": "free from: 50.00 exclusive\n" });
+});
+after(async () => {
+  await browser?.close();
+  await writ?.stop();
+});
+
+/** No serious fault in what is in view. */
+async function accessible(page, what) {
+  await page.evaluate(fs.readFileSync(AXE, "utf8"));
+  const { passes, violations } = await page.evaluate(() => globalThis.axe.run());
+  assert.ok(passes.length > 15, `${passes.length} rules were looked at`);
+  const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+  assert.deepEqual(serious.map(({ id, nodes }) => [what, id, nodes.map(({ html }) => html)]), []);
+}
+
+async function look(page, name) {
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().filter((one) => one.effect.getComputedTiming().iterations !== Infinity).map((one) => one.finished)));
+  await page.screenshot({ path: path.join(PICTURES, `${name}.png`) });
+  await accessible(page, name);
+}
+
+const go = (page, surface) => page.locator(`[data-surface-link=${surface}]`).click();
+
+let session = null;
+
+for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    test(`${device}, ${colorScheme}`, async () => {
+      const name = (what) => `${what}-${device}-${colorScheme}`;
+      // Axe is put into the page by hand; the page's own policy would not let it in.
+      const me = await visitor(browser, writ, { viewport, colorScheme, reducedMotion: "reduce", hasTouch: device === "phone", bypassCSP: true });
+      const page = await me.open();
+      if (session === null) {
+        await look(page, name("welcome"));
+        session = await inProject(page, folder);
+        await say(page, "what can you do here?");
+        await reply(page, "Everything is on record.").waitFor();
+        await say(page, "Please fix the fee");
+        await reply(page, "It waits for your word.").waitFor();
+      } else {
+        await page.evaluate((id) => sessionStorage.setItem("writ.session", id), session);
+        await page.reload();
+        await reply(page, "It waits for your word.").waitFor();
+      }
+      await page.locator(".ask[data-state=open]").waitFor();
+      await page.locator("#stop").waitFor({ state: "hidden" });
+      await look(page, name("stream"));
+      await page.locator(".work > summary").last().click();
+      await look(page, name("steps"));
+      await page.locator("#changes-button").click();
+      await page.locator("#reader .line.add").first().waitFor();
+      await look(page, name("changes"));
+      await page.keyboard.press("Escape");
+      await go(page, "review");
+      await page.locator(".card").waitFor();
+      await look(page, name("review"));
+      await page.locator("[data-decision=approve]").click();
+      await look(page, name("confirm"));
+      await page.getByRole("button", { name: "Back" }).click();
+      await page.locator("[data-decision=deny]").click();
+      await look(page, name("deny"));
+      await page.getByRole("button", { name: "Back" }).click();
+      await go(page, "activity");
+      await page.locator(".entry").nth(3).locator("summary").click();
+      await look(page, name("activity"));
+      if (device === "phone") {
+        await page.locator("#session-button").click();
+        await page.locator("#switcher .session-row").first().waitFor();
+        await look(page, name("conversations"));
+      }
+      await me.close();
+    });
+  }
+}
+
+test("not linked", async () => {
+  const context = await browser.newContext({ viewport: PHONE, bypassCSP: true });
+  const page = await context.newPage();
+  await page.goto(writ.url);
+  await page.getByText("This page is not linked yet").waitFor();
+  await look(page, "not-linked-phone-light");
+  await context.close();
+});

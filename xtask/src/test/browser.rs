@@ -1,0 +1,110 @@
+//! The page's tests in a real browser, run by node against the built binary.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::count::Count;
+use super::needs;
+use crate::process::{self, Program};
+
+/// The oldest version of node whose test runner these tests need.
+const NODE: u32 = 20;
+/// What the tests need, and the Debian packages that have it.
+const PROGRAMS: [(&str, &str); 3] = [("node", "nodejs"), ("npm", "npm"), ("chromium", "chromium")];
+
+/// What came of the browser's tests.
+#[derive(Debug)]
+pub(super) enum Browsed {
+    /// They ran.
+    Ran {
+        /// What was counted.
+        count: Count,
+        /// Whether everything that was run ended well.
+        success: bool,
+    },
+    /// They were left out, and why.
+    Skipped(String),
+}
+
+/// Builds what the tests drive, installs what they need, and runs them.
+///
+/// # Errors
+///
+/// If a program cannot be run at all.
+pub(super) fn run(root: &Path, install: bool) -> Result<Browsed> {
+    let missing = || PROGRAMS.iter().filter(|(program, _)| !process::exists(program)).collect::<Vec<_>>();
+    let packages: Vec<&str> = missing().into_iter().map(|(_, package)| *package).collect();
+    if install && !packages.is_empty() && process::exists("apt-get") {
+        println!("installing {}", packages.join(", "));
+        needs::install_packages(&packages)?;
+    }
+    if let Some((program, _)) = missing().first() {
+        return Ok(Browsed::Skipped(format!("{program} is not installed")));
+    }
+    let version = Program::new("node", &["--version"]).output()?.stdout;
+    if major(&version).is_none_or(|major| major < NODE) {
+        return Ok(Browsed::Skipped(format!("node is {}, not {NODE} or newer", version.trim())));
+    }
+    let folder = root.join("web-tests");
+    let build = |arguments: &[&str]| Program::cargo(arguments).directory(root).status();
+    let ready = build(&["build", "--locked", "-p", "writ-cli", "--bin", "writ"])?
+        && build(&["build", "--locked", "-p", "writ-testkit", "--example", "scripted_model"])?
+        && Program::new("npm", &["ci", "--no-audit", "--no-fund"]).directory(&folder).status()?;
+    if !ready {
+        return Ok(Browsed::Ran { count: Count::default(), success: false });
+    }
+    let target = process::target_directory(root).join("debug");
+    let mut count = Count::default();
+    let arguments = ["--test", "--test-reporter=tap", "--test-concurrency=1", "--test-timeout=600000"];
+    let success = Program::new("node", &arguments)
+        .directory(&folder)
+        .env("WRIT_BINARY", target.join("writ"))
+        .env("WRIT_SCRIPTED_MODEL", target.join("examples/scripted_model"))
+        .lines(|line| {
+            println!("{line}");
+            tally(&mut count, line);
+        })?;
+    Ok(Browsed::Ran { count, success })
+}
+
+/// The first number of `v20.20.2`.
+fn major(version: &str) -> Option<u32> {
+    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+/// Adds what a closing line of node's test runner says: `# pass 30`.
+fn tally(count: &mut Count, line: &str) {
+    let Some((what, number)) = line.strip_prefix("# ").and_then(|rest| rest.split_once(' ')) else { return };
+    let Ok(number) = number.parse::<u64>() else { return };
+    match what {
+        "pass" => count.passed += number,
+        "fail" | "cancelled" => count.failed += number,
+        "skipped" | "todo" => count.skipped += number,
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_of_node_are_counted() {
+        let mut count = Count::default();
+        let lines = [
+            "TAP version 13",
+            "# tests 34",
+            "# pass 30",
+            "# fail 1",
+            "# cancelled 1",
+            "# skipped 2",
+            "# todo 0",
+        ];
+        for line in lines {
+            tally(&mut count, line);
+        }
+        assert_eq!(count, Count { passed: 30, failed: 2, skipped: 2 });
+        assert_eq!((major("v20.20.2\n"), major("v18.1.0"), major("20")), (Some(20), Some(18), None));
+    }
+}
