@@ -47,6 +47,11 @@ impl Failure {
         Self::new(Exit::Blocked, "cli.output", format!("the output cannot be written: {error}"), "")
     }
 
+    /// Whether it is told with this code.
+    pub(crate) fn is(&self, code: &str) -> bool {
+        matches!(self, Self::Report(report) if report.code == code)
+    }
+
     /// The number that the process ends with.
     pub(crate) fn code(&self) -> u8 {
         match self {

@@ -64,6 +64,6 @@ pub(crate) fn require(path: &Path) -> Result<(), Failure> {
         Exit::Config,
         "store.missing",
         "there is no database in this home",
-        "run `writ init` first",
+        "`writ init` makes one in a new home; `writ backup restore` puts one back",
     ))
 }

@@ -73,6 +73,8 @@ pub(crate) async fn engine(
     serves: bool,
 ) -> Result<Wired, Failure> {
     let locks = ledger::lock(context, config)?;
+    // A home that was set up has a database: a new one in its place would forget that there ever was another.
+    ledger::require(&config.database())?;
     let secrets = Arc::new(keyring::open_secrets(context, config)?);
     // Before anything is recovered: an address that cannot be had ends the start.
     let http = if serves { Some(page::bind(context, config, &secrets)?) } else { None };
@@ -206,12 +208,38 @@ fn system_texts(context: &Context) -> Vec<SystemText> {
     texts
 }
 
+/// Why a text is not among the pinned ones.
+#[derive(Debug, thiserror::Error)]
+enum NotesError {
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("it is not a file")]
+    NotAFile,
+}
+
+/// The text of a file, if there is one. What cannot be read is left out, and the log says so.
 fn notes(path: &Path) -> Option<String> {
+    match read_notes(path) {
+        Ok(text) => (!text.trim().is_empty()).then(|| text.trim().to_owned()),
+        Err(NotesError::Unreadable(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "this text is left out of every prompt");
+            None
+        }
+    }
+}
+
+fn read_notes(path: &Path) -> Result<String, NotesError> {
     use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // Without waiting for a pipe's other end.
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(NotesError::NotAFile);
+    }
     let mut text = String::new();
-    std::fs::File::open(path).ok()?.take(MAX_NOTES_BYTES).read_to_string(&mut text).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    file.take(MAX_NOTES_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// The variables that a detached engine is started with: what it needs, never everything.
@@ -237,4 +265,28 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
     }
     names.extend(context.env.with_prefix("WRIT_").into_iter().map(|(name, _)| name.to_owned()));
     names.into_iter().filter_map(|name| Some((name.clone(), context.env.text(&name)?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long reading may take before it counts as hanging.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+    #[test]
+    fn a_pipe_in_place_of_a_text_is_left_out_and_nobody_waits_for_it() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (pipe, file) = (dir.path().join("RULES.md"), dir.path().join("AGENTS.md"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        std::fs::write(&file, " Be brief.\n").expect("written");
+        let (sent, read) = std::sync::mpsc::sync_channel(1);
+        let path = pipe.clone();
+        std::thread::spawn(move || sent.send(notes(&path)));
+        assert_eq!(read.recv_timeout(PATIENCE), Ok(None), "reading it ends");
+        assert!(matches!(read_notes(&pipe), Err(NotesError::NotAFile)));
+        assert!(matches!(read_notes(dir.path()), Err(NotesError::NotAFile)));
+        assert_eq!(notes(&file).as_deref(), Some("Be brief."));
+        assert_eq!(notes(&dir.path().join("none")), None);
+    }
 }

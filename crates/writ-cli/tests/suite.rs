@@ -61,6 +61,9 @@ mod rows_scl;
 #[path = "suite/rows_sil.rs"]
 mod rows_sil;
 
+#[path = "suite/write.rs"]
+mod write;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -363,6 +366,17 @@ fn a_fresh_ledger_verifies_exports_and_proves_its_entries() {
         "held heads are never overwritten"
     );
     assert_eq!(home.json(&["audit", "verify", "--heads", heads])["held"], 1);
+    let blank = home.dir.path().join("blank");
+    std::fs::write(&blank, "\n").expect("written");
+    for none in ["/dev/null", blank.to_str().expect("UTF-8")] {
+        let output = home.run(&["audit", "verify", "--heads", none]);
+        assert_eq!(code(&output), 2, "nothing was compared: {}", text(&output));
+        assert!(
+            text(&output).contains("hint: ") && !text(&output).contains("verified:"),
+            "{}",
+            text(&output)
+        );
+    }
     let copy = home.dir.path().join("copy.db");
     std::fs::copy(home.database(), &copy).expect("copied");
     let copy = copy.to_str().expect("UTF-8");
@@ -377,6 +391,22 @@ fn a_fresh_ledger_verifies_exports_and_proves_its_entries() {
     assert_eq!(code(&home.run(&["audit", "search", "ENROLLED"])), 0);
     assert!(text(&home.run(&["audit", "search", "enrolled"])).contains("keyed"));
     assert_eq!(text(&home.run(&["audit", "search", "nothing of the kind"])), "");
+}
+
+/// The same mistake ends with the same code, whatever it is that is not there.
+#[test]
+fn what_is_not_there_is_wrong_usage() {
+    let home = Home::ready();
+    for args in [
+        &["audit", "proof", "99"][..],
+        &["approvals", "show", "AAAAAAAA"],
+        &["approvals", "approve", "AAAAAAAA", "--yes"],
+        &["approvals", "deny", "AAAAAAAA"],
+        &["diff", "--session", "01ARZ3NDEKTSV4RRFFQ69G5FAV"],
+    ] {
+        let output = home.run(args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", text(&output));
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use writ_types::entry::Decision;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
+use writ_types::taint::Taint;
 
 use crate::line::Shape;
 use crate::watch::Watch;
@@ -45,6 +46,10 @@ pub(crate) enum Heard {
     TooLarge(usize),
     /// Something that is no text.
     NoText,
+    /// Text that is not UTF-8.
+    NotUtf8,
+    /// Something that the transport does not permit.
+    Malformed,
 }
 
 /// What a transport takes.
@@ -69,6 +74,10 @@ pub(crate) enum Close {
     TooLarge,
     /// The client said what is no text.
     NoText,
+    /// The client said what is not UTF-8.
+    NotUtf8,
+    /// The client has broken the rules of the transport.
+    Malformed,
     /// The client has not proven who it is.
     Unproven,
     /// Nothing was heard for too long.
@@ -155,7 +164,12 @@ where
     match why {
         Close::Left | Close::Stopping => {}
         // What is not read when a socket closes makes the system throw away what was sent: the farewell.
-        Close::TooLarge | Close::NoText | Close::Unproven | Close::Idle => {
+        Close::TooLarge
+        | Close::NoText
+        | Close::NotUtf8
+        | Close::Malformed
+        | Close::Unproven
+        | Close::Idle => {
             let _ = timeout(CLOSE_TIMEOUT, async { while heard.next().await.is_some() {} }).await;
         }
     }
@@ -245,14 +259,19 @@ impl Connection {
                     self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text)).await;
                     return Close::TooLarge;
                 }
-                Some(Heard::NoText) => {
-                    self.refuse(None, Report::new(Exit::Usage, "frame.invalid", "a frame is not UTF-8"))
-                        .await;
-                    return Close::NoText;
+                Some(Heard::NoText) => return self.broken("a frame is no text", Close::NoText).await,
+                Some(Heard::NotUtf8) => return self.broken("a frame is not UTF-8", Close::NotUtf8).await,
+                Some(Heard::Malformed) => {
+                    return self.broken("a frame breaks the protocol", Close::Malformed).await;
                 }
                 None => return Close::Left,
             }
         }
+    }
+
+    async fn broken(&self, what: &str, why: Close) -> Close {
+        self.refuse(None, Report::new(Exit::Usage, "frame.invalid", what)).await;
+        why
     }
 
     async fn unproven(&self, why: &str) -> Close {
@@ -281,10 +300,9 @@ impl Connection {
             self.refuse(None, Report::new(Exit::Blocked, "rate.limited", text).hint(hint)).await;
             return true;
         }
-        let frame = match serde_json::from_str::<ClientFrame>(text) {
+        let frame = match frame(text) {
             Ok(frame) => frame,
-            Err(error) => {
-                let report = Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {error}"));
+            Err(report) => {
                 self.refuse(None, report).await;
                 return true;
             }
@@ -375,7 +393,8 @@ impl Connection {
         };
         // Commands name their messages, so that one said twice is known again.
         let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
-        let entry = self.engine.receive(self.terms.evidence, session, client_id.clone(), text).await?;
+        let entry =
+            self.engine.receive(self.terms.evidence, session, client_id.clone(), text, Taint::Owner).await?;
         self.send(ServerFrame::Accepted { client_id, entry }).await;
         Ok(())
     }
@@ -395,17 +414,28 @@ impl Connection {
     }
 }
 
+/// A frame from its text. The reader of frames would take the members of one in an array, too.
+fn frame(text: &str) -> Result<ClientFrame, Report> {
+    let invalid = |why: &str| Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {why}"));
+    if !text.trim_start().starts_with('{') {
+        return Err(invalid("it is not an object of JSON"));
+    }
+    serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))
+}
+
 /// The token of the first frame; `Err(None)`: it is another frame.
 async fn first<H: Stream<Item = Heard> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
     loop {
         return match heard.next().await {
             Some(Heard::Alive) => continue,
-            Some(Heard::Frame(text)) => match serde_json::from_str(&text) {
+            Some(Heard::Frame(text)) => match frame(&text) {
                 Ok(ClientFrame::Auth { token }) => Ok(token),
                 Ok(_) | Err(_) => Err(None),
             },
             Some(Heard::TooLarge(_)) => Err(Some(Close::TooLarge)),
             Some(Heard::NoText) => Err(Some(Close::NoText)),
+            Some(Heard::NotUtf8) => Err(Some(Close::NotUtf8)),
+            Some(Heard::Malformed) => Err(Some(Close::Malformed)),
             None => Err(Some(Close::Left)),
         };
     }

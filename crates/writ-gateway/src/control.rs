@@ -107,7 +107,7 @@ async fn serve(stream: UnixStream, engine: Engine, stop: CancellationToken) {
     let heard = lines.take_while(|line| ready(!is_broken(line))).map(|line| match line {
         Ok(line) => Heard::Frame(line),
         Err(LinesCodecError::MaxLineLengthExceeded) => Heard::TooLarge(MAX_FRAME_BYTES),
-        Err(LinesCodecError::Io(_)) => Heard::NoText,
+        Err(LinesCodecError::Io(_)) => Heard::NotUtf8,
     });
     let said = sink.with_flat_map(|said| {
         futures::stream::iter(match said {

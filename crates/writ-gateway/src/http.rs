@@ -1,6 +1,6 @@
 //! The server: the page, WebSockets and the API, on one port.
 //!
-//! What a request may do is decided in [`guard`] before anything else looks at it; what it asks for goes to the
+//! What a request may do is decided in `guard` before anything else looks at it; what it asks for goes to the
 //! engine with the evidence that was found there.
 
 use std::fmt;
@@ -255,6 +255,8 @@ pub fn running_port(runtime: &Path) -> Option<u16> {
 
 fn router(shared: &Arc<Shared>) -> Router {
     let sessions = get(api::session).delete(api::close_session);
+    // Whoever only looks, such as a preview of a link, does not use it up: `get` alone would answer HEAD, too.
+    let link = get(use_link).head(not_get).fallback(not_get);
     let api = Router::new()
         .route("/state", get(api::state))
         .route("/sessions", get(api::sessions).post(api::open_session))
@@ -280,7 +282,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/schemas/{name}", get(schema::schema))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
-        .route("/link/{code}", get(use_link))
+        .route("/link/{code}", link)
         .method_not_allowed_fallback(wrong_method)
         .fallback(elsewhere)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard))
@@ -333,6 +335,10 @@ async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<R
     let gone = format!("{}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0", guard::COOKIE);
     let cookie = HeaderValue::from_str(&gone).map_err(|_| Refusal::nothing())?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+async fn not_get() -> Response {
+    ([(header::ALLOW, "GET")], wrong_method().await).into_response()
 }
 
 async fn wrong_method() -> Refusal {

@@ -329,9 +329,12 @@ async fn apply(
     let session = which.find(core, joined)?;
     let place = core.outside_turn(session).await?;
     let (ask, applied) = match project::propose(&place, &core.stop_now).await? {
-        Proposed::Nothing => (None, None),
         Proposed::Asked(ask) => (Some(ask), None),
-        Proposed::Applied(text) => (None, Some(text)),
+        Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
+        Proposed::Settled(settled) => {
+            let text = settled.text().unwrap_or_default();
+            return Err(EngineError::NotApplied { exit: settled.exit, text });
+        }
         Proposed::Simulated => {
             let text = "Not applied: this session only simulates.".to_owned();
             return Err(EngineError::NotApplied { exit: Exit::Denied, text });

@@ -26,6 +26,10 @@ pub const EXPIRY_EVERY: Duration = Duration::from_secs(30);
 /// The most sessions kept in memory; the least recently used ones without a turn are put aside.
 pub const MAX_LOADED_SESSIONS: usize = 2_000;
 
+/// The key of a session's metadata that says that its folder may hold changes that nobody was shown: nothing of it
+/// is approved beforehand until a person has seen them.
+pub const LEFT_BEHIND: &str = "left_behind";
+
 /// Settings of the runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {

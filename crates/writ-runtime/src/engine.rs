@@ -13,7 +13,7 @@ use writ_types::entry::{Decision, Fact, InboundRecord};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::Numbered;
 use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
-use writ_types::taint::Label;
+use writ_types::taint::{Label, Taint};
 
 use crate::config::STOP_DEADLINE;
 use crate::core::{Core, Parts};
@@ -234,6 +234,8 @@ impl Engine {
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
     /// A known `client_id` returns the entry of the first.
     ///
+    /// The text is trusted as its sender is, or as `text_taint` says where that is less: a sender may quote others.
+    ///
     /// # Errors
     ///
     /// Not the owner, an unfit message, a full queue, or a store that cannot be written.
@@ -243,26 +245,26 @@ impl Engine {
         session: SessionId,
         client_id: String,
         text: String,
+        text_taint: Taint,
     ) -> Result<EntrySeq, Report> {
-        self.take_in(evidence, session, client_id, text).await.map_err(|e| e.report())
+        let inbound = Inbound { session, client_id, text };
+        self.take_in(evidence, inbound, text_taint).await.map_err(|e| e.report())
     }
 
     async fn take_in(
         &self,
         evidence: Evidence,
-        session: SessionId,
-        client_id: String,
-        text: String,
+        inbound: Inbound,
+        text_taint: Taint,
     ) -> Result<EntrySeq, EngineError> {
         if self.core.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
         let directory = Directory { home_uid: self.core.config.home_uid };
         let now = self.core.clock.now();
-        let inbound = Inbound { session, client_id, text };
         let inbound = principal::authenticate(evidence, inbound, &directory, now)?;
-        let session = self.core.open_one(session)?;
-        let record = self.core.record(&session, &inbound)?;
+        let session = self.core.open_one(inbound.get().session)?;
+        let record = self.core.record(&session, &inbound, text_taint)?;
         let signature = principal::sign_record(&record, &self.core.keys.harness)?;
         let text = inbound.get().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
@@ -363,6 +365,7 @@ impl Core {
         &self,
         session: &Session,
         inbound: &Authenticated<Inbound>,
+        text_taint: Taint,
     ) -> Result<InboundRecord, EngineError> {
         let running = session.state().running.as_ref().map(|running| running.number);
         let turn_number = match running {
@@ -378,7 +381,7 @@ impl Core {
             session: session.id,
             turn_number,
             principal: inbound.principal().to_string(),
-            taint: inbound.principal().taint(),
+            taint: inbound.principal().taint().join(text_taint),
             text: Digest::of(inbound.get().text.as_bytes()),
             at: inbound.at(),
         })

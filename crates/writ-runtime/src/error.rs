@@ -123,7 +123,7 @@ impl ToReport for EngineError {
             Self::SessionClosed(_) => plain(Exit::Usage, "session.closed").hint("open a new one"),
             Self::NoEntry(_) => plain(Exit::Usage, "ledger.no_entry").hint("entries are counted from 0"),
             Self::NoAsk(_) => {
-                plain(Exit::Denied, "ask.unknown").hint("see 'writ approvals list' for what is open")
+                plain(Exit::Usage, "ask.unknown").hint("see 'writ approvals list' for what is open")
             }
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")

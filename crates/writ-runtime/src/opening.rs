@@ -8,10 +8,11 @@ use serde_json::Value;
 use writ_store::batch::{Batch, NewSession, Op};
 use writ_types::id::SessionId;
 
+use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, CONVERSATION, LEFT_BEHIND, SURFACE, Session, State, Terms};
+use crate::session::{CLOSED_AT, CONVERSATION, SURFACE, Session, State, Terms};
 
 /// How many of the newest sessions are looked at for one of the page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
@@ -93,7 +94,9 @@ impl Core {
         let project = project.map(project_folder).transpose()?;
         let now = self.clock.now();
         let id = self.ids.session(now);
-        let terms = Terms { project, write, dry_run };
+        let session = Session::new(id, Terms { project, write, dry_run }, State::default());
+        // Nobody is to find out with the first tool that the work folder cannot be opened.
+        self.sandbox.check(&session.workspace_config(self))?;
         let mut metadata: BTreeMap<String, Value> = [("write", write), ("dry_run", dry_run)]
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.into()))
@@ -102,11 +105,11 @@ impl Core {
         let row = NewSession {
             id,
             created_at: now,
-            project: terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            project: session.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
             metadata,
         };
         self.store.commit(Batch::relaxed(vec![Op::OpenSession(row)])).await?;
-        Ok(self.remember_session(Arc::new(Session::new(id, terms, State::default()))))
+        Ok(self.remember_session(Arc::new(session)))
     }
 
     /// A session, from memory or from the store.

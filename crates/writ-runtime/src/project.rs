@@ -15,21 +15,28 @@ use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
-use writ_types::error::Exit;
+use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
-use writ_types::id::AskId;
+use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::act::{Place, outcome_entry};
 use crate::asks::failed;
+use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform;
-use crate::session::{LEFT_BEHIND, Session};
+use crate::session::Session;
+
+use settled::{Settled, obeyed};
+
+mod settled;
 
 /// The harness's own word for what brings changes into a project.
 pub(crate) const APPLY: &str = "apply";
+/// How often one wish to bring changes out takes as many as a diff lists: together all that a diff looks at.
+const ROUNDS_MAX: usize = 100;
 
 impl Core {
     /// What a session has changed in its work folder, as soon as nobody else uses it.
@@ -102,12 +109,10 @@ fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
 /// What came of the wish to bring changes into the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Proposed {
-    /// There is no project, or nothing was changed.
-    Nothing,
+    /// What could be carried out is in the project, if there was anything.
+    Settled(Settled),
     /// A person was asked.
     Asked(AskId),
-    /// They are in the project, in words.
-    Applied(String),
     /// They would be, but this session only simulates.
     Simulated,
     /// They were not: how a command ends with that, and why.
@@ -132,36 +137,62 @@ impl Proposed {
 ///
 /// If sandbox or store cannot be used.
 pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
-    let Some(project) = project_of(&place.session) else { return Ok(Proposed::Nothing) };
+    let Some(project) = project_of(&place.session) else {
+        return Ok(Proposed::Settled(Settled::default()));
+    };
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(Proposed::cancelled()) };
+    let mut settled = Settled::default();
+    for _ in 0..ROUNDS_MAX {
+        // There may be more than one diff lists.
+        if let Some(ended) = round(place, &project, &mut settled, cancel).await? {
+            return Ok(ended);
+        }
+    }
+    Ok(Proposed::refused(Exit::Blocked, "there are too many changes at once; the others are in the project."))
+}
+
+/// Brings out as much as one diff lists. `None`: that is done, and there may be more.
+async fn round(
+    place: &Place,
+    project: &str,
+    settled: &mut Settled,
+    cancel: &CancellationToken,
+) -> Result<Option<Proposed>, EngineError> {
     let diff = match place.core.diff(&place.session, cancel).await {
-        Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(Proposed::cancelled()),
+        Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(Some(Proposed::cancelled())),
         diff => diff?,
     };
     if diff.changes.changes.is_empty() {
         place.core.set_left_behind(&place.session, false).await?;
-        return Ok(Proposed::Nothing);
+        settled.leave(&diff.changes);
+        return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    match place.core.pass(wish(place, &project, &diff), standing(place)).await? {
-        Passage::Permit(permit) => carry_out(place, *permit, cancel).await,
+    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place)).await? {
+        Passage::Permit(permit) => match carry_out(place, *permit, &diff, cancel).await? {
+            Ok(said) => {
+                settled.applied.extend(said);
+                return Ok(None);
+            }
+            Err(report) => Proposed::refused(report.exit, &report.outside),
+        },
         Passage::Ask(_) if !diff.unshown.is_empty() => {
             // What cannot be shown completely cannot be approved.
             let names = diff.unshown.join(", ");
             let why = format!(
                 "too large to be shown completely, so it cannot be approved: {names}. Have the agent remove or shrink it."
             );
-            Ok(Proposed::refused(Exit::Blocked, &why))
+            Proposed::refused(Exit::Blocked, &why)
         }
         Passage::Ask(ask) => {
             supersede(place, ask.hash).await?;
             match place.core.open_ask(&place.session, *ask, &diff.text).await? {
-                Ok(ask) => Ok(Proposed::Asked(ask)),
-                Err(why) => Ok(Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}."))),
+                Ok(ask) => Proposed::Asked(ask),
+                Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
             }
         }
-        Passage::Simulated(_) => Ok(Proposed::Simulated),
-        Passage::Denied(denial) => Ok(Proposed::refused(Exit::Denied, &denial.text)),
-    }
+        Passage::Simulated(_) => Proposed::Simulated,
+        Passage::Denied(denial) => Proposed::refused(Exit::Denied, &denial.text),
+    }))
 }
 
 /// What was permitted beforehand has nothing approved and spends nothing.
@@ -174,19 +205,29 @@ fn standing(place: &Place) -> Standing<'_> {
     }
 }
 
-/// Applies what a permit allows, and writes down what came of it.
+/// Applies what a permit allows, and writes down what came of it: in words, or why it was not done.
 async fn carry_out(
     place: &Place,
     permit: Permit,
+    diff: &Diff,
     cancel: &CancellationToken,
-) -> Result<Proposed, EngineError> {
+) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
     let (prepared, performed) = perform::perform(place, permit, cancel).await?;
     let rendered = render(&prepared, &performed);
-    let entry = place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered));
-    place.core.commit_for(&place.session, Batch::relaxed(vec![entry])).await?;
+    let mut ops = vec![place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered))];
+    let mut said = Vec::new();
+    if let Some(obeyed) = obeyed(&diff.changes) {
+        if place.session.terms.write && place.turn.is_some() {
+            // Nobody is asked, so the names are said with the outcome, however the turn ends.
+            ops.push(status(place.session.id, obeyed));
+        } else {
+            said.push(obeyed);
+        }
+    }
+    place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
     Ok(match performed {
-        PerformedOutcome::Failed { report } => Proposed::refused(report.exit, &report.outside),
+        PerformedOutcome::Failed { report } => Err(report),
         PerformedOutcome::Exec { .. }
         | PerformedOutcome::Text { .. }
         | PerformedOutcome::Listing { .. }
@@ -194,8 +235,16 @@ async fn carry_out(
         | PerformedOutcome::Written { .. }
         | PerformedOutcome::Memories { .. }
         | PerformedOutcome::Remembered { .. }
-        | PerformedOutcome::Said => Proposed::Applied(rendered.text),
+        | PerformedOutcome::Said => {
+            said.insert(0, rendered.text);
+            Ok(said)
+        }
     })
+}
+
+/// A remark that the session's watchers are given, also those who join later.
+pub(crate) fn status(session: SessionId, text: String) -> Op {
+    Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) }
 }
 
 /// What becomes of the changes when a turn is over: how it ends with that, and what the person is told.
@@ -207,39 +256,49 @@ pub(crate) async fn bring_out(
     place: &Place,
     finish: &Finish,
     cancel: &CancellationToken,
-) -> Result<(Exit, Option<String>), EngineError> {
+) -> Result<(Exit, Vec<String>), EngineError> {
     let (write, exit) = (place.session.terms.write, finish.exit);
     match finish.status {
         Status::Done | Status::Waiting | Status::Denied => {}
         // What an interrupted step has left is not what anybody wanted applied without a look.
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled if write => {
             let what = match left(place, cancel).await? {
-                Some(0) => return Ok((exit, None)),
+                Some(0) => return Ok((exit, Vec::new())),
                 Some(1) => "1 changed file is not applied".to_owned(),
                 Some(count) => format!("{count} changed files are not applied"),
                 None => "What was changed last is not applied".to_owned(),
             };
             place.core.set_left_behind(&place.session, true).await?;
             let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
-            return Ok((exit, Some(said)));
+            return Ok((exit, vec![said]));
         }
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {}
     }
     Ok(match propose(place, cancel).await? {
-        Proposed::Nothing => (exit, None),
-        Proposed::Asked(_) if exit == Exit::Done => (Exit::Waiting, None),
-        Proposed::Asked(_) => (exit, None),
-        Proposed::Applied(_) if write => (exit, None),
-        Proposed::Applied(text) => (exit, Some(text)),
-        Proposed::Simulated => (exit, Some("Not applied: this session only simulates.".to_owned())),
+        Proposed::Settled(settled) => {
+            // What was approved beforehand is not told file by file.
+            let applied = if write { Vec::new() } else { settled.applied };
+            (worse(exit, settled.exit), [applied, settled.left].concat())
+        }
+        Proposed::Asked(_) if exit == Exit::Done => (Exit::Waiting, Vec::new()),
+        Proposed::Asked(_) => (exit, Vec::new()),
+        Proposed::Simulated => (exit, vec!["Not applied: this session only simulates.".to_owned()]),
         Proposed::Refused { exit: refused, text } => {
             if write && refused == Exit::Interrupted {
                 place.core.set_left_behind(&place.session, true).await?;
             }
-            let exit = if matches!(exit, Exit::Done | Exit::Waiting) { refused } else { exit };
-            (exit, Some(text))
+            (worse(exit, refused), vec![text])
         }
     })
+}
+
+/// How a turn ends whose changes have ended otherwise.
+const fn worse(turn: Exit, changes: Exit) -> Exit {
+    match (turn, changes) {
+        (_, Exit::Done) => turn,
+        (Exit::Done | Exit::Waiting, _) => changes,
+        (_, _) => turn,
+    }
 }
 
 /// How many changes of a session are not in its project; `None`: nobody waited until they could be counted.
@@ -291,7 +350,8 @@ pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) 
     else {
         return Ok(());
     };
-    if let Proposed::Refused { text, .. } = carry_out(place, *permit, cancel).await? {
+    if let Err(report) = carry_out(place, *permit, &diff, cancel).await? {
+        let text = format!("Not applied: {}", report.outside);
         place.session.hub.pass(ServerFrame::Status { text });
     }
     Ok(())

@@ -25,8 +25,6 @@ pub(crate) const MAX_INTERRUPTS: usize = 64;
 
 /// The key of a session's metadata that says when it was closed.
 pub(crate) const CLOSED_AT: &str = "closed_at";
-/// The key of a session's metadata that says that an interrupted step has left changes behind.
-pub(crate) const LEFT_BEHIND: &str = "left_behind";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
 /// The key of a session's metadata that says where it was opened.
@@ -141,6 +139,14 @@ impl Session {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
     }
 
+    /// What its work folder is made of.
+    pub(crate) fn workspace_config(&self, core: &Core) -> WorkspaceConfig {
+        WorkspaceConfig {
+            data_dir: core.config.overlays.join(self.id.to_string()),
+            project: self.terms.project.clone(),
+        }
+    }
+
     /// The session's work folder, opened once.
     ///
     /// # Errors
@@ -149,13 +155,7 @@ impl Session {
     pub(crate) async fn workspace(&self, core: &Core) -> Result<Arc<Workspace>, EngineError> {
         let workspace = self
             .workspace
-            .get_or_try_init(|| async {
-                let config = WorkspaceConfig {
-                    data_dir: core.config.overlays.join(self.id.to_string()),
-                    project: self.terms.project.clone(),
-                };
-                core.sandbox.open(config).await.map(Arc::new)
-            })
+            .get_or_try_init(|| async { core.sandbox.open(self.workspace_config(core)).await.map(Arc::new) })
             .await?;
         Ok(Arc::clone(workspace))
     }

@@ -24,6 +24,8 @@ pub struct ChangeSet {
     pub left_out: Vec<LeftOut>,
     /// How much more was left out than [`LEFT_OUT_MAX`] lists.
     pub left_out_more: u64,
+    /// How many entries were left out for a bound alone: too large, or too many.
+    pub over_bounds: u64,
     /// Files among `changes` that other programs execute or obey when the project is opened or built.
     pub notices: Vec<Notice>,
 }

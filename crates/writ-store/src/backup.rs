@@ -1,9 +1,10 @@
 //! Consistent copies of the database, and what a restored one says of itself.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use writ_types::digest::Digest;
@@ -12,7 +13,7 @@ use writ_types::id::{EntrySeq, InstallationId};
 use writ_types::unit::Timestamp;
 
 use crate::batch::{Batch, Op};
-use crate::codec;
+use crate::codec::{self, execute};
 use crate::error::StoreError;
 use crate::schema::{MIGRATIONS, check_not_newer};
 use crate::settings;
@@ -49,6 +50,7 @@ fn copy(from: &Path, to: &Path) -> Result<Copied, StoreError> {
     std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(to)
         .map_err(|error| StoreError::io(to, &error))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -115,11 +117,39 @@ fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
     })
 }
 
+/// What was said of messages that a restore gave up.
+const GIVEN_UP: &str = "given up: a backup was restored";
+
+/// Voids what waits. Nothing of it may happen again by itself: it may have happened after the backup was made.
+pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Result<(), StoreError> {
+    let at = at.as_millis();
+    execute(
+        conn,
+        "UPDATE message SET state = 'dead', error = ?1 WHERE state IN ('ready', 'leased')",
+        [GIVEN_UP],
+    )?;
+    execute(
+        conn,
+        "UPDATE ask SET state = 'expired', resolved_at = ?1, reason = ?2 WHERE state IN ('open', 'approved')",
+        params![at, GIVEN_UP],
+    )?;
+    execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used = 0", [])?;
+    execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;
+    Ok(())
+}
+
+/// The epoch of a database that may be damaged, as far as it can be read.
+pub fn peek_epoch(path: &Path) -> Option<u64> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    settings::epoch_of(&Connection::open_with_flags(path, flags).ok()?).ok()
+}
+
 // === impl Store ===
 
 impl Store {
     /// Makes a restored database the present one: raises the epoch, so that earlier approvals and task keys
-    /// are void, and writes down how many entries are gone (`None`: nobody knows).
+    /// are void, voids what waits, marks every session with `mark`, and writes down how many entries are gone
+    /// (`None`: nobody knows).
     ///
     /// # Errors
     ///
@@ -128,6 +158,7 @@ impl Store {
         &self,
         lost: Option<u64>,
         epoch: u64,
+        mark: &str,
         now: Timestamp,
     ) -> Result<EntrySeq, StoreError> {
         let from = EntrySeq(self.ledger_size()?);
@@ -135,6 +166,7 @@ impl Store {
         let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
         self.commit_blocking(Batch::synced(vec![
             Op::Set { key: settings::EPOCH.to_owned(), value: json!(epoch) },
+            Op::VoidWaiting { at: now, mark: mark.to_owned() },
             Op::Append(Box::new(entry)),
         ]))?;
         Ok(from)

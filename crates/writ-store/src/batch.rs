@@ -173,6 +173,14 @@ pub enum Op {
         /// Now.
         now: Timestamp,
     },
+    /// Voids everything that waits, for a database that was put back: messages become dead letters, asks expire,
+    /// unused approvals are taken back, and every session's metadata gets this key.
+    VoidWaiting {
+        /// When.
+        at: Timestamp,
+        /// The key of the sessions' metadata; its value is `true`.
+        mark: String,
+    },
     /// Takes an approval back. Missing ones are a conflict.
     RevokeApproval {
         /// The ask that was approved.

@@ -203,7 +203,7 @@ mod tests {
 
     /// The security model names, for each of its rows, a test that exists.
     ///
-    /// Rows: SIL-286 SCL-181
+    /// Rows: SIL-286 SCL-181 (that the document says where it is stricter)
     #[test]
     fn the_security_model_is_shown_by_tests() {
         let root = workspace::root().unwrap();

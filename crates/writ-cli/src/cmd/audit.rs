@@ -3,11 +3,12 @@
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use writ_policy::show::escape_line;
 use writ_store::ledger::export::{ExportError, read_heads};
+use writ_store::ledger::head::Checkpoint;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::ledger::verify::{VerifyOptions, VerifyReport, verify_file};
 use writ_types::error::{Exit, ToReport as _};
@@ -32,13 +33,7 @@ pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failu
         AuditCommand::Verify { heads, db, key, every_signature } => {
             let path = db.clone().unwrap_or_else(|| config.database());
             let keys = accepted(context, key)?;
-            let held = match heads {
-                Some(file) => read_heads(&read_text(file)?, &keys).map_err(|error| {
-                    let hint = "the file was changed, or belongs to another ledger";
-                    Failure::new(Exit::Ledger, "ledger.held", error.to_string(), hint)
-                })?,
-                None => Vec::new(),
-            };
+            let held = heads.as_deref().map(|file| held(file, &keys)).transpose()?.unwrap_or_default();
             require(&path)?;
             let options = VerifyOptions { keys, held, every_signature: *every_signature };
             tell(context, &verify_file(&path, &options)?)
@@ -59,6 +54,20 @@ fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Fai
         return Ok(keys.iter().map(|key| *key.as_bytes()).collect());
     }
     Ok(given.iter().map(|key| key.0).collect())
+}
+
+/// The heads of a file. Without any, nothing would be compared that the person wanted compared.
+fn held(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
+    let held = read_heads(&read_text(file)?, keys).map_err(|error| {
+        let hint = "the file was changed, or belongs to another ledger";
+        Failure::new(Exit::Ledger, "ledger.held", error.to_string(), hint)
+    })?;
+    if held.is_empty() {
+        let text = format!("{} holds no head", file.display());
+        let hint = "name a file that `writ audit export --heads FILE` has written";
+        return Err(Failure::new(Exit::Usage, "ledger.no_heads", text, hint));
+    }
+    Ok(held)
 }
 
 fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
@@ -169,7 +178,7 @@ fn proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Fail
     context.out.json(&store.ledger_proof(entry)?)
 }
 
-fn read_text(path: &PathBuf) -> Result<String, Failure> {
+fn read_text(path: &Path) -> Result<String, Failure> {
     let unreadable = |error: io::Error| {
         let text = format!("{} cannot be read: {error}", path.display());
         Failure::new(Exit::Usage, "cli.unreadable", text, "")

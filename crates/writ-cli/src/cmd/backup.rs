@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
+use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
 use writ_store::backup::{Copied, copy_database, fold_log, inspect_copy};
 use writ_store::config::StoreConfig;
+use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
 
@@ -24,6 +26,7 @@ use crate::ledger::{lock, require};
 use set::{AGENT, BackupSet, DATABASE};
 
 mod agent;
+mod epoch;
 mod set;
 
 /// A backup, as it is told.
@@ -44,16 +47,17 @@ pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
     match &args.command {
         None => {
             require(&config.database())?;
-            let made = make(context, &config, "asked for")?;
+            let (made, missing) = make(context, &config, "asked for")?;
             for gone in set::prune(&folder(context), args.keep)? {
                 context.out.remark(format!("removed the old backup {gone}"));
             }
             context.out.either(&told(1, &made), |told| {
                 vec![format!("backup {} made: {} entries, {} bytes", told.name, told.entries, told.bytes)]
-            })
+            })?;
+            missing.map_or(Ok(()), Err)
         }
         Some(BackupCommand::List) => {
-            let sets = set::list(&folder(context))?;
+            let sets = list(context)?;
             let all: Vec<Told<'_>> =
                 sets.iter().enumerate().map(|(at, set)| told(at.saturating_add(1), set)).collect();
             context.out.either(&serde_json::json!({ "backups": all }), |_| match all.as_slice() {
@@ -63,6 +67,15 @@ pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
         }
         Some(BackupCommand::Restore { number }) => restore(context, &config, *number),
     }
+}
+
+/// Every backup, newest first; what is damaged is told of and left out.
+fn list(context: &Context) -> Result<Vec<BackupSet>, Failure> {
+    let (sets, damaged) = set::list(&folder(context))?;
+    for why in damaged {
+        context.out.remark(format!("left out: {why}"));
+    }
+    Ok(sets)
 }
 
 fn folder(context: &Context) -> PathBuf {
@@ -88,47 +101,40 @@ fn line(told: &Told<'_>) -> String {
     )
 }
 
-/// Makes a backup; the engine may run meanwhile.
-fn make(context: &Context, config: &Config, reason: &str) -> Result<BackupSet, Failure> {
+/// Makes a backup; the engine may run meanwhile. Says what is not in it, if anything is missing.
+fn make(context: &Context, config: &Config, reason: &str) -> Result<(BackupSet, Option<Failure>), Failure> {
     let draft = set::Draft::begin(&folder(context), now())?;
     let copied = copy_database(&config.database(), &draft.path(DATABASE))?;
-    agent::bundle(&context.home.agent_git(), &draft.path(AGENT))?;
+    let missing = agent::bundle(&context.home.agent_git(), &draft.path(AGENT)).err();
     let owner = [context.home.config_file(), context.home.rules_file()];
     for file in owner.iter().filter(|file| file.is_file()) {
         draft.keep(file)?;
     }
     draft.keep_folder(&context.home.policies())?;
-    draft.finish(&copied, reason)
+    Ok((draft.finish(&copied, reason)?, missing))
 }
 
 fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Failure> {
     let locks = lock(context, config)?;
-    let sets = set::list(&folder(context))?;
+    let sets = list(context)?;
     let chosen = number.checked_sub(1).and_then(|at| sets.get(at)).ok_or_else(|| {
         let text = format!("there is no backup {number}; there are {}", sets.len());
         Failure::new(Exit::Usage, "backup.unknown", text, "`writ backup list` shows them, newest first")
     })?;
     chosen.check()?;
     let held = inspect_copy(&chosen.path(DATABASE))?;
-    let secrets = open_secrets(context, config)?;
-    let harness = Arc::new(secrets.signing_key(EngineKey::Harness)?);
-    let database = config.database();
-    let present = set_aside(context, config, &held)?;
-    let staged = database.with_extension("db.restoring");
-    clear(&staged)?;
-    copy_database(&chosen.path(DATABASE), &staged)?;
-    let known = sets.iter().map(|set| set.manifest.epoch).chain(present.map(|present| present.epoch));
-    let epoch = known.max().unwrap_or_default().max(held.epoch).saturating_add(1);
+    // Everything that can fail is made ready beside what it replaces, before anything is touched.
+    let staged = Staged::new(context, config, chosen)?;
+    let present = present(config, &held)?;
+    let epoch = epoch::raise(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
-    let from = {
-        let store = Store::open(&StoreConfig::new(staged.clone()), harness)?;
-        store.mark_restored(lost, epoch, now())?
-    };
-    fold_log(&staged)?;
-    clear_logs(&staged)?;
-    // From here on the restored database is the home's: it knows of its restore already.
-    fs::rename(&staged, &database).map_err(|error| unwritable(&database, &error))?;
-    agent::restore(&context.home, &chosen.path(AGENT))?;
+    let from = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, now())?;
+    if present.is_some()
+        && let (_, Some(missing)) = make(context, config, "before a restore")?
+    {
+        missing.tell(false, false);
+    }
+    staged.swap(context, config, present.is_none())?;
     drop(locks);
     let said = serde_json::json!({
         "restored": chosen.name, "entry": from, "lost": lost, "epoch": epoch,
@@ -136,13 +142,89 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     context.out.either(&said, |_| {
         vec![
             format!("restored {}: entry {from} says so; {}", chosen.name, gone(lost)),
-            "approvals and task keys from before are void".to_owned(),
+            "approvals, keys, open questions and waiting messages from before are void; so are the page's links"
+                .to_owned(),
             format!(
                 "config.toml, RULES.md and policies/ stay as they are; those of the backup lie in backups/{}",
                 chosen.name
             ),
         ]
     })
+}
+
+/// The database and the agent's history of a backup, ready to take their places. Dropped, they go.
+struct Staged {
+    database: PathBuf,
+    store: Store,
+    history: Option<PathBuf>,
+}
+
+impl Staged {
+    fn new(context: &Context, config: &Config, chosen: &BackupSet) -> Result<Self, Failure> {
+        let secrets = open_secrets(context, config)?;
+        let harness = Arc::new(secrets.signing_key(EngineKey::Harness)?);
+        let database = config.database().with_extension("db.restoring");
+        clear(&database)?;
+        copy_database(&chosen.path(DATABASE), &database)?;
+        // The ledger's key and its last head are checked here.
+        let store = Store::open(&StoreConfig::new(database.clone()), harness)?;
+        let history = agent::stage(&context.home, &chosen.path(AGENT))?;
+        Ok(Self { database, store, history })
+    }
+
+    /// Lets both take their places; a damaged database keeps all its files under another name.
+    fn swap(self, context: &Context, config: &Config, damaged: bool) -> Result<(), Failure> {
+        let Self { database: staged, store, history } = self;
+        drop(store);
+        fold_log(&staged)?;
+        let database = config.database();
+        if damaged && database.exists() {
+            let aside = database.with_extension(format!("db.damaged-{}", now().as_millis()));
+            for suffix in LOGS {
+                move_if_there(&with_suffix(&database, suffix), &with_suffix(&aside, suffix))?;
+            }
+            move_if_there(&database, &aside)?;
+            context.out.remark(format!("the damaged database was kept as {}", aside.display()));
+        }
+        // What the logs held is in the file, or was moved with it.
+        clear_logs(&database)?;
+        move_if_there(&staged, &database)?;
+        clear_logs(&staged)?;
+        for name in ["api.token", "page-sessions.json"] {
+            remove(&context.home.runtime().join(name))?;
+        }
+        match history {
+            Some(history) => agent::swap(&context.home, &history),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the present database holds; `None`: there is none, or it is damaged. Nothing is changed but that its log
+/// is folded into it.
+fn present(config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
+    let database = config.database();
+    if !database.exists() {
+        return Ok(None);
+    }
+    let present = match fold_log(&database).and_then(|()| inspect_copy(&database)) {
+        Ok(present) => present,
+        Err(StoreError::Corrupt(_)) => return Ok(None),
+        Err(StoreError::Locked) => {
+            let text = "another program reads or writes the database";
+            return Err(Failure::new(Exit::Blocked, "backup.busy", text, "end it, then restore again"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if present.installation != held.installation {
+        return Err(Failure::new(
+            Exit::Config,
+            "backup.foreign",
+            "the backup belongs to another installation",
+            "restore it into a home of its own: WRIT_HOME",
+        ));
+    }
+    Ok(Some(present))
 }
 
 fn gone(lost: Option<u64>) -> String {
@@ -152,52 +234,30 @@ fn gone(lost: Option<u64>) -> String {
     }
 }
 
-/// Keeps the present database before another takes its place: as a backup, or, damaged, under another name.
-/// What it held, if it could be read.
-fn set_aside(context: &Context, config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
-    let database = config.database();
-    if !database.exists() {
-        return Ok(None);
-    }
-    if fold_log(&database).is_ok()
-        && let Ok(kept) = make(context, config, "before a restore")
-    {
-        let present = Copied {
-            installation: kept.manifest.installation,
-            epoch: kept.manifest.epoch,
-            entries: kept.manifest.entries,
-        };
-        if present.installation != held.installation {
-            return Err(Failure::new(
-                Exit::Config,
-                "backup.foreign",
-                "the backup belongs to another installation",
-                "restore it into a home of its own: WRIT_HOME",
-            ));
-        }
-        clear_logs(&database)?;
-        return Ok(Some(present));
-    }
-    let aside = database.with_extension(format!("db.damaged-{}", now().as_millis()));
-    fs::rename(&database, &aside).map_err(|error| unwritable(&aside, &error))?;
-    clear_logs(&database)?;
-    context.out.remark(format!("the damaged database was kept as {}", aside.display()));
-    Ok(None)
-}
-
 fn clear(path: &Path) -> Result<(), Failure> {
     remove(path)?;
     clear_logs(path)
 }
 
+/// The files that SQLite keeps beside a database.
+const LOGS: [&str; 2] = ["-wal", "-shm"];
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 /// Removes the log files beside a database that nobody has open; what they held is in the file.
 fn clear_logs(path: &Path) -> Result<(), Failure> {
-    for suffix in ["-wal", "-shm"] {
-        let mut log = path.as_os_str().to_owned();
-        log.push(suffix);
-        remove(Path::new(&log))?;
+    LOGS.iter().try_for_each(|suffix| remove(&with_suffix(path, suffix)))
+}
+
+fn move_if_there(from: &Path, to: &Path) -> Result<(), Failure> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(to, &error)),
+        Ok(()) | Err(_) => Ok(()),
     }
-    Ok(())
 }
 
 fn remove(path: &Path) -> Result<(), Failure> {

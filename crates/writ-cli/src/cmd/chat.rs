@@ -44,7 +44,14 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             let found = found.ok_or(ModelsConfigError::MissingDefault)?;
             context.out.remark(format!("no model is configured; using {found}"));
         }
-        let session = join(&mut client, args, project).await?;
+        let session = match join(&mut client, args, project.clone()).await {
+            // Nobody named this folder: without it one can still talk.
+            Err(failure) if is_only_here(args, project.as_ref()) && failure.is("sandbox.project") => {
+                context.out.remark("this folder cannot be worked on, so the agent sees no project");
+                join(&mut client, args, None).await?
+            }
+            joined => joined?,
+        };
         let mode = mode(context);
         let talk = Talk { context, config: &config, client, session, mode };
         match &args.message {
@@ -52,6 +59,11 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             None => talk.interactive().await,
         }
     })
+}
+
+/// Whether the folder is the current one, taken because none was named.
+const fn is_only_here(args: &ChatArgs, project: Option<&String>) -> bool {
+    args.project.is_none() && !args.write && project.is_some()
 }
 
 fn mode(context: &Context) -> Mode {

@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 use writ_types::error::Exit;
-use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{SessionId, TurnId};
 
 use super::engine::{Answer, Engine, Link, runs};
@@ -44,11 +44,9 @@ fn end(word: &str) {
 
 /// The turn of the first frame that is wanted.
 fn turn_of(link: &mut Link, wanted: impl Fn(&ServerFrame) -> bool) -> TurnId {
-    let turn = link.until(|numbered| match &numbered.frame {
-        frame @ (ServerFrame::Tool { turn, .. } | ServerFrame::Delta { turn, .. }) if wanted(frame) => {
-            Some(*turn)
-        }
-        _ => None,
+    let turn = link.until(|Numbered { frame, .. }| {
+        let (ServerFrame::Tool { turn, .. } | ServerFrame::Delta { turn, .. }) = &frame else { return None };
+        wanted(&frame).then_some(*turn)
     });
     turn.expect("a turn")
 }
@@ -130,9 +128,9 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     let project = Some(bench.project().display().to_string());
     link.send(&ClientFrame::Resume { session: None, after_seq: 0, project, write: true, dry_run: false })
         .expect("sent");
-    let joined = link.until(|numbered| match numbered.frame {
-        ServerFrame::Hello { session, .. } => Some(session),
-        _ => None,
+    let joined = link.until(|numbered| {
+        let ServerFrame::Hello { session, .. } = numbered.frame else { return None };
+        Some(session)
     });
     assert_eq!(link.ask("zero.txt", "zero").expect("answered").exit, Exit::Done);
     assert!(there("zero.txt"), "applied as it goes");
@@ -144,13 +142,12 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     until_runs("987653");
     link.send(&ClientFrame::Cancel { turn }).expect("sent");
     let mut told = String::new();
-    let exit = link.until(|numbered| match numbered.frame {
-        ServerFrame::Status { text } => {
-            told.push_str(&text);
-            None
+    let exit = link.until(|numbered| {
+        if let ServerFrame::Status { text } = &numbered.frame {
+            told.push_str(text);
         }
-        ServerFrame::Message { last: true, exit, .. } => Some(exit),
-        _ => None,
+        let ServerFrame::Message { last: true, exit, .. } = numbered.frame else { return None };
+        Some(exit)
     });
     assert_eq!(exit, Some(Exit::Interrupted));
     assert!(told.contains("1 changed file is not applied"), "{told}");
@@ -160,9 +157,9 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(joined, None).expect("joined");
     link.say("whole.txt", "two").expect("sent");
-    let exit = link.until(|numbered| match numbered.frame {
-        ServerFrame::Message { last: true, exit, answers, .. } if answers == ["two"] => Some(exit),
-        _ => None,
+    let exit = link.until(|numbered| {
+        let ServerFrame::Message { last: true, exit, answers, .. } = numbered.frame else { return None };
+        (answers == ["two"]).then_some(exit)
     });
     assert_eq!(exit, Some(Exit::Waiting), "a turn that ends well asks");
     assert!(!there("half.txt") && !there("whole.txt"));

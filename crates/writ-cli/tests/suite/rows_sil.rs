@@ -196,9 +196,9 @@ fn tell_user_is_heard_before_the_end_and_passes_the_output_gates() {
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, None).expect("joined");
     link.say("work", "one").expect("sent");
-    let heard = link.until(|numbered| match numbered.frame {
-        ServerFrame::Message { text, last, .. } => Some((text, last)),
-        _ => None,
+    let heard = link.until(|numbered| {
+        let ServerFrame::Message { text, last, .. } = numbered.frame else { return None };
+        Some((text, last))
     });
     assert_eq!(heard, Some(("Half way with it.".to_owned(), false)));
     bench.held_back();

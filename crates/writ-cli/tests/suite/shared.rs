@@ -115,3 +115,14 @@ fn a_token_on_the_control_socket_is_refused_and_the_connection_goes_on() {
     assert_eq!(link.ask("hello", "one").expect("answered").text, "Yes.");
     assert_eq!(engine.stop().code, Some(0));
 }
+
+/// The home's parent is no folder to work on; who named none can still talk there, and who named it is told.
+#[test]
+fn a_talk_in_a_folder_that_cannot_be_worked_on_goes_without_one() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Hello."));
+    let said = bench.home.run(&["chat", "-m", "hi"]);
+    assert_eq!(code(&said), 0, "{}", text(&said));
+    assert!(text(&said).contains("Hello.") && text(&said).contains("no project"), "{}", text(&said));
+    let named = bench.home.run(&["chat", "-m", "hi", "--project", "."]);
+    assert_eq!(code(&named), 2, "{}", text(&named));
+}

@@ -213,8 +213,13 @@ fn without_a_turn_ctrl_c_ends_with_130_and_a_paste_is_one_message() {
     terminal.until_typing();
     terminal.press("\u{1b}[200~pasted one\npasted two\u{1b}[201~\r");
     terminal.until("Still here.");
-    // The turn has ended: before, Ctrl-C would stop it.
-    terminal.until(" used: ");
+    // Only what a turn ends with is sure to come after it: before, Ctrl-C stops the turn.
+    terminal.until_typing();
+    terminal.press("talk for ever\r");
+    terminal.until("One is here.");
+    terminal.until_typing();
+    terminal.press(CTRL_C);
+    terminal.until("[cancelled]");
     terminal.until_typing();
     terminal.press(CTRL_C);
     assert_eq!(terminal.code(), Some(130));

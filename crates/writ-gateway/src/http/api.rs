@@ -13,10 +13,11 @@ use writ_runtime::engine::{Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
 use writ_types::entry::Decision;
 use writ_types::id::{AskId, SessionId};
+use writ_types::taint::Taint;
 
 use super::Shared;
 use super::guard::Speaker;
-use super::reply::{Refusal, answer, bytes, ok, read};
+use super::reply::{Refusal, answer, bytes, ok, read, read_or_default};
 use crate::connection::named;
 
 /// The largest secret that is taken in, in bytes: a private key with its certificates.
@@ -112,12 +113,9 @@ pub(super) async fn open_plain_session(State(shared): App, request: Request) -> 
 
 async fn open(shared: &Shared, request: Request, surface: Surface) -> Answer {
     let evidence = evidence(&request);
+    let Opening { project, write, dry_run } =
+        read_or_default(request, shared.config.max_message_bytes).await?;
     // A page's session by its project name alone is the newest; here a new one is asked for.
-    let opening = match request.headers().get(header::CONTENT_LENGTH).map(HeaderValue::as_bytes) {
-        None | Some(b"0") => Opening::default(),
-        Some(_) => read(request, shared.config.max_message_bytes).await?,
-    };
-    let Opening { project, write, dry_run } = opening;
     let session =
         shared.engine.open(evidence, Join { project, write, dry_run, surface, ..Join::default() }).await?;
     let mut shown =
@@ -175,7 +173,7 @@ pub(super) async fn message(State(shared): App, Path(id): Path<String>, request:
     let evidence = evidence(&request);
     let NewMessage { text, client_id } = read(request, shared.config.max_message_bytes).await?;
     let client_id = named(client_id);
-    let entry = shared.engine.receive(evidence, session, client_id.clone(), text).await?;
+    let entry = shared.engine.receive(evidence, session, client_id.clone(), text, Taint::Owner).await?;
     Ok(answer(StatusCode::ACCEPTED, &json!({ "client_id": client_id, "entry": entry })))
 }
 

@@ -15,6 +15,7 @@ use writ_runtime::engine::{Engine, Join, Surface};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId, TurnId};
+use writ_types::taint::Taint;
 
 use super::Shared;
 use super::api::{Answer, App, ask, evidence, session_id};
@@ -124,8 +125,9 @@ impl Wish {
         Ok(())
     }
 
-    /// The message to the agent. A session that goes on knows what was said before.
-    fn text(&self, is_new: bool) -> Result<String, Refusal> {
+    /// The message to the agent, and how far it may be trusted at most. A session that goes on knows what was said
+    /// before.
+    fn text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
         let last = self.messages.iter().rposition(|(role, _)| role == "user");
         let last = last.ok_or_else(|| Refusal::malformed("there is no message of the role 'user'"))?;
         let (before, from) = self.messages.split_at(last);
@@ -134,17 +136,28 @@ impl Wish {
             return Err(Refusal::malformed("the last message is empty"));
         }
         if before.is_empty() || !is_new {
-            return Ok(own.to_owned());
+            return Ok((own.to_owned(), Taint::Owner));
         }
         let quoted = |(role, text): &(String, String)| {
             let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
             format!("{role}:\n{}", lines.join("\n"))
         };
+        let taint = before.iter().map(|(role, _)| trust(role)).fold(Taint::Owner, Taint::join);
         let quoted: Vec<String> = before.iter().map(quoted).collect();
-        Ok(format!(
+        let text = format!(
             "The program that sends this message quotes what came before:\n\n{}\n\nThe message:\n\n{own}",
             quoted.join("\n\n")
-        ))
+        );
+        Ok((text, taint))
+    }
+}
+
+/// How far a quoted message may be trusted. Instructions are the words of the program, which has shown its token. All
+/// else may have come from anywhere: nobody has seen who said it.
+fn trust(role: &str) -> Taint {
+    match role {
+        "system" | "developer" => Taint::Auth,
+        _ => Taint::External,
     }
 }
 
@@ -196,9 +209,9 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
     drop(opening);
     let shown = ask(shared, evidence, "sessions.show", json!({ "session": joined.session })).await?;
     let other = shown.get("running").cloned().and_then(|turn| serde_json::from_value(turn).ok()).flatten();
-    let text = wish.text(joined.seq == 0)?;
+    let (text, taint) = wish.text(joined.seq == 0)?;
     let own = named(String::new());
-    let entry = engine.receive(evidence, joined.session, own.clone(), text).await?;
+    let entry = engine.receive(evidence, joined.session, own.clone(), text, taint).await?;
     Ok(Asked { session: joined.session, entry, own, other, live: joined.live })
 }
 
@@ -351,11 +364,13 @@ mod tests {
     #[test]
     fn the_last_message_is_said_and_what_came_before_is_quoted_once() {
         let plain = wish(&[("user", "hi")]);
-        assert_eq!(plain.text(true).expect("a text"), "hi");
+        assert_eq!(plain.text(true).expect("a text"), ("hi".to_owned(), Taint::Owner));
         let long = wish(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
-        let text = long.text(true).expect("a text");
+        let (text, taint) = long.text(true).expect("a text");
         assert!(text.contains("system:\n> Be\n> brief.") && text.ends_with("The message:\n\ntwo"), "{text}");
-        assert_eq!(long.text(false).expect("a text"), "two", "the session knows the rest");
+        assert_eq!(taint, Taint::External);
+        let known = long.text(false).expect("a text");
+        assert_eq!(known, ("two".to_owned(), Taint::Owner), "the session knows the rest");
         assert!(wish(&[("system", "x")]).text(true).is_err());
         assert!(wish(&[("user", " ")]).text(true).is_err());
     }

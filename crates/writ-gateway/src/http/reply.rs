@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -134,6 +134,10 @@ pub(crate) fn ok(value: &Value) -> Response {
 
 /// The body of a request, up to a limit.
 pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    // What is declared as too much is not waited for.
+    if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
+        return Err(too_large(limit));
+    }
     let read = Limited::new(body, limit).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(read)) => Ok(read.to_bytes()),
@@ -148,17 +152,27 @@ pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
 /// The body of a request as JSON, up to a limit.
 pub(crate) async fn read<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, Refusal> {
     let (parts, body) = request.into_parts();
-    if !is_json(&parts.headers) {
-        let text = "the body must be application/json";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.media_type", text));
-    }
-    let declared =
-        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if declared.is_some_and(|length: usize| length > limit) {
-        return Err(too_large(limit));
-    }
+    check_json(&parts.headers)?;
+    parsed(&bytes(body, limit).await?)
+}
+
+/// The body of a request as JSON, up to a limit; without a body, the default.
+pub(crate) async fn read_or_default<T: DeserializeOwned + Default>(
+    request: Request,
+    limit: usize,
+) -> Result<T, Refusal> {
+    let (parts, body) = request.into_parts();
+    // No header tells whether there is a body: it may come in chunks.
     let body = bytes(body, limit).await?;
-    serde_json::from_slice(&body)
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    check_json(&parts.headers)?;
+    parsed(&body)
+}
+
+fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
         .map_err(|error| Refusal::malformed(&format!("not what is expected: {error}")))
 }
 
@@ -167,7 +181,11 @@ fn too_large(limit: usize) -> Refusal {
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request.too_large", &text)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let text = "the body must be application/json";
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.media_type", text))
 }

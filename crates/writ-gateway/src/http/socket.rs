@@ -1,5 +1,6 @@
 //! WebSockets: the frames of `control.sock`, over HTTP.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _, future};
 use serde_json::json;
+use tungstenite::error::ProtocolError;
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::Surface;
 
@@ -138,9 +140,28 @@ fn heard(message: Result<Message, axum::Error>, limit: usize) -> Option<Heard> {
         Ok(Message::Binary(_)) => Some(Heard::NoText),
         Ok(Message::Ping(_) | Message::Pong(_)) => Some(Heard::Alive),
         Ok(Message::Close(_)) => None,
-        // The library says it in words alone.
-        Err(error) if error.to_string().contains("too long") => Some(Heard::TooLarge(limit)),
-        Err(_) => None,
+        Err(error) => broken(&error, limit),
+    }
+}
+
+/// What an error of the socket says of the client; `None`: it is gone.
+fn broken(error: &axum::Error, limit: usize) -> Option<Heard> {
+    use tungstenite::Error;
+    match error.source()?.downcast_ref::<Error>()? {
+        Error::Capacity(_) => Some(Heard::TooLarge(limit)),
+        Error::Utf8(_) => Some(Heard::NotUtf8),
+        // It has broken off.
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(_) => Some(Heard::Malformed),
+        Error::ConnectionClosed
+        | Error::AlreadyClosed
+        | Error::Io(_)
+        | Error::Tls(_)
+        | Error::WriteBufferFull(_)
+        | Error::AttackAttempt
+        | Error::Url(_)
+        | Error::Http(_)
+        | Error::HttpFormat(_) => None,
     }
 }
 
@@ -154,6 +175,8 @@ fn message(said: Said) -> Message {
                 Close::Stopping => (close_code::AWAY, "the engine stops"),
                 Close::TooLarge => (close_code::SIZE, "too large"),
                 Close::NoText => (close_code::UNSUPPORTED, "not text"),
+                Close::NotUtf8 => (close_code::INVALID, "not UTF-8"),
+                Close::Malformed => (close_code::PROTOCOL, "malformed"),
                 Close::Unproven => (UNPROVEN_CODE, "not proven"),
                 Close::Idle => (IDLE_CODE, "idle"),
             };

@@ -31,7 +31,7 @@ impl Drive {
 
     /// Brings out what the turn has changed. The turn is over and cannot be stopped, but a person who cancels need
     /// not wait any longer for others who use the folder. `None`: the engine stops.
-    async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Option<String>)>, EngineError> {
+    async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let stop = self.core.stop_now.clone();
         if finish.status == Status::Cancelled {
@@ -70,7 +70,7 @@ impl Drive {
                 // The engine stops: the next start brings the changes out.
                 None => return Ok(()),
             },
-            false => (finish.exit, None),
+            false => (finish.exit, Vec::new()),
         };
         let now = self.core.clock.now();
         let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
@@ -102,10 +102,7 @@ impl Drive {
         }));
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
-        if let Some(text) = said {
-            let frame = ServerFrame::Status { text };
-            ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
-        }
+        ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
         let frame = ServerFrame::Message {
             turn: self.turn,
             text,

@@ -269,6 +269,9 @@ impl Walk<'_> {
 
     fn leave_out(&mut self, path: &Path, reason: LeftOutReason) {
         self.seen.extend(path.to_str().map(str::to_owned));
+        if matches!(reason, LeftOutReason::TooLarge | LeftOutReason::TooMany) {
+            self.set.over_bounds += 1;
+        }
         if self.set.left_out.len() >= LEFT_OUT_MAX {
             self.set.left_out_more += 1;
             return;

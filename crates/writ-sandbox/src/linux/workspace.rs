@@ -82,6 +82,18 @@ impl Sandbox {
         workspace.choose_layout(walls).await?;
         Ok(workspace)
     }
+
+    /// Checks the project of a work folder that is not opened yet, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    ///
+    /// If the project may not be worked on.
+    pub fn check(&self, config: &WorkspaceConfig) -> Result<(), SandboxError> {
+        // What is not there yet lies in what is there, and a project is there.
+        let dir = config.data_dir.ancestors().find_map(|folder| folder.canonicalize().ok());
+        let dir = dir.unwrap_or_else(|| config.data_dir.clone());
+        config.project.as_deref().map_or(Ok(()), |project| self.inner.project(project, &dir).map(drop))
+    }
 }
 
 impl Inner {

@@ -78,7 +78,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
-    let from = home.store.mark_restored(Some(lost), copied.epoch + 1, at(9)).expect("marks");
+    let from = home.store.mark_restored(Some(lost), copied.epoch + 1, "mark", at(9)).expect("marks");
     assert_eq!((from.0, home.store.epoch()), (copied.entries, Ok(copied.epoch + 1)));
     for more in ["six", "seven", "eight"] {
         let report = home.store.verify_ledger(&options).expect("reads");
@@ -89,7 +89,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     }
     let held = heads(&home);
     let home = put_back(home, &copy);
-    let less = home.store.mark_restored(Some(1), copied.epoch + 2, at(10)).expect("marks");
+    let less = home.store.mark_restored(Some(1), copied.epoch + 2, "mark", at(10)).expect("marks");
     assert_eq!(less.0, copied.entries);
     let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
     let kind = report.problem.map(|problem| problem.kind);

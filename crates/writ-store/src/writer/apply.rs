@@ -7,7 +7,7 @@ use writ_types::id::{EntrySeq, SessionId};
 use crate::batch::{AskOpened, Batch, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, memory, queue, sessions, settings, turns, usage};
+use crate::{approvals, backup, memory, queue, sessions, settings, turns, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -68,6 +68,7 @@ impl Progress<'_> {
             Op::ExpireAsks { now } => self.count(approvals::expire_asks(conn, *now)),
             Op::StoreApproval(approval) => approvals::store(conn, approval),
             Op::ConsumeApproval { approval, now } => approvals::consume(conn, approval, *now),
+            Op::VoidWaiting { at, mark } => backup::void_waiting(conn, *at, mark),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RecordNonce { namespace, nonce, expires_at } => {
                 approvals::record_nonce(conn, namespace, nonce, *expires_at)

@@ -48,7 +48,7 @@ fn hit(text: &str, taint: Taint) -> MemoryHit {
     }
 }
 
-/// Part of SIL-203: the text.
+/// Rows: SIL-203 (the text of the result, trimmed)
 #[test]
 fn the_output_of_a_good_program_is_its_result() {
     let rendered = ran(ExecEnd::Code(0), "hello\n", "");

@@ -1,12 +1,15 @@
 //! The history of the agent's own files, as a git bundle.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use writ_sandbox::host::host_git;
 use writ_types::error::Exit;
 
+use super::unwritable;
 use crate::failure::Failure;
-use crate::home::Home;
+use crate::home::{Home, make_folder};
 use crate::interrupt::block_on;
 
 /// Writes all of a repository's history into one file. A repository without a commit has nothing to keep.
@@ -16,22 +19,38 @@ pub(super) fn bundle(repository: &Path, to: &Path) -> Result<(), Failure> {
     }
     let to = to.display().to_string();
     git(repository, &["bundle", "create", "--quiet", &to, "--all"])?;
-    git(repository, &["bundle", "verify", "--quiet", &to])
+    git(repository, &["bundle", "verify", "--quiet", &to])?;
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o600))
+        .map_err(|error| unwritable(Path::new(&to), &error))
 }
 
-/// Makes the repository, and the agent's folder, what the bundle holds. Without a bundle nothing changes.
-pub(super) fn restore(home: &Home, bundle: &Path) -> Result<(), Failure> {
+/// Makes a repository of the bundle beside the agent's own. Without a bundle there is nothing to bring back.
+pub(super) fn stage(home: &Home, bundle: &Path) -> Result<Option<PathBuf>, Failure> {
     if !bundle.exists() {
-        return Ok(());
+        return Ok(None);
     }
-    let repository = home.agent_git();
+    let staged = home.agent_git().with_extension("git.restoring");
+    if staged.exists() {
+        fs::remove_dir_all(&staged).map_err(|error| unwritable(&staged, &error))?;
+    }
+    make_folder(&staged)?;
     let bundle = bundle.display().to_string();
+    git(&staged, &["init", "--quiet", "--bare", "--initial-branch=main", "."])?;
+    git(&staged, &["fetch", "--quiet", "--force", &bundle, "+refs/*:refs/*"])?;
+    Ok(Some(staged))
+}
+
+/// Lets a staged repository take the place of the agent's own, which is kept under another name, and makes the
+/// agent's folder what it holds.
+pub(super) fn swap(home: &Home, staged: &Path) -> Result<(), Failure> {
+    let repository = home.agent_git();
+    let before = repository.with_extension("git.before-restore");
+    if before.exists() {
+        fs::remove_dir_all(&before).map_err(|error| unwritable(&before, &error))?;
+    }
+    super::move_if_there(&repository, &before)?;
+    super::move_if_there(staged, &repository)?;
     let tree = format!("--work-tree={}", home.agent().display());
-    git(&repository, &["bundle", "verify", "--quiet", &bundle])?;
-    git(
-        &repository,
-        &["fetch", "--quiet", "--force", "--prune", "--update-head-ok", &bundle, "+refs/*:refs/*"],
-    )?;
     git(&repository, &["--git-dir=.", &tree, "reset", "--quiet", "--hard", "HEAD"])?;
     git(&repository, &["--git-dir=.", &tree, "clean", "--quiet", "--force", "-d"])
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use writ_store::backup::{Copied, file_digest};
+use writ_store::lock::HomeLock;
 use writ_types::digest::Digest;
 use writ_types::error::Exit;
 use writ_types::id::InstallationId;
@@ -22,6 +23,10 @@ pub(super) const DATABASE: &str = "writ.db";
 pub(super) const AGENT: &str = "agent.bundle";
 /// What tells of the rest; written last, so that a folder without one is no backup.
 const MANIFEST: &str = "manifest.json";
+/// How the names of backups end that are being made.
+const UNFINISHED: &str = ".unfinished";
+/// What is held while a backup is made.
+const LOCK: &str = ".lock";
 /// The version of the manifest's form.
 const VERSION: u32 = 1;
 /// The largest manifest that is read, in bytes: a few hundred names and digests.
@@ -66,16 +71,28 @@ pub(super) struct Draft {
     folder: PathBuf,
     into: PathBuf,
     made_at: Timestamp,
+    /// One backup at a time: what another one left unfinished is swept.
+    _lock: HomeLock,
 }
 
 impl Draft {
     /// Begins a backup below a folder.
     pub(super) fn begin(backups: &Path, now: Timestamp) -> Result<Self, Failure> {
         make_folder(backups)?;
+        let lock = HomeLock::acquire(&backups.join(LOCK)).map_err(|_| {
+            let text = "another backup is being made";
+            Failure::new(Exit::Blocked, "backup.running", text, "wait until it is done")
+        })?;
+        for left in
+            entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))
+        {
+            let left = backups.join(left);
+            fs::remove_dir_all(&left).map_err(|error| unwritable(&left, &error))?;
+        }
         let name = now.to_string().replace(':', "-");
-        let folder = backups.join(format!(".{name}.unfinished"));
+        let folder = backups.join(format!(".{name}{UNFINISHED}"));
         make_folder(&folder)?;
-        Ok(Self { into: backups.join(&name), name, folder, made_at: now })
+        Ok(Self { into: backups.join(&name), name, folder, made_at: now, _lock: lock })
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -174,42 +191,42 @@ impl BackupSet {
     }
 }
 
-/// Every backup, newest first. Folders without a manifest are none.
-pub(super) fn list(backups: &Path) -> Result<Vec<BackupSet>, Failure> {
-    let mut sets = Vec::new();
+/// Every backup, newest first, and what is wrong with those that are damaged. Folders without a manifest are none.
+pub(super) fn list(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Failure> {
+    let (mut sets, mut damaged) = (Vec::new(), Vec::new());
     if !backups.exists() {
-        return Ok(sets);
+        return Ok((sets, damaged));
     }
-    for name in entries(backups)?.into_iter().rev().take(MAX_LISTED) {
+    let names = entries(backups)?.into_iter().rev().filter(|name| !name.starts_with('.'));
+    for name in names.take(MAX_LISTED) {
         let folder = backups.join(&name);
-        let Some(manifest) = read_manifest(&folder.join(MANIFEST))? else { continue };
-        sets.push(BackupSet { name, folder, manifest });
+        match read_manifest(&folder.join(MANIFEST)) {
+            Ok(Some(manifest)) => sets.push(BackupSet { name, folder, manifest }),
+            Ok(None) => {}
+            Err(why) => damaged.push(format!("{name}: {why}")),
+        }
     }
     sets.sort_by_key(|set| std::cmp::Reverse(set.manifest.made_at));
-    Ok(sets)
+    Ok((sets, damaged))
 }
 
 /// Removes all but the newest backups; the names of those that went.
 pub(super) fn prune(backups: &Path, keep: usize) -> Result<Vec<String>, Failure> {
     let mut gone = Vec::new();
-    for set in list(backups)?.into_iter().skip(keep.max(1)) {
+    for set in list(backups)?.0.into_iter().skip(keep.max(1)) {
         fs::remove_dir_all(&set.folder).map_err(|error| unwritable(&set.folder, &error))?;
         gone.push(set.name);
     }
     Ok(gone)
 }
 
-fn read_manifest(path: &Path) -> Result<Option<Manifest>, Failure> {
+fn read_manifest(path: &Path) -> Result<Option<Manifest>, String> {
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(None) };
-    let damaged = |why: String| {
-        let text = format!("{} cannot be read: {why}", path.display());
-        Failure::new(Exit::Verification, "backup.manifest", text, "move the damaged backup away")
-    };
     if !meta.is_file() || meta.len() > MAX_MANIFEST_BYTES {
-        return Err(damaged("it is no manifest".to_owned()));
+        return Err("its manifest is no file of ours".to_owned());
     }
-    let text = fs::read(path).map_err(|error| damaged(error.to_string()))?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.to_string()))
+    let text = fs::read(path).map_err(|error| format!("its manifest cannot be read: {error}"))?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| format!("its manifest is damaged: {error}"))
 }
 
 /// The names in a folder, sorted; names that are no text are not ours.

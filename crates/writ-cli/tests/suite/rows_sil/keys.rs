@@ -23,6 +23,7 @@ use writ_tools::registry::Registry;
 use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::Decision;
 use writ_types::frame::{Card, ServerFrame};
+use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
 use super::super::engine::{Engine, Link};
@@ -413,7 +414,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         );
         let mut joined = engine.join(who, Join::default()).await.expect("joined");
         let wish = "please DROP TABLE users".to_owned();
-        engine.receive(who, joined.session, "one".to_owned(), wish).await.expect("stored");
+        engine.receive(who, joined.session, "one".to_owned(), wish, Taint::Owner).await.expect("stored");
         let text = loop {
             let frame = joined.live.recv().await.expect("a frame").frame;
             if let ServerFrame::Message { text, last: true, .. } = frame {

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Rows: SIL-203
+/// Rows: SIL-203 (output as it is, and an unknown program; the tool trims it)
 #[tokio::test]
 async fn a_program_runs_and_an_unknown_one_is_told() {
     let fixture = Fixture::new().await;
@@ -58,7 +58,7 @@ async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     assert_eq!(result.stdout.text, "hi\n");
 }
 
-/// Rows: SIL-198 SCL-184
+/// Rows: SIL-198 SCL-184 (programs)
 #[tokio::test]
 async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     let fixture = Fixture::new().await;

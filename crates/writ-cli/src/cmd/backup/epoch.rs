@@ -1,0 +1,40 @@
+//! The epoch, kept beside the database too, so that no restore can bring an earlier one back.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use writ_store::backup::{Copied, peek_epoch};
+
+use super::set::BackupSet;
+use super::unwritable;
+use crate::config::Config;
+use crate::failure::Failure;
+
+/// The longest number that is read.
+const MAX_DIGITS: usize = 20;
+
+/// An epoch that no database of this home has had: kept before anything is exchanged.
+pub(super) fn raise(config: &Config, sets: &[BackupSet], held: &Copied) -> Result<u64, Failure> {
+    let file = config.data_dir().join("epoch");
+    let known = sets.iter().map(|set| set.manifest.epoch).chain([held.epoch]);
+    let highest = known.chain(read(&file)).chain(peek_epoch(&config.database())).max();
+    let next = highest.unwrap_or_default().saturating_add(1);
+    write(&file, next).map_err(|error| unwritable(&file, &error))?;
+    Ok(next)
+}
+
+fn read(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    (text.len() <= MAX_DIGITS).then(|| text.trim().parse().ok()).flatten()
+}
+
+fn write(file: &Path, epoch: u64) -> std::io::Result<()> {
+    let draft = file.with_extension("new");
+    let mut opened =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    write!(opened, "{epoch}")?;
+    opened.sync_all()?;
+    fs::rename(&draft, file)
+}
