@@ -365,6 +365,7 @@ impl Connection {
             live: joined.live,
             outbox: self.outbox.clone(),
             stop: self.watching.clone(),
+            gone: self.gone.clone(),
         };
         self.tasks.spawn(watch.run());
         Ok(())

@@ -1,5 +1,6 @@
 //! One client's view of a session: every kept frame once and in order, and what is not kept as it comes.
 
+use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::engine::Engine;
@@ -20,6 +21,8 @@ pub(crate) struct Watch {
     pub(crate) outbox: mpsc::Sender<Numbered>,
     /// Ends with the connection, or when the client joins another session.
     pub(crate) stop: CancellationToken,
+    /// Ends with the connection.
+    pub(crate) gone: CancellationToken,
 }
 
 /// What a frame of the live stream means for a client.
@@ -55,6 +58,7 @@ impl Watch {
     /// Watches until the client leaves, or the session cannot be read any more; the client is told so then.
     pub(crate) async fn run(mut self) {
         match self.follow().await {
+            End::Left if self.gone.is_cancelled() => self.last_words(),
             End::Left => {}
             End::Broken(report) => {
                 let report =
@@ -111,9 +115,34 @@ impl Watch {
         self.last = self.last.max(frame.seq);
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(End::Left),
-            sent = self.outbox.send(frame) => sent.map_err(|_| End::Left),
+            () = self.stop.cancelled() => {}
+            room = self.outbox.reserve() => {
+                room.map_err(|_| End::Left)?.send(frame);
+                return Ok(());
+            }
         }
+        if self.gone.is_cancelled() {
+            self.say_at_last(frame);
+        }
+        Err(End::Left)
+    }
+
+    /// Hands on what was said before the connection began to end: the answer of a turn that ended with the engine.
+    fn last_words(&mut self) {
+        loop {
+            match self.live.try_recv() {
+                Ok(frame) if step(self.last, frame.seq) == Step::Known => {}
+                Ok(frame) => self.say_at_last(frame),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Whoever is too slow for it asks again at the next start: what counts is kept.
+    fn say_at_last(&mut self, frame: Numbered) {
+        self.last = self.last.max(frame.seq);
+        let _left_behind = self.outbox.try_send(frame);
     }
 }
 

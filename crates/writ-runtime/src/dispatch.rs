@@ -227,6 +227,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         cost: MicroUsd::ZERO,
         unheard: VecDeque::new(),
         torn: false,
+        stop_wanted: false,
     })
 }
 
@@ -270,6 +271,7 @@ async fn resume(
         cost: cost_so_far(core, turn)?,
         unheard: VecDeque::new(),
         torn: false,
+        stop_wanted: false,
     };
     if settle_open_intents(&mut drive).await? && drive.session.terms.write {
         // What the lost step has left is not what its owner has approved beforehand, nor is this turn's key.

@@ -62,6 +62,8 @@ pub(crate) struct Drive {
     pub(crate) unheard: VecDeque<Interrupt>,
     /// The machine has taken an event that could not be stored: it may not take another.
     pub(crate) torn: bool,
+    /// A person has stopped the turn, also where that came too late for the machine to matter.
+    pub(crate) stop_wanted: bool,
 }
 
 /// How work that can be interrupted came to an end.
@@ -210,6 +212,7 @@ impl Drive {
     }
 
     async fn interrupted(&mut self, interrupt: &Interrupt) -> Result<(), EngineError> {
+        self.stop_wanted |= matches!(interrupt, Interrupt::Cancel);
         let (event, news) = match interrupt {
             Interrupt::Cancel => (Event::Cancel, None),
             Interrupt::Arrived(message) => (Event::Arrived { message: message.clone() }, None),

@@ -34,7 +34,7 @@ impl Drive {
     async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let stop = self.core.stop_now.clone();
-        if finish.status == Status::Cancelled {
+        if finish.status == Status::Cancelled || self.stop_wanted {
             // Whoever has stopped the turn does not wait for anybody.
             cancel.cancel();
         }
