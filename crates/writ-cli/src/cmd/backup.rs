@@ -152,7 +152,8 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     })
 }
 
-/// The database and the agent's history of a backup, ready to take their places. Dropped, they go.
+/// The database and the agent's history of a backup, ready to take their places. What a restore
+/// leaves unfinished is cleared by the next one.
 struct Staged {
     database: PathBuf,
     store: Store,

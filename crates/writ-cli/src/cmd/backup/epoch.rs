@@ -1,7 +1,7 @@
 //! The epoch, kept beside the database too, so that no restore can bring an earlier one back.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 
 /// The longest number that is read.
-const MAX_DIGITS: usize = 20;
+const MAX_DIGITS: u64 = 20;
 
 /// An epoch that no database of this home has had: kept before anything is exchanged.
 pub(super) fn raise(config: &Config, sets: &[BackupSet], held: &Copied) -> Result<u64, Failure> {
@@ -26,8 +26,9 @@ pub(super) fn raise(config: &Config, sets: &[BackupSet], held: &Copied) -> Resul
 }
 
 fn read(file: &Path) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    (text.len() <= MAX_DIGITS).then(|| text.trim().parse().ok()).flatten()
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(MAX_DIGITS).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn write(file: &Path, epoch: u64) -> std::io::Result<()> {
