@@ -82,11 +82,12 @@ impl Home {
     }
 }
 
-/// Waits until an engine that was launched is ready.
+/// Waits until an engine that was launched is ready; what it prints after that nobody reads.
 pub(crate) fn until_ready(engine: &mut Running) -> Result<()> {
     let mut said = String::new();
     while !said.contains("engine ready") {
         said = engine.line().with_context(|| format!("the engine did not start: {said}"))?;
     }
+    engine.pass_over();
     Ok(())
 }

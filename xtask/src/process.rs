@@ -149,7 +149,7 @@ impl Program {
         let mut child = self.command.spawn().with_context(|| format!("cannot run {}", self.name))?;
         let input = child.stdin.take();
         let output = child.stdout.take().map(BufReader::new).context("no standard output")?;
-        Ok(Running { name: self.name, child, input, output })
+        Ok(Running { name: self.name, child, input, output: Some(output) })
     }
 
     /// Runs it silently; how long that took from before the start to after the end.
@@ -169,7 +169,8 @@ pub(crate) struct Running {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    /// `None`: nobody wants to read it any more.
+    output: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
@@ -181,10 +182,18 @@ impl Running {
     /// The next line that it prints; [`Ended`] if there is none.
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
+        let output = self.output.as_mut().context("its output is passed over")?;
+        if output.read_line(&mut line)? == 0 {
             return Err(Ended(self.name.clone()).into());
         }
         Ok(line)
+    }
+
+    /// Passes over the rest of its output as it comes: a program whose pipe is full stands still.
+    pub(crate) fn pass_over(&mut self) {
+        if let Some(mut output) = self.output.take() {
+            std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        }
     }
 
     /// Writes a line to its standard input.
@@ -202,7 +211,7 @@ impl Running {
     /// Waits for its end; whether it succeeded.
     pub(crate) fn wait(&mut self) -> Result<bool> {
         self.input = None;
-        while self.output.skip_until(b'\n')? > 0 {}
+        self.pass_over();
         Ok(self.child.wait()?.success())
     }
 }

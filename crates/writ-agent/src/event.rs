@@ -170,12 +170,24 @@ pub struct ContextSeed {
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.
     pub history: Vec<ChatMessage>,
+    /// Where the conversation stands that a stored event leaves out: it is read there again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_rows: Option<HistoryRows>,
     /// Whether this is the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.
     pub profile: String,
     /// Where the session stands with its token budget.
     pub budget: BudgetSeed,
+}
+
+/// Rows of the chronicle, which never change: the last `count` up to row `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRows {
+    /// The newest row.
+    pub last: u64,
+    /// How many rows.
+    pub count: u64,
 }
 
 /// A text of the system zone. Pinned: never evicted, never cut.

@@ -97,6 +97,7 @@ impl Turn {
             tools: Vec::new(),
             owner_profile: Vec::new(),
             history: Vec::new(),
+            history_rows: None,
             rehydrated: false,
             profile: String::new(),
             budget,

@@ -2,6 +2,7 @@
 
 mod attempt;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -78,9 +79,16 @@ impl Models {
             request: Duration::from_millis(config.models.request_timeout_ms),
             answer: Duration::from_millis(config.models.answer_timeout_ms),
         };
+        let (routes, catalogue) = (Routes::new(config)?, Catalogue::shipped());
+        let named = |route: &Route| (route.provider.name.clone(), route.model.clone());
+        let unknown = routes.all().map(|(_, route)| named(route));
+        let unknown = unknown.filter(|(provider, model)| !catalogue.info(provider, model).known);
+        for (provider, model) in unknown.collect::<BTreeSet<_>>() {
+            tracing::warn!(provider, model, "unknown model: cautious limits, price unknown");
+        }
         Ok(Self {
-            routes: Routes::new(config)?,
-            catalogue: Catalogue::shipped(),
+            routes,
+            catalogue,
             credentials,
             egress,
             limits,

@@ -77,9 +77,6 @@ impl PlannedCall {
         if !info.tools && !request.tools.is_empty() {
             return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
         }
-        if !info.known {
-            tracing::warn!(provider = %provider.name, model, "unknown model: cautious limits, price unknown");
-        }
         // Of a model that is not known, the caller knows better.
         let max_output_tokens = if info.known {
             request.max_output_tokens.min(info.max_output)
@@ -93,7 +90,7 @@ impl PlannedCall {
             provider: provider.name.clone(),
             model: model.clone(),
             host: provider.host.clone(),
-            request: Digest::of_canonical(&digested)?,
+            request: Digest::of_json(&digested)?,
             input_tokens: size.estimate,
             max_output_tokens,
             ceiling: price.map(|price| price.ceiling(size.at_most, max_output_tokens)),

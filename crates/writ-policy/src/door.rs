@@ -391,18 +391,20 @@ impl Grant {
     }
 }
 
-/// Effects are on disk before they happen; reads and model calls need only survive the process.
+/// The intent of an effect is on disk before it happens. Reads, model calls, and what happens in the store itself need
+/// only survive the process: there the intent stands before its effect in the same file.
 const fn durability(action: &Action) -> Durability {
     match action {
-        Action::ReadFile(_) | Action::Recall(_) | Action::ModelCall(_) | Action::Say(_) => {
-            Durability::Relaxed
-        }
+        Action::ReadFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::ModelCall(_)
+        | Action::Say(_) => Durability::Relaxed,
         Action::Exec(_)
         | Action::WriteFile(_)
         | Action::Fetch(_)
         | Action::Browse(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
         | Action::SendFile(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)

@@ -154,6 +154,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     use Dimension::{Host, Memory, Name, Path, Place as Where, Profile, Provider, Recipient};
     const FREE: [bool; 3] = [false, false, true];
     const READ: [bool; 3] = [false, false, false];
+    const STORE: [bool; 3] = [true, true, false];
     const OUT: [bool; 3] = [true, true, true];
     let digest = Digest::of(b"x");
     let name = || "n".to_owned();
@@ -165,8 +166,8 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::Fetch(Fetch { method: "GET".into(), url: "https://Docs.RS:443/x?y".into(), body: None, save_to: None }), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Browse(Browse { operation: "open".into(), url: "https://docs.rs/".into(), target: String::new() }), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Recall(Recall { query: "dog".into(), limit: 5 }), &[(Memory, "session")], READ, low),
-        sample(Action::Remember(remember(MemoryTrust::Working, Taint::External)), &[(Memory, "session")], FREE, low),
-        sample(Action::Forget(Forget { memory: MemoryId::from_parts(NOW, 1) }), &[(Memory, "session")], OUT, medium),
+        sample(Action::Remember(remember(MemoryTrust::Working, Taint::External)), &[(Memory, "session")], READ, low),
+        sample(Action::Forget(Forget { memory: MemoryId::from_parts(NOW, 1) }), &[(Memory, "session")], STORE, medium),
         sample(Action::Say(Say { to: "owner".into(), text: "hi".into() }), &[(Recipient, "owner")], READ, low),
         sample(Action::SendFile(SendFile { to: "ann".into(), path: "a.txt".into(), digest }), &[(Recipient, "ann"), (Path, "/work/a.txt")], OUT, Risk::Irreversible),
         sample(Action::CallTool(CallTool { server: "crm".into(), tool: "look".into(), arguments: serde_json::json!({"id": 7}) }), &[(Name, "crm/look")], OUT, medium),

@@ -7,7 +7,7 @@ use writ_policy::budget::Spent;
 use writ_policy::door::Denial;
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
-use writ_store::batch::Op;
+use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, render};
@@ -22,7 +22,7 @@ use writ_types::taint::Label;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
-use crate::perform;
+use crate::perform::{self, Performed};
 use crate::session::Session;
 
 /// The longest summary of a step, in characters.
@@ -66,20 +66,21 @@ impl Place {
         })
     }
 
-    /// Works on one call.
+    /// Works on one call. What is to be written `first` is written with its intent, or handed back.
     ///
     /// # Errors
     ///
     /// If the store or the sandbox cannot be used at all; what a tool cannot do is a result.
     pub(crate) async fn act(
         self,
+        mut first: Vec<Op>,
         call: ToolCall,
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        let prepared = match self.prepare(&call, &label).await? {
+        let prepared = match self.prepare(&mut first, &call, &label).await? {
             Ok(prepared) => prepared,
-            Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", Vec::new())),
+            Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
         };
         if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
             self.session.hub.pass(started);
@@ -90,7 +91,7 @@ impl Place {
             approval: None,
             mode: self.session.mode(),
         };
-        match self.core.pass(prepared, standing).await? {
+        match self.core.pass_after(first, prepared, standing).await? {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => {
@@ -123,10 +124,10 @@ impl Place {
                 let attempt = permit.attempt();
                 let touched = touches(permit.action());
                 self.core.metrics.tool(&call.name);
-                let (prepared, performed) = perform::perform(&self, *permit, &cancel).await?;
-                let rendered = render(&prepared, &performed);
-                let outcome = outcome_entry(attempt, &rendered);
-                let ops = vec![self.core.entry(self.session.id, self.at(), outcome)];
+                let Performed { prepared, outcome, mut ops } =
+                    perform::perform(&self, *permit, &cancel).await?;
+                let rendered = render(&prepared, &outcome);
+                ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
                 acted.touched = touched;
                 Ok(acted)
@@ -136,6 +137,7 @@ impl Place {
 
     async fn prepare(
         &self,
+        first: &mut Vec<Op>,
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
@@ -148,7 +150,11 @@ impl Place {
         };
         let peeked = match needs {
             None => None,
-            Some(path) => Some(self.peek(path.as_str()).await?),
+            Some(path) => {
+                // The sandbox may take long.
+                self.core.commit_for(&self.session, Batch::relaxed(std::mem::take(first))).await?;
+                Some(self.peek(path.as_str()).await?)
+            }
         };
         let context = ToolContext {
             agent: &self.core.config.agent,

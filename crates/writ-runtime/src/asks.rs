@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::engine::Answered;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
-use crate::perform;
+use crate::perform::{self, Performed};
 use crate::project::APPLY;
 use crate::session::Session;
 
@@ -300,17 +300,17 @@ impl Core {
             mode: session.mode(),
         };
         let not_done = |text: String, outcome| Rendered { text, label, outcome };
-        let (rendered, exit, op) = match self.pass(prepared, standing).await? {
+        let (rendered, exit, ops) = match self.pass(prepared, standing).await? {
             Passage::Denied(denial) => {
-                (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, self.take_back(ask))
+                (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
             }
             Passage::Simulated(_) => {
                 let text = "Not performed: this session only simulates.".to_owned();
-                (not_done(text, ToolOutcome::Simulated), Exit::Done, self.take_back(ask))
+                (not_done(text, ToolOutcome::Simulated), Exit::Done, vec![self.take_back(ask)])
             }
             Passage::Ask(_) => {
                 let text = "Not performed: it must be asked again.".to_owned();
-                (not_done(text, ToolOutcome::Denied), Exit::Denied, self.take_back(ask))
+                (not_done(text, ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
             }
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
@@ -322,15 +322,15 @@ impl Core {
                     authority: Arc::clone(&authority),
                     spent: Spent::default(),
                 };
-                let (prepared, performed) =
+                let Performed { prepared, outcome, mut ops } =
                     perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
-                let rendered = render(&prepared, &performed);
-                let exit = exit_of(&performed, rendered.outcome);
-                let entry = self.entry(session.id, at, outcome_entry(attempt, &rendered));
-                (rendered, exit, entry)
+                let rendered = render(&prepared, &outcome);
+                let exit = exit_of(&outcome, rendered.outcome);
+                ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
+                (rendered, exit, ops)
             }
         };
-        self.tell(ask, rendered.clone(), exit, vec![op]).await?;
+        self.tell(ask, rendered.clone(), exit, ops).await?;
         Ok((rendered, exit))
     }
 

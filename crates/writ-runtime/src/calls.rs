@@ -28,9 +28,10 @@ use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
+use crate::perform::{self, Performed};
+use crate::project;
 use crate::project::Proposed;
 use crate::session::Session;
-use crate::{perform, project};
 
 mod ledger;
 
@@ -402,10 +403,12 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
     };
     let attempt = permit.attempt();
-    let (prepared, performed) = perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
-    let rendered = render(&prepared, &performed);
-    core.append(place.session.id, None, outcome_entry(attempt, &rendered)).await?;
-    let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = performed else {
+    let Performed { prepared, outcome, mut ops } =
+        perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
+    let rendered = render(&prepared, &outcome);
+    ops.push(core.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
+    core.store.commit(Batch::relaxed(ops)).await?;
+    let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {
         return Err(EngineError::Denied(rendered.text));
     };
     let (code, ended) = match end {
@@ -439,7 +442,11 @@ impl Core {
 
     /// A place for what the owner does in a session outside its turns.
     async fn outside_turn(self: &Arc<Self>, session: Arc<Session>) -> Result<Place, EngineError> {
-        let authority = Arc::new(self.grant(&session, None).await?);
+        let (authority, keyed) = self.authorise(&session, None)?;
+        if let Some(keyed) = keyed {
+            self.store.commit(Batch::relaxed(vec![keyed])).await?;
+            session.state().authority = Some(Arc::clone(&authority));
+        }
         Ok(Place {
             core: Arc::clone(self),
             session,

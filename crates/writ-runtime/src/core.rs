@@ -203,6 +203,30 @@ impl Core {
         self.config.budget.date(now)
     }
 
+    /// The authority for what the owner's authenticated word has asked for: that of the session's task key while it has
+    /// time left, grants what the session grants and is not revoked; else that of a fresh one, with the entry to be
+    /// written before it is used.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read, or the key cannot be made.
+    pub(crate) fn authorise(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+    ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
+        let held = session.state().authority.clone();
+        if let Some(held) = held
+            && held.task().grants == session.grants()
+            && held.task().expires_at.since(self.clock.now()) >= RENEW_BEFORE
+            && self.revoked(&held)?.is_empty()
+        {
+            return Ok((held, None));
+        }
+        let (authority, keyed) = self.minted(session, turn, "minted")?;
+        Ok((Arc::new(authority), Some(keyed)))
+    }
+
     /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
     ///
     /// # Errors
@@ -241,6 +265,22 @@ impl Core {
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<Authority, EngineError> {
+        let (authority, keyed) = self.minted(session, turn, change)?;
+        self.store.commit(Batch::relaxed(vec![keyed])).await?;
+        Ok(authority)
+    }
+
+    /// A fresh task key of a session, verified, and the entry to be written before it is used.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made.
+    fn minted(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+        change: &str,
+    ) -> Result<(Authority, Op), EngineError> {
         let now = self.clock.now();
         let claims = TaskClaims {
             key: self.ids.key(now),
@@ -259,8 +299,7 @@ impl Core {
             change: change.to_owned(),
             grants: format!("{} until {}", kinds.join(", "), claims.expires_at),
         };
-        self.append(session.id, turn, fact).await?;
-        Ok(authority)
+        Ok((authority, self.entry(session.id, turn, fact)))
     }
 
     /// Appends one fact that need only survive the process.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use writ_agent::effect::Effect;
-use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
+use writ_agent::event::{
+    BudgetSeed, ContextSeed, Event, HistoryRows, MemoryItem, Opened, StoredEvent, TurnMessage,
+};
 use writ_agent::turn::Turn;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
@@ -15,6 +17,7 @@ use writ_store::queue::Leased;
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_types::action::MemoryKind;
+use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -24,7 +27,7 @@ use writ_types::unit::MicroUsd;
 
 use crate::config::{EXPIRY_EVERY, LEASE_TTL, MAX_RUNNING_TURNS};
 use crate::core::Core;
-use crate::drive::Drive;
+use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::settle::Lost;
@@ -176,14 +179,15 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let (turn, number) = (core.ids.turn(now), core.store.next_turn_number(session.id)?);
     let interrupts = session.begin(turn, number);
     renew_budget(core, session).await?;
-    let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+    let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let record = &lease.message.record;
     let source = Source {
         origin: "message".to_owned(),
         detail: record.principal.clone(),
         entry: Some(lease.message.entry),
     };
-    let opened = Event::Opened(Box::new(Opened {
+    let (seed, history) = seed(core, session)?;
+    let opened = Opened {
         session: session.id,
         turn,
         number,
@@ -192,21 +196,27 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
             text: lease.message.text.clone(),
             label: Label::from_source(record.taint, source),
         }],
-        seed: seed(core, session)?,
+        seed,
         config: core.config.agent_config.clone(),
-    }));
+    };
+    let mut stored = StoredEvent::new(Event::Opened(Box::new(opened)), now);
+    // Without the history, which is in the store already.
+    let event = stored_event(turn, 0, &stored)?;
+    if let Event::Opened(opened) = &mut stored.event {
+        opened.seed.history = history;
+    }
     let mut machine = Turn::new();
     let mut due = Vec::new();
     machine
-        .handle(opened.clone(), now, &mut due)
+        .handle(stored.event, now, &mut due)
         .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
     let started = Fact::Phase { phase: TurnPhase::Started, reason: String::new() };
-    let ops = vec![
+    let mut held = Vec::from_iter(keyed);
+    held.extend([
         Op::OpenTurn(NewTurn { id: turn, session: session.id, number, message: record.message, at: now }),
         core.entry(session.id, Some((turn, number)), started),
-        core.turn_event(turn, 0, opened, now)?,
-    ];
-    core.store.commit(Batch::relaxed(ops)).await?;
+        event,
+    ]);
     session.state().rehydrated = false;
     // Whoever watches learns which turn runs before anything comes of it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
@@ -226,6 +236,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         tool_calls: 0,
         cost: MicroUsd::ZERO,
         unheard: VecDeque::new(),
+        held,
         torn: false,
         stop_wanted: false,
     })
@@ -240,9 +251,16 @@ async fn resume(
     number: u64,
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
-    for (n, value) in (0_u64..).zip(core.store.turn_events(turn)?) {
-        let event: StoredEvent =
-            serde_json::from_value(value).map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+    for (n, json) in (0_u64..).zip(core.store.turn_events(turn)?) {
+        let mut event = StoredEvent::decode(&json)
+            .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
+        if let Event::Opened(opened) = &mut event.event
+            && let Some(rows) = opened.seed.history_rows
+        {
+            let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
+            let rows = core.store.recent_until(session.id, rows.last, count)?;
+            opened.seed.history = rows.into_iter().map(|row| row.message).collect();
+        }
         stored.push(event);
     }
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
@@ -270,6 +288,7 @@ async fn resume(
         tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
         cost: cost_so_far(core, turn)?,
         unheard: VecDeque::new(),
+        held: Vec::new(),
         torn: false,
         stop_wanted: false,
     };
@@ -347,15 +366,18 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     Ok(lost_step)
 }
 
-/// What the model is to know besides the message.
-fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
+/// What the model is to know besides the message, and the history apart from it.
+fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>), EngineError> {
     let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
     let allow = allow.unwrap_or(AllowList::Only(Default::default()));
     let rows = core.store.recent(session.id, core.config.max_chronicle_entries)?;
     let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
     let spent = core.spent(session, MicroUsd::ZERO)?;
+    let history_rows = rows
+        .last()
+        .map(|row| HistoryRows { last: row.n, count: u64::try_from(rows.len()).unwrap_or(u64::MAX) });
     let state = session.state();
-    Ok(ContextSeed {
+    let seed = ContextSeed {
         system: core.config.system.clone(),
         tools: core.tools.specs(AgentRole::Executor, &allow),
         owner_profile: profile
@@ -367,7 +389,8 @@ fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
                 text: memory.item.text,
             })
             .collect(),
-        history: rows.into_iter().map(|row| row.message).collect(),
+        history: Vec::new(),
+        history_rows,
         rehydrated: state.rehydrated,
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {
@@ -375,7 +398,8 @@ fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
             limit: core.config.budget.max_tokens_per_session,
             given: state.budget_note,
         },
-    })
+    };
+    Ok((seed, rows.into_iter().map(|row| row.message).collect()))
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's

@@ -1,7 +1,8 @@
 //! Drives one turn: feeds the pure machine events and performs the effects that come out.
 //!
 //! Every event is stored before its effects are performed, together with the facts that belong to it,
-//! so a crash at any point is folded again from what is stored.
+//! so a crash at any point is folded again from what is stored. Effects that leave no trace are the
+//! exception: see [`Drive::held`].
 
 mod finish;
 
@@ -60,6 +61,9 @@ pub(crate) struct Drive {
     pub(crate) cost: MicroUsd,
     /// Interruptions that the store could not take when they came; tried again.
     pub(crate) unheard: VecDeque<Interrupt>,
+    /// Events that need not be stored before what follows from them, since it leaves no trace: gates judge, memory is
+    /// searched. They are written with the next thing that is, and after a crash they happen again.
+    pub(crate) held: Vec<Op>,
     /// The machine has taken an event that could not be stored: it may not take another.
     pub(crate) torn: bool,
     /// A person has stopped the turn, also where that came too late for the machine to matter.
@@ -83,6 +87,14 @@ impl Drive {
     ///
     /// If store or sandbox fail it; the message then goes back to the queue.
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
+        let done = self.steps().await;
+        if !self.torn {
+            self.write_held().await?;
+        }
+        done
+    }
+
+    async fn steps(&mut self) -> Result<(), EngineError> {
         loop {
             self.hear_again().await;
             while let Ok(interrupt) = self.interrupts.try_recv() {
@@ -95,16 +107,21 @@ impl Drive {
                 return Err(EngineError::Machine("nothing is due".to_owned()));
             };
             match effect {
-                Effect::Finish(finish) => return self.finish(*finish).await,
+                Effect::Finish(finish) => {
+                    self.write_held().await?;
+                    return self.finish(*finish).await;
+                }
                 Effect::CancelModel | Effect::CancelTool { .. } => {}
                 Effect::CallModel { request, label } => {
                     let cancel = CancellationToken::new();
-                    let call = model::call(self.place().await?, self.cost, *request, label, cancel.clone());
+                    let place = self.place().await?;
+                    let first = std::mem::take(&mut self.held);
+                    let call = model::call(place, self.cost, first, (*request, label), cancel.clone());
                     match self.watch(cancel, call).await {
                         Watched::Done(called) => {
                             let called = called?;
                             self.cost += called.cost;
-                            self.feed(called.event, called.ops).await?;
+                            self.hold(called.event, called.ops)?;
                         }
                         Watched::Unwanted(called) => self.note(called?.ops).await?,
                         Watched::Stopping => return Ok(()),
@@ -114,7 +131,8 @@ impl Drive {
                     let cancel = CancellationToken::new();
                     let place = self.place().await?;
                     self.tool_calls = self.tool_calls.saturating_add(1);
-                    match self.watch(cancel.clone(), place.act(call, label, cancel)).await {
+                    let first = std::mem::take(&mut self.held);
+                    match self.watch(cancel.clone(), place.act(first, call, label, cancel)).await {
                         Watched::Done(acted) => {
                             let acted = acted?;
                             self.touched |= acted.touched;
@@ -138,7 +156,7 @@ impl Drive {
                 | Effect::JudgeOutput { .. }
                 | Effect::Deliver { .. }) => {
                     let (event, ops) = self.answer(effect)?;
-                    self.feed(event, ops).await?;
+                    self.hold(event, ops)?;
                 }
             }
         }
@@ -167,18 +185,22 @@ impl Drive {
     }
 
     /// Feeds an event: the machine takes it, it is stored with its facts, then its effects are due.
-    pub(crate) async fn feed(&mut self, event: Event, mut ops: Vec<Op>) -> Result<(), EngineError> {
-        let now = self.core.clock.now();
+    pub(crate) async fn feed(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
+        self.hold(event, ops)?;
+        self.write_held().await
+    }
+
+    /// Feeds an event whose effects may come before it is stored: see [`Self::held`].
+    fn hold(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
+        let stored = StoredEvent::new(event, self.core.clock.now());
+        let op = stored_event(self.turn, self.events, &stored)?;
         let phase = self.machine.phase();
         let mut effects = Vec::new();
         self.machine
-            .handle(event.clone(), now, &mut effects)
+            .handle(stored.event, stored.at, &mut effects)
             .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
-        ops.push(self.core.turn_event(self.turn, self.events, event, now)?);
-        if let Err(error) = self.core.commit_for(&self.session, Batch::relaxed(ops)).await {
-            self.torn = true;
-            return Err(error);
-        }
+        self.held.extend(ops);
+        self.held.push(op);
         self.events = self.events.saturating_add(1);
         if self.machine.phase() != phase {
             // An interruption has moved the turn on: what was due in the phase before is not wanted any more.
@@ -186,6 +208,17 @@ impl Drive {
         }
         self.due.extend(effects);
         Ok(())
+    }
+
+    /// Stores what was held back.
+    async fn write_held(&mut self) -> Result<(), EngineError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let batch = Batch::relaxed(std::mem::take(&mut self.held));
+        let done = self.core.commit_for(&self.session, batch).await;
+        self.torn |= done.is_err();
+        done.map(|_| ())
     }
 
     /// Writes down what an unwanted step has done.
@@ -237,10 +270,11 @@ impl Drive {
 
     /// Feeds an event that may come again: if it cannot be stored, the machine is as it was before.
     async fn interject(&mut self, event: Event) -> Result<(), EngineError> {
-        let before = self.machine.clone();
+        let (machine, due, held, events) =
+            (self.machine.clone(), self.due.clone(), self.held.clone(), self.events);
         let done = self.feed(event, Vec::new()).await;
         if done.is_err() {
-            self.machine = before;
+            (self.machine, self.due, self.held, self.events) = (machine, due, held, events);
             self.torn = false;
         }
         done
@@ -383,20 +417,13 @@ fn remaining(deadline: Option<Timestamp>, now: Timestamp) -> Duration {
     deadline.map_or(Duration::from_secs(24 * 60 * 60), |deadline| deadline.since(now))
 }
 
-impl Core {
-    /// A turn's event, as an operation.
-    pub(crate) fn turn_event(
-        &self,
-        turn: TurnId,
-        n: u64,
-        event: Event,
-        now: Timestamp,
-    ) -> Result<Op, EngineError> {
-        let event = serde_json::to_value(StoredEvent::new(event, now))
-            .map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
-        Ok(Op::TurnEvent { turn, n, event })
-    }
+/// A turn's event, as an operation.
+pub(crate) fn stored_event(turn: TurnId, n: u64, event: &StoredEvent) -> Result<Op, EngineError> {
+    let event = event.encode().map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+    Ok(Op::TurnEvent { turn, n, event })
+}
 
+impl Core {
     /// What was spent or set aside so far, for the door to decide on. Limits of session and day are compared once
     /// more when the next call's share is set aside, so turns that are decided at the same moment share them.
     pub(crate) fn spent(&self, session: &Session, turn_cost: MicroUsd) -> Result<Spent, EngineError> {

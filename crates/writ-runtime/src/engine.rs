@@ -371,9 +371,9 @@ impl Core {
         let turn_number = match running {
             Some(number) => number,
             None => {
-                let waiting = self.store.pending_for_session(session.id)?.len();
-                let last = self.store.session(session.id)?.map_or(0, |row| row.turn_number);
-                last.saturating_add(u64::try_from(waiting).unwrap_or(u64::MAX)).saturating_add(1)
+                let waiting = self.store.waiting_in_session(session.id)?;
+                let next = self.store.next_turn_number(session.id)?;
+                next.saturating_add(waiting)
             }
         };
         Ok(InboundRecord {

@@ -43,7 +43,7 @@ pub(crate) struct Called {
 }
 
 /// Calls a model of the executor: the first of its routes, and when that cannot answer, those to fall back on. Each
-/// attempt passes the door.
+/// attempt passes the door. What is to be written `first` is written with the first intent, or handed back.
 ///
 /// # Errors
 ///
@@ -51,12 +51,12 @@ pub(crate) struct Called {
 pub(crate) async fn call(
     mut place: Place,
     spent_in_turn: MicroUsd,
-    request: ModelRequest,
-    label: Label,
+    first: Vec<Op>,
+    (request, label): (ModelRequest, Label),
     cancel: CancellationToken,
 ) -> Result<Called, EngineError> {
     let core = Arc::clone(&place.core);
-    let mut account = Account::default();
+    let mut account = Account { ops: first, ..Account::default() };
     let Some(models) = &core.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
@@ -85,6 +85,9 @@ pub(crate) async fn call(
             place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
         } else {
             note_window(&place, &planned);
+            if !step.wait.is_zero() {
+                core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut account.ops))).await?;
+            }
             if !slept(step.wait, &cancel).await {
                 return Ok(account.cancelled());
             }
@@ -109,6 +112,7 @@ pub(crate) async fn call(
 /// What a call has taken so far, over all its attempts.
 #[derive(Debug, Default)]
 struct Account {
+    /// What is still to be written.
     ops: Vec<Op>,
     cost: MicroUsd,
 }
@@ -147,7 +151,8 @@ async fn attempt(
 ) -> Result<Tried, EngineError> {
     let spent = place.spent;
     let standing = Standing { authority: &place.authority, spent, approval: None, mode: Mode::Execute };
-    let permit = match place.core.pass(prepared(place, planned, label), standing).await? {
+    let first = std::mem::take(&mut account.ops);
+    let permit = match place.core.pass_after(first, prepared(place, planned, label), standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
         Passage::Ask(_) | Passage::Simulated(_) => {

@@ -9,6 +9,7 @@ use writ_policy::keys::Authority;
 use writ_policy::permit::{Permit, RedeemError};
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
+use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry};
 
 use crate::core::Core;
@@ -47,6 +48,21 @@ impl Core {
         prepared: Prepared,
         standing: Standing<'_>,
     ) -> Result<Passage, EngineError> {
+        self.pass_after(Vec::new(), prepared, standing).await
+    }
+
+    /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first` is
+    /// written whatever is decided, and stores no frames.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pass`].
+    pub(crate) async fn pass_after(
+        &self,
+        mut first: Vec<Op>,
+        prepared: Prepared,
+        standing: Standing<'_>,
+    ) -> Result<Passage, EngineError> {
         let now = self.clock.now();
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
         let revoked = self.revoked(standing.authority)?;
@@ -65,27 +81,44 @@ impl Core {
                 Decided::Deny(denial) => denial,
                 Decided::Ask(ask) => {
                     self.metrics.asked();
+                    self.write(first).await?;
                     return Ok(Passage::Ask(ask));
                 }
-                Decided::Grant(grant) => match self.redeem(*grant, standing.mode).await? {
-                    Ok(passage) => return Ok(passage),
-                    Err(denial) => denial,
-                },
+                Decided::Grant(grant) => {
+                    match self.redeem(std::mem::take(&mut first), *grant, standing.mode).await? {
+                        Ok(passage) => return Ok(passage),
+                        Err(denial) => denial,
+                    }
+                }
             },
         };
         self.metrics.denied();
         let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
-        self.store.commit(Batch::relaxed(vec![Op::Append(Box::new(entry))])).await?;
+        first.push(Op::Append(Box::new(entry)));
+        self.write(first).await?;
         Ok(Passage::Denied(denial))
     }
 
-    async fn redeem(&self, grant: Grant, mode: Mode) -> Result<Result<Passage, Box<Denial>>, EngineError> {
+    async fn write(&self, ops: Vec<Op>) -> Result<(), EngineError> {
+        if !ops.is_empty() {
+            self.store.commit(Batch::relaxed(ops)).await?;
+        }
+        Ok(())
+    }
+
+    async fn redeem(
+        &self,
+        first: Vec<Op>,
+        grant: Grant,
+        mode: Mode,
+    ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
         if mode == Mode::DryRun {
+            self.write(first).await?;
             return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
         }
         let now = self.clock.now();
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
-        match grant.redeem(&self.store, self.ids.attempt(now), now).await {
+        match grant.redeem(&Following::new(&self.store, first), self.ids.attempt(now), now).await {
             Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
             Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
             Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {

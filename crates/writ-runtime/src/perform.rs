@@ -19,6 +19,15 @@ use writ_types::frame::ServerFrame;
 use crate::act::Place;
 use crate::error::EngineError;
 
+/// What was performed.
+#[derive(Debug)]
+pub(crate) struct Performed {
+    pub(crate) prepared: Prepared,
+    pub(crate) outcome: PerformedOutcome,
+    /// The part of it that happens in the store: together with its outcome, so that nobody is ever in doubt about it.
+    pub(crate) ops: Vec<Op>,
+}
+
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
 ///
 /// # Errors
@@ -28,8 +37,9 @@ pub(crate) async fn perform(
     place: &Place,
     permit: Permit,
     cancel: &CancellationToken,
-) -> Result<(Prepared, PerformedOutcome), EngineError> {
+) -> Result<Performed, EngineError> {
     let prepared = permit.prepared().clone();
+    let mut ops = Vec::new();
     let outcome = match &prepared.action {
         Action::Exec(exec) => run(place, permit, exec.timeout_ms, cancel).await?,
         Action::ReadFile(_) => {
@@ -43,7 +53,7 @@ pub(crate) async fn perform(
                 let written = workspace.until(cancel).write(permit, place.core.clock.now()).await;
                 settle(written.map(|_| files))?
             }
-            WritePlace::Project => apply(place, permit, cancel).await?,
+            WritePlace::Project => apply(place, permit, cancel, &mut ops).await?,
         },
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
@@ -52,7 +62,7 @@ pub(crate) async fn perform(
             place.core.metrics.memory("search");
             PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
         }
-        Action::Remember(_) => remember(place, permit).await?,
+        Action::Remember(_) => remember(place, permit, &mut ops)?,
         Action::Say(_) => say(place, permit).await?,
         Action::Forget(_)
         | Action::Fetch(_)
@@ -76,7 +86,7 @@ pub(crate) async fn perform(
             PerformedOutcome::Failed { report: Report::new(Exit::Usage, "perform.unavailable", text) }
         }
     };
-    Ok((prepared, outcome))
+    Ok(Performed { prepared, outcome, ops })
 }
 
 /// Consumes a permit whose performer is the engine itself.
@@ -190,6 +200,7 @@ async fn apply(
     place: &Place,
     permit: Permit,
     cancel: &CancellationToken,
+    ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
     let prepared = permit.prepared().clone();
@@ -198,7 +209,7 @@ async fn apply(
             if let Action::WriteFile(write) = &prepared.action {
                 let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
                 let fact = Fact::Applied { project: write.root.clone(), files };
-                place.core.append(place.session.id, place.at(), fact).await?;
+                ops.push(place.core.entry(place.session.id, place.at(), fact));
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.changes().await?.changes.is_empty() {
@@ -220,7 +231,7 @@ fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {
     }
 }
 
-async fn remember(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<PerformedOutcome, EngineError> {
     let prepared = opened(place, permit)?;
     let now = place.core.clock.now();
     let id = place.core.ids.memory(now);
@@ -235,10 +246,8 @@ async fn remember(place: &Place, permit: Permit) -> Result<PerformedOutcome, Eng
         taint: item.taint,
         text: Digest::of(item.text.as_bytes()),
     };
-    let entry = place.core.entry(place.session.id, place.at(), fact);
-    let memory = NewMemory { id, item, at: now };
-    // The synced intent stands before it, and the turn's last commit puts it on disk.
-    place.core.store.commit(Batch::relaxed(vec![entry, Op::Remember(Box::new(memory))])).await?;
+    ops.push(place.core.entry(place.session.id, place.at(), fact));
+    ops.push(Op::Remember(Box::new(NewMemory { id, item, at: now })));
     Ok(PerformedOutcome::Remembered { id })
 }
 

@@ -26,7 +26,7 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
-use crate::perform;
+use crate::perform::{self, Performed};
 use crate::session::Session;
 
 use settled::{Settled, obeyed};
@@ -213,9 +213,9 @@ async fn carry_out(
     cancel: &CancellationToken,
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
-    let (prepared, performed) = perform::perform(place, permit, cancel).await?;
-    let rendered = render(&prepared, &performed);
-    let mut ops = vec![place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered))];
+    let Performed { prepared, outcome, mut ops } = perform::perform(place, permit, cancel).await?;
+    let rendered = render(&prepared, &outcome);
+    ops.push(place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
     if let Some(obeyed) = obeyed(&diff.changes) {
         if place.session.terms.write && place.turn.is_some() {
@@ -226,7 +226,7 @@ async fn carry_out(
         }
     }
     place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
-    Ok(match performed {
+    Ok(match outcome {
         PerformedOutcome::Failed { report } => Err(report),
         PerformedOutcome::Exec { .. }
         | PerformedOutcome::Text { .. }

@@ -7,6 +7,7 @@ use tokio::sync::{OnceCell, mpsc};
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_policy::door::Mode;
+use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Workspace;
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub(crate) rehydrated: bool,
     /// The turn that runs, and how to reach it.
     pub(crate) running: Option<Running>,
+    /// What the session's task key grants, once the ledger knows it.
+    pub(crate) authority: Option<Arc<Authority>>,
     /// The last budget note that the model was given.
     pub(crate) budget_note: Option<BudgetNote>,
     /// The last request nearly filled the model's window, and that was said.

@@ -120,8 +120,8 @@ pub enum Op {
         turn: TurnId,
         /// The event's number.
         n: u64,
-        /// The event.
-        event: Value,
+        /// The event, as JSON.
+        event: String,
     },
     /// Closes a turn. Conflict if it is not open.
     CloseTurn {

@@ -1,5 +1,7 @@
 //! The store's side of the door.
 
+use std::sync::{Mutex, PoisonError};
+
 use writ_policy::permit::{Journal, RedeemError, Redemption};
 use writ_types::entry::Fact;
 use writ_types::id::EntrySeq;
@@ -8,22 +10,48 @@ use crate::batch::{Batch, Op};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
+/// The store, with operations that are to be written before a redemption, in its transaction and whatever becomes
+/// of it. The first redemption takes them along.
+#[derive(Debug)]
+pub struct Following<'a> {
+    store: &'a Store,
+    first: Mutex<Vec<Op>>,
+}
+
+impl<'a> Following<'a> {
+    /// The store, with what is to be written first.
+    pub const fn new(store: &'a Store, first: Vec<Op>) -> Self {
+        Self { store, first: Mutex::new(first) }
+    }
+}
+
+impl Journal for Following<'_> {
+    async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
+        let first = std::mem::take(&mut *self.first.lock().unwrap_or_else(PoisonError::into_inner));
+        redeem(self.store, first, redemption).await
+    }
+}
+
 impl Journal for Store {
     async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
-        let attempt = redemption.attempt;
-        if !matches!(&redemption.intent.fact, Fact::Intent { attempt: named, .. } if *named == attempt) {
-            return Err(RedeemError::Unwritable("the entry is not this attempt's intent".to_owned()));
-        }
-        let batch = Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
-        match self.commit(batch).await {
-            Ok(receipt) => receipt
-                .entries
-                .first()
-                .copied()
-                .ok_or_else(|| RedeemError::Unwritable("no entry was written".to_owned())),
-            Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
-            Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
-            Err(error) => Err(RedeemError::Unwritable(error.to_string())),
-        }
+        redeem(self, Vec::new(), redemption).await
+    }
+}
+
+async fn redeem(store: &Store, first: Vec<Op>, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
+    let attempt = redemption.attempt;
+    if !matches!(&redemption.intent.fact, Fact::Intent { attempt: named, .. } if *named == attempt) {
+        return Err(RedeemError::Unwritable("the entry is not this attempt's intent".to_owned()));
+    }
+    let batch = Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
+    match store.commit_after(first, batch).await {
+        Ok(receipt) => receipt
+            .entries
+            .first()
+            .copied()
+            .ok_or_else(|| RedeemError::Unwritable("no entry was written".to_owned())),
+        Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
+        Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
+        Err(error) => Err(RedeemError::Unwritable(error.to_string())),
     }
 }

@@ -17,7 +17,7 @@ pub mod batch;
 
 pub mod store;
 
-mod journal;
+pub mod journal;
 
 pub mod lock;
 

@@ -296,6 +296,18 @@ impl Store {
         self.read(|conn| query(conn, &sql, [session.to_string()], decode))
     }
 
+    /// How many messages of a session wait.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn waiting_in_session(&self, session: SessionId) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) AS n FROM message WHERE session = ?1 AND state = 'ready'";
+        let waiting =
+            self.read(|conn| query_one(conn, sql, [session.to_string()], |row| get_uint(row, "n")))?;
+        Ok(waiting.unwrap_or(0))
+    }
+
     /// The message that a client has sent under this id, if there is one.
     ///
     /// # Errors

@@ -218,9 +218,25 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn recent(&self, session: SessionId, limit: usize) -> Result<Vec<ChronicleRow>, StoreError> {
-        let sql = "SELECT * FROM chronicle WHERE session = ?1 ORDER BY n DESC LIMIT ?2";
+        self.recent_until(session, u64::MAX, limit)
+    }
+
+    /// The messages of a session's history up to row `last`, oldest first: the newest `limit` of them. History is
+    /// never changed, so this finds at any time what it found before.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn recent_until(
+        &self,
+        session: SessionId,
+        last: u64,
+        limit: usize,
+    ) -> Result<Vec<ChronicleRow>, StoreError> {
+        let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n <= ?2 ORDER BY n DESC LIMIT ?3";
         let mut rows = self.read(|conn| {
-            query(conn, sql, params![session.to_string(), codec::limit(limit)], decode_chronicle)
+            let params = params![session.to_string(), int(last), codec::limit(limit)];
+            query(conn, sql, params, decode_chronicle)
         })?;
         rows.reverse();
         Ok(rows)

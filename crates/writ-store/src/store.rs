@@ -11,10 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::Rng as _;
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
-use crate::batch::{Batch, Receipt};
+use crate::batch::{Batch, Op, Receipt};
 use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
@@ -90,10 +91,20 @@ impl Store {
     ///
     /// If a condition does not hold or the database cannot be written; then nothing of it was written.
     pub async fn commit(&self, batch: Batch) -> Result<Receipt, StoreError> {
-        if batch.ops.len() > MAX_BATCH_OPS {
+        self.commit_after(Vec::new(), batch).await
+    }
+
+    /// Writes `first`, whatever becomes of the batch, and the batch if that could be written: in one transaction
+    /// that is as durable as the batch asks to be. The receipt is the batch's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::commit`]; if `first` cannot be written, neither is.
+    pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<Receipt, StoreError> {
+        if first.len().max(batch.ops.len()) > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
         }
-        self.shared.writer.as_ref().ok_or(StoreError::Closed)?.commit(batch).await
+        self.shared.writer.as_ref().ok_or(StoreError::Closed)?.commit(first, batch).await
     }
 
     /// [`Self::commit`] for code that is not async; blocks the thread.
@@ -138,6 +149,9 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", "ON")?;
     conn.pragma_update(None, "trusted_schema", "OFF")?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    // Pages that a savepoint keeps for its rollback stay out of the system's temporary folder.
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
     // What is erased or forgotten is overwritten.
     conn.pragma_update(None, "secure_delete", "ON")?;
     conn.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;

@@ -1,7 +1,6 @@
 //! Turns, their events, and the intents that have no outcome.
 
 use rusqlite::{Connection, Row, params};
-use serde_json::Value;
 use writ_types::entry::Entry;
 use writ_types::id::{AttemptId, EntrySeq, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
@@ -74,7 +73,8 @@ pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> 
     Ok(())
 }
 
-pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &Value) -> Result<(), StoreError> {
+pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &str) -> Result<(), StoreError> {
+    codec::check_size("event", event)?;
     if n >= MAX_TURN_EVENTS {
         return Err(StoreError::TooLarge {
             what: "number of events of a turn",
@@ -90,11 +90,7 @@ pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &Value) 
     if changed == 0 {
         return Err(refused_event(conn, turn)?.into());
     }
-    execute(
-        conn,
-        "INSERT INTO turn_event (turn, n, event) VALUES (?1, ?2, ?3)",
-        params![id, int(n), codec::to_json("event", event)?],
-    )?;
+    execute(conn, "INSERT INTO turn_event (turn, n, event) VALUES (?1, ?2, ?3)", params![id, int(n), event])?;
     Ok(())
 }
 
@@ -183,18 +179,14 @@ impl Store {
         self.read(|conn| query_one(conn, sql, [message.to_string()], decode))
     }
 
-    /// The events of a turn, in order.
+    /// The events of a turn, in order, as JSON.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn turn_events(&self, turn: TurnId) -> Result<Vec<Value>, StoreError> {
+    pub fn turn_events(&self, turn: TurnId) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT event FROM turn_event WHERE turn = ?1 ORDER BY n";
-        self.read(|conn| {
-            query(conn, sql, [turn.to_string()], |row| {
-                codec::from_json("event", &row.get::<_, String>("event")?)
-            })
-        })
+        self.read(|conn| query(conn, sql, [turn.to_string()], |row| Ok(row.get("event")?)))
     }
 
     /// The intents without an outcome, oldest first.

@@ -38,6 +38,20 @@ impl Digest {
         Ok(Self::of(&canonical_json(value)?))
     }
 
+    /// The digest of a value's JSON as this program writes it, for what only this program compares: faster by far
+    /// than [`Self::of_canonical`], and another program may write the same value otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If the value cannot be written as JSON.
+    pub fn of_json<T: Serialize>(value: &T) -> Result<Self, NotCanonical> {
+        let mut hasher = std::io::BufWriter::new(Hasher(Sha256::new()));
+        serde_json::to_writer(&mut hasher, value)?;
+        let Hasher(hasher) =
+            hasher.into_inner().map_err(|error| serde_json::Error::io(error.into_error()))?;
+        Ok(Self(hasher.finalize().into()))
+    }
+
     /// Wraps 32 bytes that are a digest already.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -46,6 +60,20 @@ impl Digest {
     /// The 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+/// A hasher to write to.
+struct Hasher(Sha256);
+
+impl std::io::Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -108,5 +136,12 @@ mod tests {
         let one: serde_json::Value = serde_json::json!({"b": 1, "a": [true]});
         let two: serde_json::Value = serde_json::json!({"a": [true], "b": 1});
         assert_eq!(Digest::of_canonical(&one).ok(), Digest::of_canonical(&two).ok());
+    }
+
+    #[test]
+    fn the_digest_of_json_is_that_of_its_text_however_long() {
+        let long = vec!["ü\n"; 10_000];
+        let text = serde_json::to_string(&long).expect("JSON");
+        assert_eq!(Digest::of_json(&long).expect("a digest"), Digest::of(text.as_bytes()));
     }
 }

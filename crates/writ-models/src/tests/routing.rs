@@ -273,9 +273,10 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
 #[tokio::test]
 async fn an_unknown_model_has_no_price_cautious_limits_and_a_warning() {
     let log = super::log::Captured::default();
+    let guard = tracing::subscriber::set_default(log.subscriber());
     let bench = Bench::new(ProviderKind::OpenAi, list([])).await;
-    let planned =
-        tracing::subscriber::with_default(log.subscriber(), || bench.plan(request(vec![user("hi")])));
+    drop(guard);
+    let planned = bench.plan(request(vec![user("hi")]));
     assert_eq!(planned.model_call().ceiling, None);
     assert!(!planned.info().known);
     assert!(log.text().contains("unknown model"), "{}", log.text());

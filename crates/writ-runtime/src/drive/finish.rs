@@ -1,6 +1,7 @@
 //! The end of a turn: what it has changed is brought out, and one commit makes its answer known.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{Finish, Status};
@@ -115,6 +116,7 @@ impl Drive {
         ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         self.session.state().budget_note = finish.budget_note;
         self.core.commit_for(&self.session, Batch::synced(ops)).await?;
+        self.session.state().authority = Some(Arc::clone(&self.authority));
         Ok(())
     }
 }

@@ -127,6 +127,7 @@ fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
     home.commit(receive(2, 3, "c"));
     let pending = home.store.pending_for_session(session(1)).expect("reads");
     assert_eq!(pending.iter().map(|found| found.record.message).collect::<Vec<_>>(), [message(2)]);
+    assert_eq!([1, 2, 3].map(|of| home.store.waiting_in_session(session(of))), [Ok(1), Ok(1), Ok(0)]);
     let absorb = |message| Op::AbsorbMessage { message, turn: turn(1), lease: id(&held), fence: held.fence };
     assert!(home.try_commit(vec![absorb(message(3))]).is_err(), "another session's message");
     home.commit(vec![absorb(message(2)), Op::AckMessage { message: message(1), fence: held.fence }]);

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId};
 
-use crate::batch::{AskOpened, Batch, FrameNumber, NewAsk, Op, Receipt, Redemption};
+use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::{approvals, backup, memory, queue, sessions, settings, turns, usage};
@@ -16,14 +16,14 @@ struct Progress<'a> {
     receipt: Receipt,
 }
 
-/// Writes every operation of a batch, in order.
+/// Writes operations, in order.
 ///
 /// # Errors
 ///
 /// The first one's that fails; the caller rolls back.
-pub(super) fn apply(conn: &Connection, tail: &mut Tail, batch: &Batch) -> Result<Receipt, StoreError> {
+pub(super) fn apply(conn: &Connection, tail: &mut Tail, ops: &[Op]) -> Result<Receipt, StoreError> {
     let mut progress = Progress { conn, tail, receipt: Receipt::default() };
-    for op in &batch.ops {
+    for op in ops {
         progress.op(op)?;
     }
     Ok(progress.receipt)
