@@ -56,6 +56,8 @@ mod socket;
 
 mod api;
 
+mod passkeys;
+
 mod openai;
 
 mod openapi;
@@ -265,6 +267,10 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sessions/{id}/diff", get(api::diff))
         .route("/approvals", get(api::approvals))
         .route("/approvals/{id}", get(api::approval).post(api::decide))
+        .route("/approvals/{id}/challenge", post(passkeys::challenge))
+        .route("/passkeys", get(passkeys::list))
+        .route("/passkeys/begin", post(passkeys::begin))
+        .route("/passkeys/finish", post(passkeys::finish))
         .route("/ledger", get(api::ledger))
         .route("/ledger/{seq}/proof", get(api::proof))
         .route("/logout", post(logout));

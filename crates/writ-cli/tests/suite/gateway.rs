@@ -10,6 +10,9 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 
+#[path = "gateway/passkeys.rs"]
+mod passkeys;
+
 use super::engine::Engine;
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
@@ -55,7 +58,11 @@ impl Answer {
 
 impl Web {
     fn with(script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static, env: &[(&str, &str)]) -> Self {
-        let bench = Bench::new("openai", script);
+        Self::over(Bench::new("openai", script), env)
+    }
+
+    /// A server in a home that a test has prepared.
+    fn over(bench: Bench, env: &[(&str, &str)]) -> Self {
         let engine = Engine::start(&bench.home, env).unwrap_or_else(|ended| panic!("{ended:?}"));
         let runtime = bench.home.root().join("runtime");
         let read = |name: &str| std::fs::read_to_string(runtime.join(name)).expect("reads");

@@ -40,6 +40,8 @@ pub(crate) struct Speaker {
     pub(crate) name: String,
     /// Its address, as far as it is known.
     pub(crate) address: IpAddr,
+    /// The origin of the page of this server that asks, where it says so.
+    pub(crate) origin: Option<String>,
     /// Whether it came through TLS, as a proxy that is trusted says.
     pub(crate) tls: bool,
 }
@@ -103,7 +105,9 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
         let text = "this address takes no parameters";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "request.query", text));
     }
-    let mut speaker = Speaker { evidence: Evidence::None, name: address.to_string(), address, tls };
+    let own = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !foreign);
+    let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
+    let mut speaker = Speaker { evidence, name: address.to_string(), address, origin, tls };
     match shown(shared, headers, method, foreign)? {
         Shown::Nothing => {}
         Shown::Wrong => {
