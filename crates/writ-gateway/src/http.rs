@@ -351,7 +351,7 @@ async fn wrong_method() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "request.method", "not with this method")
 }
 
-/// A file of the page, the answer to a preflight of an allowed origin, or nothing.
+/// A file of the page, or nothing.
 async fn elsewhere(request: Request) -> Response {
     let (path, headers) = (request.uri().path(), request.headers());
     page::file(request.method(), path, headers).unwrap_or_else(|| Refusal::nothing().into_response())

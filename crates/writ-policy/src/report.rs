@@ -82,7 +82,9 @@ impl ToReport for ApprovalError {
             Self::Mismatch(_) => ("approval.mismatch", "What was approved has changed: look at it again."),
             Self::Expired => ("approval.expired", "Ask again."),
             Self::Nonce => ("approval.nonce", ""),
-            Self::Passkey(_) => ("approval.passkey", "Try again with a passkey that is enrolled for this page."),
+            Self::Passkey(_) => {
+                ("approval.passkey", "Try again with a passkey that is enrolled for this page.")
+            }
             Self::Challenge => ("approval.challenge", "Ask for a new challenge and sign that."),
             Self::Copied => (
                 "approval.copied",

@@ -242,8 +242,7 @@ pub fn assert(
         return Err(PasskeyError::Site);
     }
     let hash = client_data(&signed.response.client_data, "webauthn.get", challenge, origin)?;
-    let bytes =
-        decode(&signed.response.authenticator_data, MAX_AUTHENTICATOR_BYTES, "authenticator data")?;
+    let bytes = decode(&signed.response.authenticator_data, MAX_AUTHENTICATOR_BYTES, "authenticator data")?;
     let data = AuthenticatorData::read(&bytes, &passkey.site)?;
     data.has_no_key()?;
     if !data.has(PRESENT) {

@@ -12,8 +12,8 @@ use writ_policy::approval::{
     ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, Signed, verify,
 };
 use writ_policy::webauthn::{
-    Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, assert, challenge_of, counts_on, enrol,
-    site_of, text_of,
+    Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, assert, challenge_of, counts_on,
+    enrol, site_of, text_of,
 };
 use writ_testkit::passkey::{Ceremony, SoftPasskey, attestation};
 use writ_types::digest::Digest;
@@ -226,7 +226,8 @@ fn every_byte_of_a_signature_and_of_what_is_signed_counts() {
         let passkey = known(&key);
         let good = key.sign(&honest());
         for field in ["clientDataJSON", "authenticatorData", "signature"] {
-            let bytes = URL_SAFE_NO_PAD.decode(good["response"][field].as_str().expect("text")).expect("bytes");
+            let bytes =
+                URL_SAFE_NO_PAD.decode(good["response"][field].as_str().expect("text")).expect("bytes");
             for at in 0..bytes.len() {
                 let mut changed = good.clone();
                 let mut other = bytes.clone();
@@ -282,9 +283,15 @@ fn kept_passkeys_that_were_damaged_are_none() {
 
 #[test]
 fn a_counter_grows_or_does_not_count() {
-    for (before, now, good) in
-        [(0, 0, true), (0, 1, true), (4, 5, true), (4, 400, true), (5, 5, false), (5, 4, false), (5, 0, false)]
-    {
+    for (before, now, good) in [
+        (0, 0, true),
+        (0, 1, true),
+        (4, 5, true),
+        (4, 400, true),
+        (5, 5, false),
+        (5, 4, false),
+        (5, 0, false),
+    ] {
         assert_eq!(counts_on(before, now), good, "{before} {now}");
     }
 }
@@ -426,7 +433,8 @@ fn who_signs_cannot_be_exchanged() {
     let low = verify(&mixed, &expected(Risk::Low), &known, NOW);
     assert_eq!(low, Err(ApprovalError::Signature));
     // Another origin in the claims is another challenge; one that passkeys are not bound to is none.
-    let elsewhere = ApprovalClaims { approver: Approver::Passkey { origin: "http://evil".into() }, ..claims() };
+    let elsewhere =
+        ApprovalClaims { approver: Approver::Passkey { origin: "http://evil".into() }, ..claims() };
     let moved = ApprovalToken { claims: elsewhere, ..token };
     assert_eq!(said(&moved), Err(ApprovalError::Passkey(PasskeyError::Site)));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use writ_policy::approval::Signed;
-use writ_policy::webauthn::Registration;
 use writ_policy::principal::{self, Authenticated, Directory, Evidence, Inbound, Principal};
+use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;

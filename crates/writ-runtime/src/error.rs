@@ -163,8 +163,9 @@ impl ToReport for EngineError {
             Self::NoApprover(_) => {
                 plain(Exit::Usage, "approver.unknown").hint("see `writ keys approver list`")
             }
-            Self::LastApprover => plain(Exit::Denied, "approver.last")
-                .hint("without it, no passkey could be enrolled any more, and nothing approved in a terminal"),
+            Self::LastApprover => plain(Exit::Denied, "approver.last").hint(
+                "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
+            ),
             Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),

@@ -79,7 +79,9 @@ impl Core {
     pub(crate) fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
         let keys = self.store.approver_keys()?.into_iter();
         let in_force = keys.filter(|key| key.kind == PASSKEY && key.revoked_at.is_none());
-        Ok(in_force.filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey))).collect())
+        Ok(in_force
+            .filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey)))
+            .collect())
     }
 
     /// Takes leave to enrol a passkey, which an approver key has signed.
@@ -121,7 +123,8 @@ impl Core {
         drop(waiting);
         // The authenticator keeps keys apart by this name: one home of several on a machine is one person there.
         let user = Digest::of(self.config.installation.to_string().as_bytes());
-        let excluded: Vec<Value> = known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
+        let excluded: Vec<Value> =
+            known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
         Ok(json!({ "publicKey": {
             "rp": { "id": site, "name": "Writ" },
             "user": { "id": text_of(user.as_bytes()), "name": name, "displayName": name },
@@ -159,7 +162,8 @@ impl Core {
         let _alone = self.enrolling.lock().await;
         let keys = self.store.approver_keys()?;
         let same = |key: &ApproverKey| {
-            Passkey::from_bytes(&key.public_key).is_some_and(|known| known.credential() == passkey.credential())
+            Passkey::from_bytes(&key.public_key)
+                .is_some_and(|known| known.credential() == passkey.credential())
         };
         if keys.iter().any(same) {
             return Err(EngineError::Enrolment("this passkey is known here, or was removed"));

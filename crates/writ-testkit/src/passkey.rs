@@ -141,8 +141,15 @@ impl SoftPasskey {
     /// The authenticator's data with a new key.
     pub fn new_key(&self, ceremony: &Ceremony, cose: &[u8]) -> Vec<u8> {
         let length = u16::try_from(self.id.len()).unwrap_or(u16::MAX).to_be_bytes();
-        [&ceremony.fixed(ceremony.flags | KEY_FOLLOWS), &[0; 16][..], &length, &self.id, cose, &ceremony.trailing]
-            .concat()
+        [
+            &ceremony.fixed(ceremony.flags | KEY_FOLLOWS),
+            &[0; 16][..],
+            &length,
+            &self.id,
+            cose,
+            &ceremony.trailing,
+        ]
+        .concat()
     }
 
     /// What a page sends of a new passkey.

@@ -13,6 +13,9 @@ use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 #[path = "gateway/passkeys.rs"]
 mod passkeys;
 
+#[path = "gateway/contract.rs"]
+mod contract;
+
 use super::engine::Engine;
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
@@ -582,6 +585,119 @@ fn a_socket_that_gives_no_sign_of_life_is_closed() {
     drop(silent);
     living.say(&json!({ "type": "call", "id": 2, "method": "status" }));
     assert_eq!(living.until("answer")["id"], 2);
+}
+
+/// A request that is under way, and its answer when there is one.
+struct Asking(Stream);
+
+impl Asking {
+    fn begin(web: &Web) -> Self {
+        let body =
+            json!({ "model": "writ", "messages": [{ "role": "user", "content": "slow" }] }).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:{}\r\nAuthorization: {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            web.port,
+            web.bearer(),
+            body.len()
+        );
+        let mut stream = web.stream();
+        stream.write_all(head.as_bytes()).expect("sent");
+        Self(stream)
+    }
+
+    fn end(mut self) -> String {
+        let mut answer = String::new();
+        let _read = self.0.read_to_string(&mut answer);
+        answer
+    }
+}
+
+/// An engine that is told to stop while a request waits for its model; it has closed the door to new ones.
+fn stopping(secs: &str) -> (Web, Gate, Asking, Instant) {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let script = move |_: &ParsedRequest| Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone()));
+    let web = Web::with(script, &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)]);
+    let asking = Asking::begin(&web);
+    web.bench.held_back();
+    let told = Instant::now();
+    web.engine.signal(nix::sys::signal::Signal::SIGTERM);
+    while Stream::connect(("127.0.0.1", web.port)).is_ok() {
+        assert!(told.elapsed() < PATIENCE, "new ones are refused");
+    }
+    (web, gate, asking, told)
+}
+
+/// Rows: SCL-085 SCL-150
+#[test]
+fn what_is_under_way_ends_well_in_time_and_is_cut_after_it() {
+    let (web, gate, asking, _) = stopping("30");
+    gate.open();
+    let answer = asking.end();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Late."), "{answer}");
+    let Web { mut engine, .. } = web;
+    assert_eq!(engine.wait().code, Some(0));
+    let (web, gate, asking, told) = stopping("2");
+    let answer = asking.end();
+    let took = told.elapsed();
+    assert!(!answer.contains("Late."), "{answer}");
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(15), "{took:?}");
+    let Web { mut engine, bench, .. } = web;
+    assert_eq!(engine.wait().code, Some(0));
+    gate.open();
+    for wrong in ["-1", "soon"] {
+        let home = Home::ready().with("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", wrong);
+        assert_eq!(code(&home.run(&["start"])), 3, "{wrong}");
+    }
+    drop(bench);
+}
+
+/// Rows: SCL-082
+#[test]
+fn pages_of_listed_origins_may_ask_with_the_token_and_no_others() {
+    let tool = "https://tool.example";
+    let env = [("WRIT_SERVER__ALLOWED_ORIGINS", "[\"https://tool.example\"]")];
+    let web = Web::with(calls(Vec::new(), "Yes."), &env);
+    let (bearer, cookie) = (web.bearer(), web.cookie());
+    let asks = |origin: &str, more: &[(&str, &str)]| {
+        web.ask("GET", "/api/v1/state", &[&[("Origin", origin)], more].concat(), "")
+    };
+    let listed = asks(tool, &[("Authorization", &bearer)]);
+    assert_eq!((listed.status, listed.header("access-control-allow-origin")), (200, Some(tool)));
+    assert_eq!(listed.header("access-control-allow-credentials"), None);
+    assert_eq!(listed.header("vary"), Some("Origin"));
+    // Its cookie does not count there, and nobody else's page gets the header.
+    let by_cookie = asks(tool, &[("Cookie", &cookie)]);
+    assert_eq!((by_cookie.status, by_cookie.code().as_str()), (403, "origin.refused"));
+    for other in ["https://other.example", "https://tool.example.evil.example", "http://tool.example", "null"]
+    {
+        let refused = asks(other, &[("Authorization", &bearer)]);
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None), "{other}");
+    }
+    // What a browser asks before it sends the token.
+    let preflight = |origin: &str, path: &str| {
+        let headers = [
+            ("Origin", origin),
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", "authorization, content-type"),
+        ];
+        web.ask("OPTIONS", path, &headers, "")
+    };
+    for path in ["/api/v1/sessions", "/v1/chat/completions", "/sessions"] {
+        let asked = preflight(tool, path);
+        assert_eq!((asked.status, asked.header("access-control-allow-origin")), (204, Some(tool)), "{path}");
+        assert_eq!(asked.header("access-control-allow-headers"), Some("authorization, content-type"));
+        assert!(asked.header("access-control-allow-methods").is_some_and(|all| all.contains("POST")));
+        let refused = preflight("https://other.example", path);
+        assert_eq!((refused.status, refused.header("access-control-allow-methods")), (403, None), "{path}");
+    }
+    let own = preflight(&format!("http://localhost:{}", web.port), "/api/v1/sessions");
+    assert_eq!(
+        (own.status, own.header("access-control-allow-origin")),
+        (401, None),
+        "its own page needs none"
+    );
 }
 
 /// Rows: SCL-085

@@ -215,7 +215,8 @@ pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: 
     let Decided { decision, reason, signature } = read(request, shared.config.max_message_bytes).await?;
     let signed = signature.map(Signed::read).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
-    let Answered { state, text, exit } = shared.engine.answer(evidence, ask, decision, signed, reason).await?;
+    let Answered { state, text, exit } =
+        shared.engine.answer(evidence, ask, decision, signed, reason).await?;
     Ok(ok(&json!({ "state": state, "text": text, "exit": exit })))
 }
 

@@ -83,9 +83,17 @@ const ROUTES: &[Route] = &[
     get("/api/v1/approvals", "What is asked").query(&["all"]),
     get("/api/v1/approvals/{id}", "One ask, completely"),
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
-    post("/api/v1/approvals/{id}/challenge", "What a passkey signs to approve an ask", Body::Json("Challenge")),
+    post(
+        "/api/v1/approvals/{id}/challenge",
+        "What a passkey signs to approve an ask",
+        Body::Json("Challenge"),
+    ),
     get("/api/v1/passkeys", "The passkeys that may approve"),
-    post("/api/v1/passkeys/begin", "Begins to enrol a passkey, with a code from a terminal", Body::Json("Begin")),
+    post(
+        "/api/v1/passkeys/begin",
+        "Begins to enrol a passkey, with a code from a terminal",
+        Body::Json("Begin"),
+    ),
     post("/api/v1/passkeys/finish", "Takes in the passkey that was made", Body::Json("Finish")),
     get("/api/v1/ledger", "Entries of the ledger, newest first")
         .query(&["before", "after", "limit", "event", "session", "q"]),

@@ -102,9 +102,8 @@ impl<'a> Attestation<'a> {
     pub(super) fn read(object: &'a [u8]) -> Result<Self, PasskeyError> {
         let malformed = PasskeyError::Malformed("attestation");
         let Ok((Value::Map(members), [])) = cbor::read(object) else { return Err(malformed) };
-        let member = |name: &str| {
-            members.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value))
-        };
+        let member =
+            |name: &str| members.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
         let Some(Value::Bytes(data)) = member("authData") else { return Err(malformed) };
         let own = match (member("fmt"), member("attStmt")) {
             (Some(Value::Text("none")), Some(Value::Map(statement))) if statement.is_empty() => None,
@@ -125,9 +124,8 @@ impl<'a> Attestation<'a> {
 
 /// The key's own signature (level 2, section 8.2), where no certificate stands beside it.
 fn own_signature<'a>(statement: &[(Value<'a>, Value<'a>)]) -> Result<(i64, &'a [u8]), PasskeyError> {
-    let member = |name: &str| {
-        statement.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value))
-    };
+    let member =
+        |name: &str| statement.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
     match (member("alg"), member("sig"), statement.len()) {
         (Some(Value::Int(algorithm)), Some(Value::Bytes(signature)), 2) => Ok((*algorithm, signature)),
         _ => Err(PasskeyError::Attestation),

@@ -18,9 +18,8 @@ impl Key {
     /// A key of COSE (RFC 9053): exactly the members that its algorithm has.
     pub(super) fn read(value: &Value<'_>) -> Result<Self, PasskeyError> {
         let Value::Map(members) = value else { return Err(PasskeyError::Key) };
-        let member = |label: i64| {
-            members.iter().find_map(|(key, value)| (*key == Value::Int(label)).then_some(value))
-        };
+        let member =
+            |label: i64| members.iter().find_map(|(key, value)| (*key == Value::Int(label)).then_some(value));
         let (kind, algorithm, curve) = (member(1), member(3), member(-1));
         let is = |value: Option<&Value<'_>>, number: i64| value == Some(&Value::Int(number));
         let Some(Value::Bytes(x)) = member(-2) else { return Err(PasskeyError::Key) };

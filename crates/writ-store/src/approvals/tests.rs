@@ -157,7 +157,8 @@ fn approver_keys_and_revocations_are_kept() {
 
     // A passkey's counter grows, also across a restart, or does not count.
     let count = |sign_count| Op::CountPasskey { key: key(1, 1).id, sign_count };
-    for (sign_count, good) in [(0, true), (0, true), (3, true), (3, false), (2, false), (0, false), (4, true)] {
+    for (sign_count, good) in [(0, true), (0, true), (3, true), (3, false), (2, false), (0, false), (4, true)]
+    {
         assert_eq!(home.try_commit(vec![count(sign_count)]).is_ok(), good, "{sign_count}");
     }
     let home = home.reopened();

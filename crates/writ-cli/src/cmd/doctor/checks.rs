@@ -5,9 +5,9 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 use writ_models::provider::{ModelsConfigError, Routes};
+use writ_policy::webauthn::Passkey;
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
-use writ_policy::webauthn::Passkey;
 use writ_secrets::backend::{Backend, recorded};
 use writ_store::approvals::ApproverKey;
 use writ_types::credential::CredentialRef;
@@ -162,8 +162,7 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
 fn approvers(context: &Context, keys: &[ApproverKey]) -> Vec<Check> {
     let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
     let mut in_force = keys.iter().filter(|key| key.revoked_at.is_none());
-    let cli =
-        in_force.clone().any(|key| own.iter().any(|own| own.as_bytes().as_slice() == key.public_key));
+    let cli = in_force.clone().any(|key| own.iter().any(|own| own.as_bytes().as_slice() == key.public_key));
     let passkeys = in_force.by_ref().filter(|key| Passkey::from_bytes(&key.public_key).is_some()).count();
     let terminal = if cli {
         Check::good("approver", "the approver key is enrolled: `writ approvals approve` reaches high risks")
@@ -178,7 +177,9 @@ fn approvers(context: &Context, keys: &[ApproverKey]) -> Vec<Check> {
             Check::warn("passkey", text, "`writ keys approver enrol` begins to enrol one")
         }
         1 => Check::good("passkey", "one is enrolled: every risk can be approved in the page"),
-        many => Check::good("passkey", format!("{many} are enrolled: every risk can be approved in the page")),
+        many => {
+            Check::good("passkey", format!("{many} are enrolled: every risk can be approved in the page"))
+        }
     };
     vec![terminal, page]
 }

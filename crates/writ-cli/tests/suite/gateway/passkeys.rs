@@ -24,7 +24,8 @@ impl Page {
             if request.messages.last().is_some_and(|message| !message.results.is_empty()) {
                 return Reply::text("It waits.");
             }
-            let wish = |reply: Reply, n| reply.and_call("memory_store", json!({ "text": format!("item {n}") }));
+            let wish =
+                |reply: Reply, n| reply.and_call("memory_store", json!({ "text": format!("item {n}") }));
             (0..asks).fold(Reply::default(), wish)
         });
         let rules = bench.home.root().join("policies/ask.cedar");
@@ -118,7 +119,7 @@ fn denied(code: &str) -> (u16, String) {
     (403, code.to_owned())
 }
 
-/// Rows: SIL-323
+/// Rows: SIL-326
 #[test]
 fn what_cannot_be_undone_is_approved_by_a_passkey_that_verifies_its_person_and_by_nothing_else() {
     let page = Page::asking(IRREVERSIBLE, 3);
@@ -184,7 +185,11 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
     assert_eq!(refused(&page.sign(&key, one, absent)), denied("approval.passkey"));
     let created = |asked: Ceremony| Ceremony { kind: Some("webauthn.create"), ..asked };
     assert_eq!(refused(&page.sign(&key, one, created)), denied("approval.passkey"));
-    assert_eq!(refused(&page.sign(&stranger, one, |asked| asked)), denied("approval.invalid"), "not enrolled");
+    assert_eq!(
+        refused(&page.sign(&stranger, one, |asked| asked)),
+        denied("approval.invalid"),
+        "not enrolled"
+    );
     let forged = stranger.named(&[8; 16]);
     assert_eq!(refused(&page.sign(&forged, one, |asked| asked)), denied("approval.passkey"), "another key");
     // A challenge is good for its ask, and for one answer, also a bad one.
@@ -229,7 +234,8 @@ fn a_passkey_whose_counter_goes_back_and_one_that_was_removed_approve_nothing() 
     let listed = home.json(&["keys", "approver", "list"]);
     let kinds = |listed: &Value| -> Vec<(String, bool)> {
         let rows = listed["approvers"].as_array().expect("rows").iter();
-        rows.map(|row| (row["kind"].as_str().expect("a kind").to_owned(), row["removed_at"].is_null())).collect()
+        rows.map(|row| (row["kind"].as_str().expect("a kind").to_owned(), row["removed_at"].is_null()))
+            .collect()
     };
     assert_eq!(kinds(&listed), [("cli".to_owned(), true), ("passkey".to_owned(), true)]);
     // A challenge from before the removal is worth nothing after it.
@@ -285,7 +291,8 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
         },
         "signature": "0".repeat(128),
     });
-    let call = ClientFrame::Call { id: 99, method: "approvers.permit".into(), params: json!({ "grant": forged }) };
+    let call =
+        ClientFrame::Call { id: 99, method: "approvers.permit".into(), params: json!({ "grant": forged }) };
     link.send(&call).expect("sent");
     assert_eq!(link.refusal().expect("refused").0, "approval.invalid");
     // A code is good for one passkey, begun and finished in the same page.
@@ -303,15 +310,16 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
     assert_eq!(first.json()["publicKey"]["excludeCredentials"][0]["id"], json!(key.id()));
     assert_eq!(page.finish(&other.enrol(&page.ceremony(&first))).status, 200);
     let third = SoftPasskey::ed25519(3);
-    assert_eq!(
-        refused(&page.finish(&third.enrol(&page.ceremony(&second)))),
-        denied("passkey.not_enrolled")
-    );
+    assert_eq!(refused(&page.finish(&third.enrol(&page.ceremony(&second)))), denied("passkey.not_enrolled"));
     // Programs have no origin, and passkeys are bound to one.
     let by_program = page.web.api("POST", "/api/v1/passkeys/begin", &json!({ "code": code_of_two }));
     assert_eq!(by_program.status, 400, "{by_program:?}");
     let address = format!("http://127.0.0.1:{}", page.web.port);
-    let headers = [("Origin", address.as_str()), ("Cookie", page.cookie.as_str()), ("Content-Type", "application/json")];
+    let headers = [
+        ("Origin", address.as_str()),
+        ("Cookie", page.cookie.as_str()),
+        ("Content-Type", "application/json"),
+    ];
     let body = json!({ "code": page.leave("address") }).to_string();
     let by_address = page.web.ask("POST", "/api/v1/passkeys/begin", &headers, &body);
     assert_eq!(refused(&by_address), denied("passkey.no_site"));
