@@ -1,6 +1,8 @@
 //! An authenticator in software: makes passkeys and signs with them as a browser would send it, honestly or, where
 //! a test says so, with exactly one thing wrong and everything signed all the same.
 
+#![expect(clippy::panic, reason = "a test that prepares nonsense is to fail at once")]
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::Signer as _;

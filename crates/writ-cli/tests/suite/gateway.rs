@@ -1127,6 +1127,38 @@ fn what_a_program_quotes_is_not_the_owners_word() {
     assert_eq!(received().1, "two");
 }
 
+/// The official client of Python, whole answers and streams.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the client of the server that it tests")]
+fn needs_openai_the_official_client_talks_and_streams() {
+    const TEXT: &str =
+        "The first sentence is said. Then comes another one, so that there is something to stream.";
+    let web = Web::with(calls(Vec::new(), TEXT), &[]);
+    let client = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("openai/bin/python");
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/gateway/client.py");
+    let output = std::process::Command::new(client)
+        .arg(script)
+        .env_clear()
+        .env("WRIT_TEST_URL", format!("http://localhost:{}/v1", web.port))
+        .env("WRIT_TEST_TOKEN", &web.token)
+        .output()
+        .expect("the client starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["models"], json!(["writ", "main"]));
+    assert_eq!(said["chat"], json!(["assistant", TEXT, "stop"]));
+    assert!(said["usage"].as_u64().is_some_and(|tokens| tokens > 0), "{said}");
+    assert_eq!((&said["stream"][0], &said["stream"][2]), (&json!(TEXT), &json!(["stop"])), "{said}");
+    assert!(said["stream"][1].as_u64().is_some_and(|parts| parts > 1), "in parts: {said}");
+    assert_eq!(said["response"], json!(["completed", TEXT]));
+    assert_eq!(said["next"], json!(["completed", TEXT, true]));
+    assert_eq!(said["events"], json!(["response.created", "response.completed", TEXT]));
+    assert_eq!(said["stranger"], json!(["AuthenticationError", 401]));
+    assert_eq!(said["model"], json!(["NotFoundError", 404]));
+    assert_eq!(said["empty"], json!(["BadRequestError", 400]));
+    assert_eq!(web.engine.stop().code, Some(0));
+}
+
 #[test]
 fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
     let gate = Gate::new();

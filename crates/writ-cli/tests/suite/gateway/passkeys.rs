@@ -1,6 +1,8 @@
 //! Passkeys over HTTP: leave from a terminal, enrolment in a page, and what they approve.
 
-use writ_testkit::passkey::{Ceremony, SoftPasskey};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
+use writ_testkit::passkey::{Ceremony, SoftPasskey, text_of};
+use writ_types::entry::Decision;
 use writ_types::frame::ClientFrame;
 
 use super::super::engine::Link;
@@ -196,9 +198,31 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
     let asked = page.ceremony(&page.challenge(one));
     assert_eq!(refused(&page.decide(two, &key.sign(&asked))), denied("approval.invalid"));
     assert_eq!(refused(&page.decide(one, &key.sign(&asked))), denied("approval.challenge"));
-    let own = Ceremony::honest(&writ_testkit::passkey::text_of(&[7; 32]), &page.origin());
+    let own = Ceremony::honest(&text_of(&[7; 32]), &page.origin());
     assert_eq!(refused(&page.decide(one, &key.sign(&own))), denied("approval.challenge"), "made by the page");
-    // Claims that the client has made itself count for nothing, whoever has signed them.
+    // Claims that the client has made itself count for nothing, even if an enrolled passkey has signed them.
+    let mut link = Link::open(&page.web.bench.home).expect("connects");
+    let status = link.call("status", json!({})).expect("answered");
+    let card = link.asks().expect("cards").into_iter().find(|card| card.ask_id.as_str() == one);
+    let card = card.expect("the card");
+    let claims = ApprovalClaims {
+        installation: status["installation"].as_str().expect("an id").parse().expect("an id"),
+        epoch: status["epoch"].as_u64().expect("a number"),
+        ask: card.ask_id,
+        decision: Decision::Approve,
+        prepared: card.prepared,
+        shown: card.shown_hash,
+        nonce: "0".repeat(32),
+        issued_at: card.asked_at,
+        expires_at: card.expires_at,
+        approver: Approver::Passkey { origin: page.origin() },
+    };
+    let challenge = text_of(claims.challenge().expect("canonical").as_bytes());
+    let answer = key.sign(&Ceremony::honest(&challenge, &page.origin()));
+    let token = ApprovalToken::by_passkey(claims, serde_json::from_value(answer).expect("an answer"));
+    let body = json!({ "decision": "approve", "signature": token });
+    let made = page.send("POST", &format!("/api/v1/approvals/{one}"), &body);
+    assert_eq!(refused(&made), denied("approval.challenge"), "claims of its own");
     let other = format!("/api/v1/approvals/{one}/challenge");
     let elsewhere = page.send("POST", &other, &json!({ "shown_hash": "0".repeat(64) }));
     assert_eq!(refused(&elsewhere), denied("approval.invalid"), "another text was shown");
