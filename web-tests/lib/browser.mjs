@@ -11,11 +11,11 @@ export const PHONE = { width: 375, height: 740 };
 
 export const launch = () => chromium.launch({ executablePath: EXECUTABLE, args: ["--no-sandbox"] });
 
-/** What a page's console may say: a server without passkeys answers 404, and a lost server is no news. */
-const EXPECTED = /passkeys|ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED|ERR_INTERNET_DISCONNECTED|WebSocket connection to/;
+/** What a page's console may say: a lost server is no news. */
+const EXPECTED = /ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED|ERR_INTERNET_DISCONNECTED|WebSocket connection to/;
 
-/** A browser of somebody who has opened the link: its pages share cookies and files. */
-export async function visitor(browser, writ, options = {}) {
+/** A browser of somebody who has opened the link: its pages share cookies and files. `refused`: what it may be refused. */
+export async function visitor(browser, writ, { refused = /^$/, ...options } = {}) {
   const context = await browser.newContext({ viewport: DESKTOP, locale: "en-GB", ...options });
   context.setDefaultTimeout(PATIENCE);
   const problems = [];
@@ -23,7 +23,7 @@ export async function visitor(browser, writ, options = {}) {
     page.on("pageerror", (error) => problems.push(String(error)));
     page.on("console", (message) => {
       const text = `${message.text()} ${message.location().url}`;
-      if (["error", "warning"].includes(message.type()) && !EXPECTED.test(text)) problems.push(text);
+      if (["error", "warning"].includes(message.type()) && !EXPECTED.test(text) && !refused.test(text)) problems.push(text);
     });
     page.on("request", (request) => {
       const url = new URL(request.url());
@@ -47,6 +47,15 @@ export async function visitor(browser, writ, options = {}) {
       assert.deepEqual(problems, []);
     },
   };
+}
+
+/** An authenticator of this page's device that knows its person. */
+export async function authenticator(page, more = {}) {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("WebAuthn.enable");
+  const options = { protocol: "ctap2", transport: "internal", hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true, ...more };
+  const { authenticatorId } = await devtools.send("WebAuthn.addVirtualAuthenticator", { options });
+  return { verified: (isUserVerified) => devtools.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified }) };
 }
 
 export const connected = (page) => page.locator("body[data-link=open]").waitFor();

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
     };
 
-    let missing = needs::missing(!options.no_install)?;
+    let missing = needs::missing(&root, !options.no_install)?;
     for (name, step) in checks(options.quick) {
         heading(name);
         note(name, step(&root)?, &mut total);

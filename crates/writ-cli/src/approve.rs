@@ -79,6 +79,18 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
     lines
 }
 
+/// The installation and the epoch in force, which everything that is signed names.
+///
+/// # Errors
+///
+/// If the engine does not say.
+pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), Failure> {
+    let status = client.call("status", json!({})).await?;
+    let installation = status.get("installation").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let epoch = status.get("epoch").and_then(Value::as_u64);
+    installation.zip(epoch).ok_or_else(|| Failure::bug("reading the status", "it names no installation"))
+}
+
 /// Signs an approval of a card with the approver key, which only this process opens.
 ///
 /// # Errors
@@ -91,13 +103,7 @@ pub(crate) async fn sign(
     card: &Card,
 ) -> Result<ApprovalToken, Failure> {
     check(card)?;
-    let status = client.call("status", json!({})).await?;
-    let installation: InstallationId = status
-        .get("installation")
-        .and_then(Value::as_str)
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| Failure::bug("reading the status", "it names no installation"))?;
-    let epoch = status.get("epoch").and_then(Value::as_u64).unwrap_or_default();
+    let (installation, epoch) = here(client).await?;
     let key = open_approver_key(context, config)?.signing_key()?;
     let claims = ApprovalClaims {
         installation,

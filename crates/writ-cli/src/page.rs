@@ -9,6 +9,7 @@ use writ_secrets::store::SecretStore;
 use writ_types::credential::{CredentialRef, Reference};
 use writ_types::error::{Exit, Report, ToReport as _};
 
+use crate::client::Client;
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
@@ -77,4 +78,19 @@ pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String,
         host.to_string()
     };
     Ok(format!("http://{name}:{port}/link/{code}"))
+}
+
+/// The port of the engine that serves the page, and a connection to it.
+///
+/// # Errors
+///
+/// If none does.
+pub(crate) async fn served(context: &Context) -> Result<(u16, Client), Failure> {
+    if let Some(client) = Client::connect(context).await?
+        && let Some(port) = http::running_port(&context.home.runtime())
+    {
+        return Ok((port, client));
+    }
+    let text = "no engine is running that serves the page";
+    Err(Failure::new(Exit::Blocked, "server.not_running", text, "start one with `writ start`"))
 }

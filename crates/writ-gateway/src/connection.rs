@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use writ_policy::approval::ApprovalToken;
+use writ_policy::approval::Signed;
 use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Answered, Engine, Join, Surface};
 use writ_types::entry::Decision;
@@ -327,13 +327,13 @@ impl Connection {
             }
             ClientFrame::Message { text, client_id } => self.message(text, client_id).await,
             ClientFrame::ApprovalResponse { ask_id, decision, signature, reason } => {
-                match signature.map(serde_json::from_value::<ApprovalToken>).transpose() {
+                match signature.map(Signed::read).transpose() {
                     Err(error) => {
                         let text = format!("not an approval: {error}");
                         Err(Report::new(Exit::Usage, "approval.malformed", text))
                     }
-                    Ok(token) => {
-                        self.answer(ask_id, decision, token, reason).await;
+                    Ok(signed) => {
+                        self.answer(ask_id, decision, signed, reason).await;
                         Ok(())
                     }
                 }
@@ -372,11 +372,11 @@ impl Connection {
     }
 
     /// Answers an ask beside what else the client says: what was approved may take long, and can be stopped.
-    async fn answer(&self, ask_id: AskId, decision: Decision, token: Option<ApprovalToken>, reason: String) {
+    async fn answer(&self, ask_id: AskId, decision: Decision, signed: Option<Signed>, reason: String) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         self.tasks.spawn(async move {
-            let frame = match engine.answer(evidence, ask_id.clone(), decision, token, reason).await {
+            let frame = match engine.answer(evidence, ask_id.clone(), decision, signed, reason).await {
                 Ok(Answered { state, text, exit }) => {
                     ServerFrame::ApprovalResolved { ask_id, state, text, exit }
                 }

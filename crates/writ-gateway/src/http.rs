@@ -56,6 +56,8 @@ mod socket;
 
 mod api;
 
+mod passkeys;
+
 mod openai;
 
 mod openapi;
@@ -265,6 +267,10 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sessions/{id}/diff", get(api::diff))
         .route("/approvals", get(api::approvals))
         .route("/approvals/{id}", get(api::approval).post(api::decide))
+        .route("/approvals/{id}/challenge", post(passkeys::challenge))
+        .route("/passkeys", get(passkeys::list))
+        .route("/passkeys/begin", post(passkeys::begin))
+        .route("/passkeys/finish", post(passkeys::finish))
         .route("/ledger", get(api::ledger))
         .route("/ledger/{seq}/proof", get(api::proof))
         .route("/logout", post(logout));
@@ -345,7 +351,7 @@ async fn wrong_method() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "request.method", "not with this method")
 }
 
-/// A file of the page, the answer to a preflight of an allowed origin, or nothing.
+/// A file of the page, or nothing.
 async fn elsewhere(request: Request) -> Response {
     let (path, headers) = (request.uri().path(), request.headers());
     page::file(request.method(), path, headers).unwrap_or_else(|| Refusal::nothing().into_response())

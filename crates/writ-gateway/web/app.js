@@ -46,6 +46,12 @@ function route() {
   for (const name of SURFACES) byId(name).dataset.current = String(name === surface);
   title();
   if (surface === "activity" && connection.open) showActivity(new URLSearchParams(query));
+  const code = surface === "review" ? new URLSearchParams(query).get("enrol") : null;
+  if (code) {
+    // It is good once; it stays in no history.
+    history.replaceState(null, "", "#/review");
+    review.code(code);
+  }
   return moved ? surface : null;
 }
 

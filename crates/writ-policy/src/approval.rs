@@ -9,8 +9,12 @@ use writ_types::entry::{Decision, Risk};
 use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::Timestamp;
 
+use crate::webauthn::{self, Assertion, Passkey, PasskeyError};
+
 /// Separates approvals from everything else that the same key could sign.
 const DOMAIN: &[u8] = b"writ approval v1\n";
+/// Separates the challenges of passkeys from everything else that is hashed here.
+const PASSKEY_DOMAIN: &[u8] = b"writ approval by passkey v1\n";
 /// The namespace of approval nonces in the nonce store.
 pub const NONCE_NAMESPACE: &str = "approval";
 
@@ -23,6 +27,11 @@ pub enum Approver {
         /// Its public half, hexadecimal.
         public: String,
     },
+    /// An enrolled passkey. Which one is said by what it has signed: nobody knows before who will answer.
+    Passkey {
+        /// The origin of the page that asks: `http://localhost:8420`.
+        origin: String,
+    },
     /// The harness, for the session of a person whom the surface proved. Reaches medium risk at most.
     Session {
         /// The person.
@@ -31,10 +40,11 @@ pub enum Approver {
 }
 
 impl Approver {
-    /// The highest risk that it may approve. What cannot be undone needs a key that verifies its user each
-    /// time, and no kind of key here does.
+    /// The highest risk that it may approve, at best. What cannot be undone needs a key that verifies its user
+    /// each time: a passkey can, and says whether it did.
     const fn reaches(&self) -> Risk {
         match self {
+            Self::Passkey { .. } => Risk::Irreversible,
             Self::Key { .. } => Risk::High,
             Self::Session { .. } => Risk::Medium,
         }
@@ -73,8 +83,52 @@ pub struct ApprovalClaims {
 pub struct ApprovalToken {
     /// What is signed.
     pub claims: ApprovalClaims,
-    /// Ed25519 over the domain and the claims' canonical form, hexadecimal.
+    /// Ed25519 over the domain and the claims' canonical form, hexadecimal; empty where a passkey has signed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub signature: String,
+    /// What a passkey has signed: the claims' [challenge](ApprovalClaims::challenge).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passkey: Option<Assertion>,
+}
+
+impl ApprovalClaims {
+    /// What a passkey signs: a hash of the claims, among them the hashes of the action and of what was shown.
+    ///
+    /// # Errors
+    ///
+    /// If the claims have no canonical form.
+    pub fn challenge(&self) -> Result<Digest, NotCanonical> {
+        Ok(Digest::of(&[PASSKEY_DOMAIN, &canonical_json(self)?].concat()))
+    }
+}
+
+/// What somebody sends as the signature of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signed {
+    /// An approval that is complete in itself.
+    Token(Box<ApprovalToken>),
+    /// What a passkey has signed: the answer to a challenge whose claims the engine holds.
+    Passkey(Box<Assertion>),
+}
+
+impl Signed {
+    /// Reads a signature: `{"passkey":{…}}`, or an [`ApprovalToken`].
+    ///
+    /// # Errors
+    ///
+    /// If it is neither.
+    pub fn read(value: serde_json::Value) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct ByPasskey {
+            passkey: Box<Assertion>,
+        }
+        if value.get("passkey").is_some() && value.get("claims").is_none() {
+            let ByPasskey { passkey } = serde_json::from_value(value)?;
+            return Ok(Self::Passkey(passkey));
+        }
+        serde_json::from_value(value).map(Box::new).map(Self::Token)
+    }
 }
 
 /// Why an approval does not count.
@@ -101,10 +155,19 @@ pub enum ApprovalError {
     /// The risk is too high for this way of signing (design 3.2, the risk ladder).
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
+    /// What a passkey has signed does not count.
+    #[error(transparent)]
+    Passkey(#[from] PasskeyError),
+    /// The challenge is none of this engine, was answered before, or is too old.
+    #[error("the challenge that was signed is not known here, too old, or was answered before")]
+    Challenge,
+    /// The passkey's counter has not grown: there may be a copy of it.
+    #[error("the passkey's counter has not grown since its last use: it may have been copied")]
+    Copied,
 }
 
 /// How far the clock of whoever signs may be ahead, in milliseconds.
-const MAX_SKEW_MS: i64 = 60_000;
+pub(crate) const MAX_SKEW_MS: i64 = 60_000;
 
 impl ApprovalToken {
     /// Signs claims.
@@ -114,8 +177,18 @@ impl ApprovalToken {
     /// If the claims have no canonical form.
     pub fn sign(claims: ApprovalClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
         let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
-        Ok(Self { claims, signature })
+        Ok(Self { claims, signature, passkey: None })
     }
+
+    /// Claims with what a passkey has signed of them.
+    pub const fn by_passkey(claims: ApprovalClaims, signed: Assertion) -> Self {
+        Self { claims, signature: String::new(), passkey: Some(signed) }
+    }
+}
+
+/// Whether this is a nonce: 16 bytes in hexadecimal.
+pub(crate) fn is_nonce(text: &str) -> bool {
+    text.len() == 32 && hex::decode(text).is_ok()
 }
 
 fn message(claims: &ApprovalClaims) -> Result<Vec<u8>, NotCanonical> {
@@ -146,6 +219,8 @@ pub struct Expected {
 pub struct Approvers {
     /// Enrolled approver keys that were not revoked, by their public half in hexadecimal.
     pub keys: BTreeMap<String, VerifyingKey>,
+    /// Enrolled passkeys that were not removed, by the id of their credential.
+    pub passkeys: BTreeMap<String, Passkey>,
     /// The harness's own key, for sessions.
     pub harness: VerifyingKey,
 }
@@ -154,12 +229,27 @@ pub struct Approvers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     claims: ApprovalClaims,
+    passkey: Option<PasskeyUse>,
+}
+
+/// The use of a passkey.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PasskeyUse {
+    /// The id of its credential.
+    pub credential: String,
+    /// Its counter of signatures, to be compared with the last one: see [`webauthn::counts_on`].
+    pub sign_count: u32,
 }
 
 impl Approval {
     /// What was signed.
     pub const fn claims(&self) -> &ApprovalClaims {
         &self.claims
+    }
+
+    /// The passkey that has signed it, if one has.
+    pub const fn passkey(&self) -> Option<&PasskeyUse> {
+        self.passkey.as_ref()
     }
 }
 
@@ -175,17 +265,10 @@ pub fn verify(
     now: Timestamp,
 ) -> Result<Approval, ApprovalError> {
     let claims = &token.claims;
-    let key = match &claims.approver {
-        Approver::Key { public } => approvers.keys.get(public).ok_or(ApprovalError::UnknownApprover)?,
-        Approver::Session { .. } => &approvers.harness,
-    };
     if claims.decision == Decision::Approve && expected.risk > claims.approver.reaches() {
         return Err(ApprovalError::TooRisky(expected.risk));
     }
-    let mut bytes = [0; 64];
-    hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
-    let message = message(claims).map_err(|_| ApprovalError::Signature)?;
-    key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
+    let passkey = check_signature(token, expected.risk, approvers)?;
     if claims.installation != expected.installation || claims.epoch != expected.epoch {
         return Err(ApprovalError::Foreign);
     }
@@ -198,14 +281,47 @@ pub fn verify(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
-    if claims.nonce.len() != 32 || hex::decode(&claims.nonce).is_err() {
+    if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     if early || now >= claims.expires_at || now >= expected.expires_at {
         return Err(ApprovalError::Expired);
     }
-    Ok(Approval { claims: claims.clone() })
+    Ok(Approval { claims: claims.clone(), passkey })
+}
+
+/// Checks the signature by the kind of who signs; the passkey's use, if it was one.
+fn check_signature(
+    token: &ApprovalToken,
+    risk: Risk,
+    approvers: &Approvers,
+) -> Result<Option<PasskeyUse>, ApprovalError> {
+    let claims = &token.claims;
+    let key = match (&claims.approver, &token.passkey) {
+        (Approver::Key { public }, None) => {
+            approvers.keys.get(public).ok_or(ApprovalError::UnknownApprover)?
+        }
+        (Approver::Session { .. }, None) => &approvers.harness,
+        (Approver::Passkey { origin }, Some(signed)) => {
+            let passkey = approvers.passkeys.get(&signed.id).ok_or(ApprovalError::UnknownApprover)?;
+            let challenge = claims.challenge().map_err(|_| ApprovalError::Signature)?;
+            let said = webauthn::assert(signed, passkey, &challenge, origin)?;
+            if risk == Risk::Irreversible && claims.decision == Decision::Approve && !said.user_verified {
+                return Err(PasskeyError::Unverified.into());
+            }
+            let credential = passkey.credential().to_owned();
+            return Ok(Some(PasskeyUse { credential, sign_count: said.sign_count }));
+        }
+        (Approver::Key { .. } | Approver::Session { .. }, Some(_)) | (Approver::Passkey { .. }, None) => {
+            return Err(ApprovalError::Signature);
+        }
+    };
+    let mut bytes = [0; 64];
+    hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
+    let message = message(claims).map_err(|_| ApprovalError::Signature)?;
+    key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
+    Ok(None)
 }
 
 #[cfg(test)]

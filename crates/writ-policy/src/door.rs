@@ -245,8 +245,9 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
         }
-        Ok(Judgement::Ask { rules, reason }) => {
-            let risk = show::risk(&checked.prepared.action);
+        Ok(Judgement::Ask { rules, reason, risk }) => {
+            // A rule can only raise it.
+            let risk = show::risk(&checked.prepared.action).max(risk.unwrap_or(Risk::Low));
             let Checked { prepared, hash, policy: _ } = checked;
             Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason }))
         }
@@ -259,7 +260,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
-    Ask { rules: BTreeSet<String>, reason: String },
+    Ask { rules: BTreeSet<String>, reason: String, risk: Option<Risk> },
 }
 
 fn judge(
@@ -281,9 +282,9 @@ fn judge(
         return Err((DenyReason::Gate, gate.clone(), why.clone()));
     }
     let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind());
-    let (mut rules, mut reasons) = match facts.rules.judge(prepared, preapproved) {
-        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new()),
-        RuleVerdict::Ask { rules, reasons } => (rules, reasons),
+    let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, preapproved) {
+        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None),
+        RuleVerdict::Ask { rules, reasons, risk } => (rules, reasons, risk),
         RuleVerdict::Forbid { rule } => {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
@@ -304,7 +305,7 @@ fn judge(
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
-            Ok(Judgement::Ask { rules, reason })
+            Ok(Judgement::Ask { rules, reason, risk })
         }
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {

@@ -373,6 +373,7 @@ pub(crate) fn approvers() -> Approvers {
     let public = approver().verifying_key();
     Approvers {
         keys: BTreeMap::from([(hex::encode(public.as_bytes()), public)]),
+        passkeys: BTreeMap::new(),
         harness: harness().verifying_key(),
     }
 }

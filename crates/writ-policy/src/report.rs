@@ -20,6 +20,7 @@ impl ToReport for RuleError {
             Self::Schema(_) => "rules.schema",
             Self::Id { .. } => "rules.id",
             Self::Widens { .. } => "rules.widens",
+            Self::Risk { .. } => "rules.risk",
             Self::AskingPermit { .. } => "rules.asking_permit",
         };
         Report::new(Exit::Config, code, self.to_string())
@@ -81,6 +82,14 @@ impl ToReport for ApprovalError {
             Self::Mismatch(_) => ("approval.mismatch", "What was approved has changed: look at it again."),
             Self::Expired => ("approval.expired", "Ask again."),
             Self::Nonce => ("approval.nonce", ""),
+            Self::Passkey(_) => {
+                ("approval.passkey", "Try again with a passkey that is enrolled for this page.")
+            }
+            Self::Challenge => ("approval.challenge", "Ask for a new challenge and sign that."),
+            Self::Copied => (
+                "approval.copied",
+                "Remove the passkey with `writ keys approver remove` unless you know why.",
+            ),
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };
         Report::new(Exit::Denied, code, self.to_string()).hint(hint)

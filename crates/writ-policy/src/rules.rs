@@ -1,4 +1,5 @@
-//! Rules: Cedar policies over every action, with questions written as `@ask("reason") forbid`.
+//! Rules: Cedar policies over every action, with questions written as `@ask("reason") forbid`. Beside `@ask`,
+//! `@risk("high")` raises what it takes to say yes; it never lowers it.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -9,6 +10,7 @@ use cedar_policy::{
 };
 use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
 use writ_types::digest::Digest;
+use writ_types::entry::Risk;
 
 use crate::prepared::Prepared;
 use crate::scope::{self, Dimension};
@@ -30,6 +32,8 @@ pub enum RuleVerdict {
         rules: BTreeSet<String>,
         /// Their reasons.
         reasons: BTreeSet<String>,
+        /// The highest risk that they name, if any does.
+        risk: Option<Risk>,
     },
     /// Forbidden by this rule, or permitted by none, or an evaluation failed.
     Forbid {
@@ -71,6 +75,14 @@ pub enum RuleError {
     /// A project's rule permits: projects can only narrow.
     #[error("{origin}: rule '{id}' permits; a project's rules can only forbid")]
     Widens {
+        /// Where the rules come from.
+        origin: String,
+        /// The rule.
+        id: String,
+    },
+    /// `@risk` on a rule that does not ask, or a risk that there is not.
+    #[error("{origin}: rule '{id}': @risk is \"low\", \"medium\", \"high\" or \"irreversible\", beside @ask")]
+    Risk {
         /// Where the rules come from.
         origin: String,
         /// The rule.
@@ -154,18 +166,19 @@ impl RuleSet {
     /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
     /// An evaluation error is a refusal.
     pub fn judge(&self, prepared: &Prepared, preapproved: bool) -> RuleVerdict {
-        let (mut rules, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+        let (mut rules, mut reasons, mut risk) = (BTreeSet::new(), BTreeSet::new(), None);
         for target in targets(&prepared.action) {
             match self.judge_target(prepared, &target, preapproved) {
                 RuleVerdict::Permit => {}
-                RuleVerdict::Ask { rules: more_rules, reasons: more_reasons } => {
+                RuleVerdict::Ask { rules: more_rules, reasons: more_reasons, risk: its } => {
                     rules.extend(more_rules);
                     reasons.extend(more_reasons);
+                    risk = risk.max(its);
                 }
                 refused @ RuleVerdict::Forbid { .. } => return refused,
             }
         }
-        if rules.is_empty() { RuleVerdict::Permit } else { RuleVerdict::Ask { rules, reasons } }
+        if rules.is_empty() { RuleVerdict::Permit } else { RuleVerdict::Ask { rules, reasons, risk } }
     }
 
     fn judge_target(&self, prepared: &Prepared, target: &str, preapproved: bool) -> RuleVerdict {
@@ -186,17 +199,18 @@ impl RuleSet {
         if determining.is_empty() {
             return refused("no rule permits it");
         }
-        let (mut rules, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+        let (mut rules, mut reasons, mut risk) = (BTreeSet::new(), BTreeSet::new(), None);
         for id in determining {
             let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
+            risk = risk.max(self.all.annotation(id, "risk").and_then(risk_named));
             reasons.insert(reason.to_owned());
         }
         let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
             return refused("no rule permits it, even if approved");
         }
-        RuleVerdict::Ask { rules, reasons }
+        RuleVerdict::Ask { rules, reasons, risk }
     }
 
     fn request(&self, prepared: &Prepared, target: &str, preapproved: bool) -> Option<Request> {
@@ -247,6 +261,11 @@ impl RuleSource {
                 }
                 Effect::Permit | Effect::Forbid => {}
             }
+            if let Some(risk) = policy.annotation("risk")
+                && (!asks || risk_named(risk).is_none())
+            {
+                return Err(RuleError::Risk { origin: self.origin.clone(), id });
+            }
             let named = policy.new_id(PolicyId::new(&id));
             let taken = |_| RuleError::Id { origin: self.origin.clone(), id: id.clone() };
             if id.is_empty() {
@@ -258,6 +277,16 @@ impl RuleSource {
             }
         }
         Ok(())
+    }
+}
+
+fn risk_named(name: &str) -> Option<Risk> {
+    match name {
+        "low" => Some(Risk::Low),
+        "medium" => Some(Risk::Medium),
+        "high" => Some(Risk::High),
+        "irreversible" => Some(Risk::Irreversible),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod tell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use writ_policy::approval::{self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected};
+use writ_policy::approval::{self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected, Signed};
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
 use writ_policy::principal::Authenticated;
@@ -99,7 +99,7 @@ impl Core {
         who: &Authenticated<()>,
         id: AskId,
         decision: Decision,
-        token: Option<ApprovalToken>,
+        signed: Option<Signed>,
         reason: String,
     ) -> Result<Answered, EngineError> {
         let unknown = || EngineError::NoAsk(id.clone());
@@ -112,9 +112,12 @@ impl Core {
             let state = format!("was answered before: {}", ask.state.as_str());
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
         }
-        let token = match token {
-            Some(token) => token,
+        let token = match signed {
             None => self.session_token(who, &ask, decision)?,
+            Some(signed) => match self.token_of(&id, signed) {
+                Ok(token) => token,
+                Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
+            },
         };
         let approval =
             match approval::verify(&token, &self.expected(&ask), &self.approvers()?, self.clock.now()) {
@@ -125,12 +128,11 @@ impl Core {
                 }
                 Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
             };
-        let by = match &approval.claims().approver {
-            Approver::Key { public } => format!("key {public}"),
-            Approver::Session { principal } => principal.clone(),
-        };
-        match self.write_answer(&ask, &token, by, reason.clone()).await {
+        match self.write_answer(&ask, &token, &approval, reason.clone()).await {
             Ok(()) => {}
+            Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
+                return refused(Arc::clone(self), ask, ApprovalError::Copied.into()).await;
+            }
             // Somebody else's answer was written in between, or its time has run out.
             Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
                 let state = "was answered or has ended meanwhile".to_owned();
@@ -145,6 +147,18 @@ impl Core {
                 Ok(Answered { state: "denied".to_owned(), text, exit: Exit::Done })
             }
             Decision::Approve => self.perform_ask(&ask, Ok(approval)).await,
+        }
+    }
+
+    /// The approval that somebody's signature makes. A passkey's is the answer to a challenge of this engine:
+    /// claims that come along with one were made by nobody knows whom.
+    fn token_of(&self, ask: &AskId, signed: Signed) -> Result<ApprovalToken, ApprovalError> {
+        match signed {
+            Signed::Passkey(signed) => self.answered(ask, *signed),
+            Signed::Token(token) => match (&token.claims.approver, &token.passkey) {
+                (Approver::Key { .. } | Approver::Session { .. }, None) => Ok(*token),
+                (Approver::Passkey { .. }, _) | (_, Some(_)) => Err(ApprovalError::Challenge),
+            },
         }
     }
 
@@ -210,10 +224,21 @@ impl Core {
         &self,
         ask: &AskRow,
         token: &ApprovalToken,
-        by: String,
+        approval: &approval::Approval,
         reason: String,
     ) -> Result<(), EngineError> {
         let (now, claims) = (self.clock.now(), &token.claims);
+        let mut counted = None;
+        let by = match (&claims.approver, approval.passkey()) {
+            (Approver::Key { public }, _) => format!("key {public}"),
+            (Approver::Session { principal }, _) => principal.clone(),
+            (Approver::Passkey { .. }, used) => {
+                let used = used.ok_or(ApprovalError::UnknownApprover)?;
+                let key = self.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+                counted = Some(Op::CountPasskey { key: key.id, sign_count: used.sign_count });
+                format!("passkey {} '{}'", key.id, key.label)
+            }
+        };
         let (state, text) = match claims.decision {
             Decision::Approve => (AskState::Approved, "Approved."),
             Decision::Deny => (AskState::Denied, "Denied: it will not be done."),
@@ -235,6 +260,7 @@ impl Core {
             Op::Append(Box::new(entry)),
             Op::ResolveAsk { ask: claims.ask.clone(), state, at: now, by, reason },
         ];
+        ops.extend(counted);
         if claims.decision == Decision::Approve {
             ops.push(Op::StoreApproval(NewApproval {
                 ask: claims.ask.clone(),

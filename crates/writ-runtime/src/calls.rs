@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use writ_policy::budget::Spent;
+use writ_policy::enrolment::EnrolmentGrant;
 use writ_policy::prepared::Prepared;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, NewMemory, Op};
@@ -19,7 +20,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::frame::Card;
-use writ_types::id::{AskId, MemoryId, SessionId};
+use writ_types::id::{AskId, KeyId, MemoryId, SessionId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -44,6 +45,15 @@ const MAX_LISTED_BYTES: usize = writ_types::frame::MAX_FRAME_BYTES / 2;
 /// How long `sandbox.exec` may run, in milliseconds.
 const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
 
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A process of the home's owner on this machine.
+    Terminal,
+    /// A page or a program that has shown a secret: whoever has stolen that must not change who may approve.
+    Elsewhere,
+}
+
 /// Answers one call.
 ///
 /// # Errors
@@ -51,7 +61,7 @@ const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
 /// If there is no such method, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call(
     core: &Arc<Core>,
-    session: Option<SessionId>,
+    (session, caller): (Option<SessionId>, Caller),
     method: &str,
     params: Value,
 ) -> Result<Value, EngineError> {
@@ -64,6 +74,12 @@ pub(crate) async fn call(
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals(core, read(method, params)?),
         "approvals.show" => approval(core, read(method, params)?),
+        "approvers.list" => core.list_passkeys(),
+        "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
+            Err(EngineError::TerminalOnly(method.to_owned()))
+        }
+        "approvers.permit" => core.permit_enrolment(&read::<PermitEnrolment>(method, params)?.grant),
+        "approvers.remove" => core.remove_approver(read::<RemoveApprover>(method, params)?.key).await,
         "memory.search" => memory_search(core, &read(method, params)?),
         "memory.add" => memory_add(core, read(method, params)?).await,
         "memory.forget" => memory_forget(core, read(method, params)?).await,
@@ -182,6 +198,18 @@ struct ShowAsk {
 fn approval(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
     let ask = core.store.ask(&show.ask)?;
     value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PermitEnrolment {
+    grant: EnrolmentGrant,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemoveApprover {
+    key: KeyId,
 }
 
 #[derive(Deserialize)]

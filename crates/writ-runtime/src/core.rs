@@ -29,6 +29,7 @@ use crate::clock::{Clock, Ids};
 use crate::config::{RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
 use crate::metrics::Metrics;
+use crate::passkeys::Waiting;
 use crate::session::Session;
 
 /// The keys that the engine holds. Approver keys are not among them.
@@ -145,6 +146,10 @@ pub(crate) struct Core {
     pub(crate) dispatcher: Mutex<Option<JoinHandle<()>>>,
     /// Approved asks that are being performed: their intents are open, but nothing of them is unknown.
     pub(crate) performing: Mutex<BTreeSet<AskId>>,
+    /// Enrolments and answers of passkeys that wait to be finished.
+    pub(crate) waiting: Mutex<Waiting>,
+    /// Held while an approver key is enrolled or removed.
+    pub(crate) enrolling: tokio::sync::Mutex<()>,
     /// Clients that are connected; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
     pub(crate) turns_finished: AtomicU64,
@@ -181,6 +186,8 @@ impl Core {
             turns: TaskTracker::new(),
             dispatcher: Mutex::default(),
             performing: Mutex::default(),
+            waiting: Mutex::default(),
+            enrolling: tokio::sync::Mutex::default(),
             guests: watch::Sender::new(0),
             turns_finished: AtomicU64::new(0),
             metrics: Metrics::new(),
@@ -343,6 +350,7 @@ impl Core {
                 enrolled.insert(hex::encode(public.as_bytes()), public);
             }
         }
-        Ok(Approvers { keys: enrolled, harness: self.keys.harness.verifying_key() })
+        let (passkeys, harness) = (self.by_credential()?, self.keys.harness.verifying_key());
+        Ok(Approvers { keys: enrolled, passkeys, harness })
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
-use writ_policy::approval::ApprovalToken;
+use writ_policy::approval::Signed;
 use writ_policy::principal::{self, Authenticated, Directory, Evidence, Inbound, Principal};
+use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
@@ -184,6 +185,14 @@ impl Engine {
         Ok(principal::identify(evidence, &directory, self.core.clock.now())?)
     }
 
+    fn may_approve(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
+        let who = self.identify(evidence)?;
+        if who.principal().may_approve() {
+            return Ok(who);
+        }
+        Err(principal::AuthError::NotAllowed(who.principal().clone()).into())
+    }
+
     /// Joins a session, or opens a new one.
     ///
     /// # Errors
@@ -302,17 +311,61 @@ impl Engine {
         evidence: Evidence,
         ask: AskId,
         decision: Decision,
-        token: Option<ApprovalToken>,
+        signed: Option<Signed>,
         reason: String,
     ) -> Result<Answered, Report> {
         let answered = async {
-            let who = self.identify(evidence)?;
-            if !who.principal().may_approve() {
-                return Err(principal::AuthError::NotAllowed(who.principal().clone()).into());
-            }
-            self.core.answer(&who, ask, decision, token, reason).await
+            let who = self.may_approve(evidence)?;
+            self.core.answer(&who, ask, decision, signed, reason).await
         };
         answered.await.map_err(|e| e.report())
+    }
+
+    /// Gives out the challenge whose answer approves an ask, for a passkey in a page with this origin; `shown` is
+    /// the hash of the text that the page shows, where it says so.
+    ///
+    /// # Errors
+    ///
+    /// Not somebody who may approve, a closed ask, another text, or no passkey that could answer there.
+    pub fn challenge(
+        &self,
+        evidence: Evidence,
+        ask: &AskId,
+        shown: Option<Digest>,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        let given = self.may_approve(evidence).and_then(|_| self.core.challenge(ask, shown, origin));
+        given.map_err(|e| e.report())
+    }
+
+    /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, no such leave, or an origin where passkeys cannot be used.
+    pub fn begin_passkey(
+        &self,
+        evidence: Evidence,
+        code: &str,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        let begun = self.may_approve(evidence).and_then(|_| self.core.begin_passkey(code, origin));
+        begun.map_err(|e| e.report())
+    }
+
+    /// Takes in the passkey that a page with this origin has made.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, or a passkey that does not count.
+    pub async fn finish_passkey(
+        &self,
+        evidence: Evidence,
+        made: &Registration,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        self.may_approve(evidence).map_err(|e| e.report())?;
+        self.core.finish_passkey(made, origin).await.map_err(|e| e.report())
     }
 
     /// Stops a turn.
@@ -355,7 +408,11 @@ impl Engine {
                 return Err(error.report());
             }
         }
-        calls::call(&self.core, session, method, params).await.map_err(|e| e.report())
+        let caller = match evidence {
+            Evidence::PeerUid(_) => calls::Caller::Terminal,
+            Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
+        };
+        calls::call(&self.core, (session, caller), method, params).await.map_err(|e| e.report())
     }
 }
 

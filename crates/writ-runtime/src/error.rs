@@ -1,5 +1,6 @@
 //! What can go wrong in the engine.
 
+use writ_policy::approval::ApprovalError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
@@ -60,6 +61,27 @@ pub enum EngineError {
     /// The answer does not count.
     #[error(transparent)]
     Approval(#[from] writ_policy::approval::ApprovalError),
+    /// A passkey does not count.
+    #[error(transparent)]
+    Passkey(#[from] writ_policy::webauthn::PasskeyError),
+    /// A passkey is not enrolled.
+    #[error("{0}")]
+    Enrolment(&'static str),
+    /// Passkeys cannot be used in a page under this name.
+    #[error("passkeys cannot be used in a page at '{0}'")]
+    NoSite(String),
+    /// No passkey is enrolled for the name under which the page is open.
+    #[error("no passkey is enrolled for '{0}'")]
+    NoPasskey(String),
+    /// There is no such approver key in force.
+    #[error("there is no approver key {0} in force")]
+    NoApprover(writ_types::id::KeyId),
+    /// The last approver key of the command line is not removed.
+    #[error("this is the last approver key of the command line")]
+    LastApprover,
+    /// Something that only a process of the owner on this machine may ask for.
+    #[error("'{0}' is asked for in a terminal on this machine, and nowhere else")]
+    TerminalOnly(String),
     /// The project's folder cannot be used.
     #[error("the project folder cannot be used: {0}")]
     Project(String),
@@ -128,6 +150,23 @@ impl ToReport for EngineError {
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
             }
+            Self::Approval(
+                error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
+            ) => error.report(),
+            Self::Passkey(_) => plain(Exit::Denied, "passkey.invalid").hint("try again, or use another one"),
+            Self::Enrolment(_) => plain(Exit::Denied, "passkey.not_enrolled")
+                .hint("`writ keys approver enrol` in a terminal gives a new code"),
+            Self::NoSite(_) => plain(Exit::Denied, "passkey.no_site")
+                .hint("open the page as http://localhost or through https under a name"),
+            Self::NoPasskey(_) => plain(Exit::Denied, "passkey.none")
+                .hint("`writ keys approver enrol` in a terminal begins to enrol one"),
+            Self::NoApprover(_) => {
+                plain(Exit::Usage, "approver.unknown").hint("see `writ keys approver list`")
+            }
+            Self::LastApprover => plain(Exit::Denied, "approver.last").hint(
+                "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
+            ),
+            Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable"),

@@ -3,7 +3,7 @@
 //! Read in this order: [`config`], [`clock`] and [`core`] say what an engine is made of, [`engine`] what
 //! surfaces call; `dispatch` takes messages from the queue, `drive` runs a turn, `act` and `model` are
 //! its two kinds of step, `passage` is their way through the door, `perform` what happens behind it;
-//! `asks` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers questions.
+//! `asks`, `passkeys` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers questions.
 
 pub mod config;
 
@@ -40,6 +40,8 @@ mod passage;
 mod perform;
 
 mod asks;
+
+mod passkeys;
 
 mod project;
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use writ_policy::approval::NONCE_NAMESPACE;
 use writ_policy::permit::ApprovalUse;
 use writ_policy::prepared::Prepared;
+use writ_policy::webauthn::counts_on;
 use writ_types::digest::Digest;
 use writ_types::frame::Card;
 use writ_types::id::{AskId, KeyId};
@@ -286,6 +287,23 @@ pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result
     if changed == 0 {
         return Err(Conflict::Missing { what: "approver key in force", id: key.to_string() }.into());
     }
+    Ok(())
+}
+
+/// Moves a passkey's counter on. It stands among the counters, under the key's id.
+pub(crate) fn count_passkey(conn: &Connection, key: KeyId, sign_count: u32) -> Result<(), StoreError> {
+    let name = format!("passkey {key}");
+    let sql = "SELECT value FROM counter WHERE name = ?1";
+    let before: u32 = query_one(conn, sql, [&name], |row| Ok(row.get(0)?))?.unwrap_or(0);
+    if !counts_on(before, sign_count) {
+        return Err(Conflict::Counter(key).into());
+    }
+    execute(
+        conn,
+        "INSERT INTO counter (name, value) VALUES (?1, ?2)
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        params![name, sign_count],
+    )?;
     Ok(())
 }
 

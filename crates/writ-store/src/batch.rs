@@ -227,6 +227,14 @@ pub enum Op {
         /// When.
         at: Timestamp,
     },
+    /// Moves a passkey's counter of signatures on. Conflict unless it grows or does not count, see
+    /// [`writ_policy::webauthn::counts_on`].
+    CountPasskey {
+        /// The key.
+        key: KeyId,
+        /// The counter, as the passkey says it.
+        sign_count: u32,
+    },
     /// Remembers something. External content is refused as verified or constitutional.
     Remember(Box<NewMemory>),
     /// Forgets something: the row and its words are deleted. Conflict if there is none.

@@ -3,7 +3,7 @@
 use rusqlite::ErrorCode;
 use writ_policy::budget::Exhausted;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::id::{AskId, AttemptId, EntrySeq, MessageId, SessionId, TurnId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId, MessageId, SessionId, TurnId};
 
 /// Why the store refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +128,9 @@ pub enum Conflict {
         /// The namespace.
         namespace: String,
     },
+    /// The passkey's counter of signatures did not grow: there may be a copy of it.
+    #[error("the counter of passkey {0} has not grown")]
+    Counter(KeyId),
     /// The turn's number is not the next one of its session.
     #[error("the next turn of session {session} is {expected}")]
     TurnNumber {

@@ -234,6 +234,7 @@ impl Fixture {
         let public = self.approver.verifying_key();
         Approvers {
             keys: BTreeMap::from([(hex::encode(public.as_bytes()), public)]),
+            passkeys: BTreeMap::new(),
             harness: self.harness.verifying_key(),
         }
     }

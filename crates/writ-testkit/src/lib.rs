@@ -7,6 +7,8 @@ pub mod repo;
 #[cfg(feature = "door")]
 pub mod door;
 
+pub mod passkey;
+
 pub mod solver;
 
 pub mod demo;

@@ -1,9 +1,14 @@
 //! What tests need beyond Rust. A test that needs one of these has its marker in its name or in
 //! the name of a module that it lies in; where the need cannot be met it is left out by that name.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 
 use crate::process::{self, Program};
+
+/// The version of the OpenAI client for Python that is tested with.
+const OPENAI: &str = "openai==3.54.0";
 
 /// Something outside Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +19,14 @@ pub(super) enum Need {
     Python,
     /// The `node` program.
     Node,
+    /// The OpenAI client for Python, in an environment of its own below the target folder.
+    OpenAi,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 4] = [Self::Git, Self::Python, Self::Node, Self::UserNamespaces];
+    const ALL: [Self; 5] = [Self::Git, Self::Python, Self::Node, Self::OpenAi, Self::UserNamespaces];
 
     /// What the names of its tests hold.
     pub(super) const fn marker(self) -> &'static str {
@@ -27,6 +34,7 @@ impl Need {
             Self::Git => "needs_git",
             Self::Python => "needs_python",
             Self::Node => "needs_node",
+            Self::OpenAi => "needs_openai",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -37,6 +45,7 @@ impl Need {
             Self::Git => "git is not installed",
             Self::Python => "python3 is not installed",
             Self::Node => "node is not installed",
+            Self::OpenAi => "the OpenAI client for Python is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -47,15 +56,21 @@ impl Need {
             Self::Git => Some("git"),
             Self::Python => Some("python3"),
             Self::Node => Some("nodejs"),
+            Self::OpenAi => Some("python3-venv"),
             Self::UserNamespaces => None,
         }
     }
 
-    fn is_met(self) -> bool {
+    fn is_met(self, root: &Path) -> bool {
         match self {
             Self::Git => process::exists("git"),
             Self::Python => process::exists("python3"),
             Self::Node => process::exists("node"),
+            Self::OpenAi => {
+                let python = openai_folder(root).join("bin/python");
+                let probe = Program::new(&python, &["-c", "import openai"]).output();
+                probe.is_ok_and(|output| output.success)
+            }
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);
@@ -66,16 +81,40 @@ impl Need {
 }
 
 /// What is still missing after what can be installed was installed.
-pub(super) fn missing(install: bool) -> Result<Vec<Need>> {
-    let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met()).collect::<Vec<_>>();
+pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
+    let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met(root)).collect::<Vec<_>>();
+    if install && process::exists("python3") && !Need::OpenAi.is_met(root) {
+        install_openai(root)?;
+    }
     let packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
     if install && !packages.is_empty() && process::exists("apt-get") {
         println!("installing {}", packages.join(", "));
         if !install_packages(&packages)? {
             println!("could not install {}", packages.join(", "));
         }
+        if packages.contains(&"python3-venv") && process::exists("python3") {
+            install_openai(root)?;
+        }
     }
     Ok(unmet())
+}
+
+/// Where the tests look for the client: what cargo tells them as `CARGO_TARGET_TMPDIR`.
+fn openai_folder(root: &Path) -> PathBuf {
+    process::target_directory(root).join("tmp/openai")
+}
+
+/// Installs the client in an environment of its own; whether that worked is seen afterwards.
+fn install_openai(root: &Path) -> Result<()> {
+    println!("installing {OPENAI}");
+    let folder = openai_folder(root);
+    let pip = folder.join("bin/pip");
+    let made = Program::new("python3", &["-m", "venv", &folder.to_string_lossy()]).status()?;
+    if made && pip.exists() {
+        let arguments = ["install", "--quiet", "--disable-pip-version-check", OPENAI];
+        Program::new(&pip, &arguments).status()?;
+    }
+    Ok(())
 }
 
 /// Installs Debian packages, where that needs no password.

@@ -8,12 +8,15 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::keyring::{Role, public_keys};
 
+mod approver;
+
 /// Runs `writ keys …`.
 pub(crate) fn run(context: &Context, command: &KeysCommand) -> Result<(), Failure> {
     context.home.check_set_up()?;
     match command {
         KeysCommand::Root => one(context, Role::Root),
-        KeysCommand::Approver => one(context, Role::Approver),
+        KeysCommand::Approver { command: None } => one(context, Role::Approver),
+        KeysCommand::Approver { command: Some(command) } => approver::run(context, command),
         KeysCommand::Inspect => inspect(context),
     }
 }

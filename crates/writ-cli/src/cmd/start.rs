@@ -50,7 +50,12 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
             context.out.remark("good once and for ten minutes; `writ status --link` prints another");
         }
         context.out.remark("engine ready");
-        serve(wired, stops, args.idle_exit.map(Duration::from_secs)).await
+        // Clients of the server are told at once how long the end may take; without it, turns get their own time.
+        let drain = match &wired.http {
+            Some(_) => Duration::from_secs(config.server.graceful_shutdown_secs),
+            None => DRAIN_DEADLINE,
+        };
+        serve(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
@@ -59,7 +64,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
 async fn serve(
     wired: Wired,
     (mut terminate, mut interrupt): (Signal, Signal),
-    idle_exit: Option<Duration>,
+    (idle_exit, drain): (Option<Duration>, Duration),
 ) -> Result<(), Failure> {
     let Wired { engine, control, http, locks } = wired;
     let stop = CancellationToken::new();
@@ -80,7 +85,7 @@ async fn serve(
     }
     closing.cancel();
     // Turns end first, so that clients that wait for an answer still get it.
-    if !engine.drain(DRAIN_DEADLINE).await {
+    if !engine.drain(drain).await {
         tracing::warn!("some turns did not end in time; they are taken up again at the next start");
     }
     stop.cancel();

@@ -1,8 +1,6 @@
 //! `writ status`: what the engine does. It is asked, not started.
 
 use serde_json::{Value, json};
-use writ_gateway::http::running_port;
-use writ_types::error::Exit;
 
 use crate::advice;
 use crate::args::StatusArgs;
@@ -36,14 +34,7 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
 
 /// Prints a link to the page of the engine that runs.
 async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
-    let port = match Client::connect(context).await? {
-        Some(_) => running_port(&context.home.runtime()),
-        None => None,
-    };
-    let Some(port) = port else {
-        let text = "no engine is running that serves the page";
-        return Err(Failure::new(Exit::Blocked, "server.not_running", text, "start one with `writ start`"));
-    };
+    let (port, _client) = page::served(context).await?;
     let link = page::link(context, config.server.host, port)?;
     context.out.either(&json!({ "link": link }), |_| vec![link.clone()])
 }

@@ -10,6 +10,12 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 
+#[path = "gateway/passkeys.rs"]
+mod passkeys;
+
+#[path = "gateway/contract.rs"]
+mod contract;
+
 use super::engine::Engine;
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
@@ -55,7 +61,11 @@ impl Answer {
 
 impl Web {
     fn with(script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static, env: &[(&str, &str)]) -> Self {
-        let bench = Bench::new("openai", script);
+        Self::over(Bench::new("openai", script), env)
+    }
+
+    /// A server in a home that a test has prepared.
+    fn over(bench: Bench, env: &[(&str, &str)]) -> Self {
         let engine = Engine::start(&bench.home, env).unwrap_or_else(|ended| panic!("{ended:?}"));
         let runtime = bench.home.root().join("runtime");
         let read = |name: &str| std::fs::read_to_string(runtime.join(name)).expect("reads");
@@ -577,6 +587,119 @@ fn a_socket_that_gives_no_sign_of_life_is_closed() {
     assert_eq!(living.until("answer")["id"], 2);
 }
 
+/// A request that is under way, and its answer when there is one.
+struct Asking(Stream);
+
+impl Asking {
+    fn begin(web: &Web) -> Self {
+        let body =
+            json!({ "model": "writ", "messages": [{ "role": "user", "content": "slow" }] }).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:{}\r\nAuthorization: {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            web.port,
+            web.bearer(),
+            body.len()
+        );
+        let mut stream = web.stream();
+        stream.write_all(head.as_bytes()).expect("sent");
+        Self(stream)
+    }
+
+    fn end(mut self) -> String {
+        let mut answer = String::new();
+        let _read = self.0.read_to_string(&mut answer);
+        answer
+    }
+}
+
+/// An engine that is told to stop while a request waits for its model; it has closed the door to new ones.
+fn stopping(secs: &str) -> (Web, Gate, Asking, Instant) {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let script = move |_: &ParsedRequest| Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone()));
+    let web = Web::with(script, &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)]);
+    let asking = Asking::begin(&web);
+    web.bench.held_back();
+    let told = Instant::now();
+    web.engine.signal(nix::sys::signal::Signal::SIGTERM);
+    while Stream::connect(("127.0.0.1", web.port)).is_ok() {
+        assert!(told.elapsed() < PATIENCE, "new ones are refused");
+    }
+    (web, gate, asking, told)
+}
+
+/// Rows: SCL-085 SCL-150
+#[test]
+fn what_is_under_way_ends_well_in_time_and_is_cut_after_it() {
+    let (web, gate, asking, _) = stopping("30");
+    gate.open();
+    let answer = asking.end();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Late."), "{answer}");
+    let Web { mut engine, .. } = web;
+    assert_eq!(engine.wait().code, Some(0));
+    let (web, gate, asking, told) = stopping("2");
+    let answer = asking.end();
+    let took = told.elapsed();
+    assert!(!answer.contains("Late."), "{answer}");
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(15), "{took:?}");
+    let Web { mut engine, bench, .. } = web;
+    assert_eq!(engine.wait().code, Some(0));
+    gate.open();
+    for wrong in ["-1", "soon"] {
+        let home = Home::ready().with("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", wrong);
+        assert_eq!(code(&home.run(&["start"])), 3, "{wrong}");
+    }
+    drop(bench);
+}
+
+/// Rows: SCL-082
+#[test]
+fn pages_of_listed_origins_may_ask_with_the_token_and_no_others() {
+    let tool = "https://tool.example";
+    let env = [("WRIT_SERVER__ALLOWED_ORIGINS", "[\"https://tool.example\"]")];
+    let web = Web::with(calls(Vec::new(), "Yes."), &env);
+    let (bearer, cookie) = (web.bearer(), web.cookie());
+    let asks = |origin: &str, more: &[(&str, &str)]| {
+        web.ask("GET", "/api/v1/state", &[&[("Origin", origin)], more].concat(), "")
+    };
+    let listed = asks(tool, &[("Authorization", &bearer)]);
+    assert_eq!((listed.status, listed.header("access-control-allow-origin")), (200, Some(tool)));
+    assert_eq!(listed.header("access-control-allow-credentials"), None);
+    assert_eq!(listed.header("vary"), Some("Origin"));
+    // Its cookie does not count there, and nobody else's page gets the header.
+    let by_cookie = asks(tool, &[("Cookie", &cookie)]);
+    assert_eq!((by_cookie.status, by_cookie.code().as_str()), (403, "origin.refused"));
+    for other in ["https://other.example", "https://tool.example.evil.example", "http://tool.example", "null"]
+    {
+        let refused = asks(other, &[("Authorization", &bearer)]);
+        assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None), "{other}");
+    }
+    // What a browser asks before it sends the token.
+    let preflight = |origin: &str, path: &str| {
+        let headers = [
+            ("Origin", origin),
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", "authorization, content-type"),
+        ];
+        web.ask("OPTIONS", path, &headers, "")
+    };
+    for path in ["/api/v1/sessions", "/v1/chat/completions", "/sessions"] {
+        let asked = preflight(tool, path);
+        assert_eq!((asked.status, asked.header("access-control-allow-origin")), (204, Some(tool)), "{path}");
+        assert_eq!(asked.header("access-control-allow-headers"), Some("authorization, content-type"));
+        assert!(asked.header("access-control-allow-methods").is_some_and(|all| all.contains("POST")));
+        let refused = preflight("https://other.example", path);
+        assert_eq!((refused.status, refused.header("access-control-allow-methods")), (403, None), "{path}");
+    }
+    let own = preflight(&format!("http://localhost:{}", web.port), "/api/v1/sessions");
+    assert_eq!(
+        (own.status, own.header("access-control-allow-origin")),
+        (401, None),
+        "its own page needs none"
+    );
+}
+
 /// Rows: SCL-085
 #[test]
 fn a_socket_is_told_that_the_engine_stops() {
@@ -1002,6 +1125,38 @@ fn what_a_program_quotes_is_not_the_owners_word() {
         assert_eq!(received().0, taint, "{list}");
     }
     assert_eq!(received().1, "two");
+}
+
+/// The official client of Python, whole answers and streams.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the client of the server that it tests")]
+fn needs_openai_the_official_client_talks_and_streams() {
+    const TEXT: &str =
+        "The first sentence is said. Then comes another one, so that there is something to stream.";
+    let web = Web::with(calls(Vec::new(), TEXT), &[]);
+    let client = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("openai/bin/python");
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/gateway/client.py");
+    let output = std::process::Command::new(client)
+        .arg(script)
+        .env_clear()
+        .env("WRIT_TEST_URL", format!("http://localhost:{}/v1", web.port))
+        .env("WRIT_TEST_TOKEN", &web.token)
+        .output()
+        .expect("the client starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["models"], json!(["writ", "main"]));
+    assert_eq!(said["chat"], json!(["assistant", TEXT, "stop"]));
+    assert!(said["usage"].as_u64().is_some_and(|tokens| tokens > 0), "{said}");
+    assert_eq!((&said["stream"][0], &said["stream"][2]), (&json!(TEXT), &json!(["stop"])), "{said}");
+    assert!(said["stream"][1].as_u64().is_some_and(|parts| parts > 1), "in parts: {said}");
+    assert_eq!(said["response"], json!(["completed", TEXT]));
+    assert_eq!(said["next"], json!(["completed", TEXT, true]));
+    assert_eq!(said["events"], json!(["response.created", "response.completed", TEXT]));
+    assert_eq!(said["stranger"], json!(["AuthenticationError", 401]));
+    assert_eq!(said["model"], json!(["NotFoundError", 404]));
+    assert_eq!(said["empty"], json!(["BadRequestError", 400]));
+    assert_eq!(web.engine.stop().code, Some(0));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use writ_policy::approval::ApprovalToken;
+use writ_policy::approval::Signed;
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::{Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
@@ -48,12 +48,12 @@ pub(super) fn session_id(text: &str) -> Result<SessionId, Refusal> {
     text.parse().map_err(|_| Refusal::malformed("this is not the id of a session"))
 }
 
-fn ask_id(text: &str) -> Result<AskId, Refusal> {
+pub(super) fn ask_id(text: &str) -> Result<AskId, Refusal> {
     text.parse().map_err(|_| Refusal::malformed("this is not the id of an ask"))
 }
 
 /// The query as fields; numbers and truth values as such. A name that is not listed is refused.
-fn query(request: &Request, names: &[&str]) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn query(request: &Request, names: &[&str]) -> Result<Map<String, Value>, Refusal> {
     let pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     pairs
         .map(|(name, value)| {
@@ -205,7 +205,7 @@ struct Decided {
     #[serde(default)]
     reason: String,
     #[serde(default)]
-    signature: Option<ApprovalToken>,
+    signature: Option<Value>,
 }
 
 /// `POST /api/v1/approvals/{id}`
@@ -213,8 +213,10 @@ pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: 
     let ask = ask_id(&id)?;
     let evidence = evidence(&request);
     let Decided { decision, reason, signature } = read(request, shared.config.max_message_bytes).await?;
+    let signed = signature.map(Signed::read).transpose();
+    let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
     let Answered { state, text, exit } =
-        shared.engine.answer(evidence, ask, decision, signature, reason).await?;
+        shared.engine.answer(evidence, ask, decision, signed, reason).await?;
     Ok(ok(&json!({ "state": state, "text": text, "exit": exit })))
 }
 

@@ -39,7 +39,7 @@ pub struct ServerConfig {
     pub max_message_bytes: usize,
     /// After how many seconds of silence a WebSocket is closed. Default 300 (SCL-086).
     pub idle_timeout_secs: u64,
-    /// How many seconds requests get to end when the engine stops. Default 10 (SCL-085).
+    /// How many seconds turns and requests get to end when the engine stops. Default 10 (SCL-085).
     pub graceful_shutdown_secs: u64,
 }
 

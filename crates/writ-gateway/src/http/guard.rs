@@ -40,6 +40,8 @@ pub(crate) struct Speaker {
     pub(crate) name: String,
     /// Its address, as far as it is known.
     pub(crate) address: IpAddr,
+    /// The origin of the page of this server that asks, where it says so.
+    pub(crate) origin: Option<String>,
     /// Whether it came through TLS, as a proxy that is trusted says.
     pub(crate) tls: bool,
 }
@@ -69,7 +71,7 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, mut request: Reques
                 peer.place.prove();
             }
             request.extensions_mut().insert(speaker);
-            next.run(request).await
+            if is_preflight(&shared.hosts, &request) { allowed() } else { next.run(request).await }
         }
     };
     let headers = response.headers_mut();
@@ -86,9 +88,27 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, mut request: Reques
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if let Some(origin) = origin.filter(|origin| shared.hosts.is_listed_origin(origin)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
     }
     response
+}
+
+/// Whether a browser asks what a page of a listed origin may send.
+fn is_preflight(hosts: &Hosts, request: &Request) -> bool {
+    let headers = request.headers();
+    request.method() == Method::OPTIONS
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+        && headers.get(header::ORIGIN).is_some_and(|origin| hosts.is_listed_origin(origin))
+}
+
+/// What pages of listed origins may send: the token, never the cookie.
+fn allowed() -> Response {
+    let fixed = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
+        (header::ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    (StatusCode::NO_CONTENT, fixed).into_response()
 }
 
 fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
@@ -103,7 +123,9 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
         let text = "this address takes no parameters";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "request.query", text));
     }
-    let mut speaker = Speaker { evidence: Evidence::None, name: address.to_string(), address, tls };
+    let own = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !foreign);
+    let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
+    let mut speaker = Speaker { evidence, name: address.to_string(), address, origin, tls };
     match shown(shared, headers, method, foreign)? {
         Shown::Nothing => {}
         Shown::Wrong => {
@@ -124,7 +146,23 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     if speaker.evidence == Evidence::None && is_guarded(path) && !late && !local && !preflight {
         return Err(Refusal::unknown());
     }
+    if !is_text(path) {
+        return Err(Refusal::malformed("the address is no text"));
+    }
     Ok(speaker)
+}
+
+/// Whether a path, decoded, is UTF-8: what is routed by it is refused in words of our own.
+fn is_text(path: &str) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| *first == b'%');
+        let byte = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// What the request shows: a token wins over a cookie.
@@ -350,6 +388,16 @@ mod tests {
         let client = |peer: [u8; 4]| hosts.client(Some(SocketAddr::from((peer, 1))), &headers);
         assert_eq!(client([10, 0, 0, 1]), (IpAddr::from([5, 6, 7, 8]), true));
         assert_eq!(client([9, 9, 9, 9]), (IpAddr::from([9, 9, 9, 9]), false));
+    }
+
+    #[test]
+    fn a_path_is_text_when_it_is_decoded() {
+        for text in ["/", "/a/b", "/%C3%A4", "/%00", "/%", "/%4", "/%zz", "/%2", "/%+1"] {
+            assert!(is_text(text), "{text}");
+        }
+        for bytes in ["/%ff", "/%C3", "/a%80b", "/%c3%28"] {
+            assert!(!is_text(bytes), "{bytes}");
+        }
     }
 
     #[test]

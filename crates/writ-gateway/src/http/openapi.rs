@@ -83,6 +83,18 @@ const ROUTES: &[Route] = &[
     get("/api/v1/approvals", "What is asked").query(&["all"]),
     get("/api/v1/approvals/{id}", "One ask, completely"),
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
+    post(
+        "/api/v1/approvals/{id}/challenge",
+        "What a passkey signs to approve an ask",
+        Body::Json("Challenge"),
+    ),
+    get("/api/v1/passkeys", "The passkeys that may approve"),
+    post(
+        "/api/v1/passkeys/begin",
+        "Begins to enrol a passkey, with a code from a terminal",
+        Body::Json("Begin"),
+    ),
+    post("/api/v1/passkeys/finish", "Takes in the passkey that was made", Body::Json("Finish")),
     get("/api/v1/ledger", "Entries of the ledger, newest first")
         .query(&["before", "after", "limit", "event", "session", "q"]),
     get("/api/v1/ledger/{seq}/proof", "A proof that an entry is in the ledger"),
@@ -183,6 +195,9 @@ fn schemas() -> Value {
             &["decision"],
             false,
         ),
+        "Challenge": object(json!({ "shown_hash": { "type": ["string", "null"] } }), &[], false),
+        "Begin": object(json!({ "code": text }), &["code"], false),
+        "Finish": object(json!({ "credential": { "type": "object" } }), &["credential"], false),
         "ChatCompletion": object(
             json!({
                 "model": text, "messages": { "type": "array" }, "stream": flag, "user": text,

@@ -58,9 +58,8 @@ export function confirmSlide(consequence, label, done, back) {
   return { node, focus: input };
 }
 
-/** Says how an ask is approved outside this page. */
-export function elsewhere(ask, why, back) {
-  const command = `writ approvals approve ${ask}`;
+/** Says which command approves an ask outside this page, or makes it possible here. */
+export function elsewhere(command, why, back) {
   const copied = el("span", { className: "note", role: "status" });
   const copy = el("button", {
     type: "button",

@@ -18,20 +18,20 @@ const withIds = (list) => (list ?? []).map((entry) => ({ ...entry, id: toBytes(e
 /** Whether this browser can use passkeys at all. */
 export const supported = () => typeof PublicKeyCredential === "function" && globalThis.isSecureContext;
 
-/** The passkeys that the server knows; `null` where it knows no passkeys at all. */
+/** The passkeys that the server knows for this page; `null` where it knows no passkeys at all. */
 export async function list() {
   try {
     const answer = await request("/api/v1/passkeys");
-    return Array.isArray(answer) ? answer : (answer?.passkeys ?? []);
+    return answer.passkeys.filter((key) => key.site === location.hostname);
   } catch (error) {
     if (error instanceof Refused && [0, 401, 404, 405, 501].includes(error.status)) return null;
     throw error;
   }
 }
 
-/** Makes a passkey and has the server remember it. */
-export async function enrol(name) {
-  const begun = await request("/api/v1/passkeys/begin", { method: "POST", body: { name } });
+/** Makes a passkey and has the server remember it. The code comes from a terminal where Writ runs. */
+export async function enrol(code) {
+  const begun = await request("/api/v1/passkeys/begin", { method: "POST", body: { code } });
   const options = begun.publicKey ?? begun;
   const made = await navigator.credentials.create({
     publicKey: {
@@ -51,13 +51,13 @@ export async function enrol(name) {
       transports: made.response.getTransports?.() ?? [],
     },
   };
-  return request("/api/v1/passkeys/finish", { method: "POST", body: { name, credential } });
+  return request("/api/v1/passkeys/finish", { method: "POST", body: { credential } });
 }
 
-/** Signs an ask: the challenge that comes from the server is the hash of what was shown. */
-export async function sign(ask) {
-  const path = `/api/v1/approvals/${encodeURIComponent(ask)}/challenge`;
-  const begun = await request(path, { method: "POST", body: {} });
+/** Signs what a card shows: the challenge that comes from the server is a hash of that and of what will be done. */
+export async function sign(card) {
+  const path = `/api/v1/approvals/${encodeURIComponent(card.ask_id)}/challenge`;
+  const begun = await request(path, { method: "POST", body: { shown_hash: card.shown_hash } });
   const options = begun.publicKey ?? begun;
   const signed = await navigator.credentials.get({
     publicKey: {

@@ -39,7 +39,10 @@ export class Review {
       if (!document.hidden && connection.open) this.refresh();
     }, LOOK);
     byId("keys").addEventListener("toggle", () => this.#showKeys());
-    byId("key-add").addEventListener("click", () => this.#enrol());
+    byId("key-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#enrol();
+    });
   }
 
   get count() {
@@ -71,6 +74,14 @@ export class Review {
   async refreshKeys() {
     this.#passkeys = passkey.supported() ? await passkey.list().catch(() => null) : null;
     byId("keys").hidden = this.#passkeys === null;
+  }
+
+  /** Shows where a passkey is added, with the code that a link has brought. */
+  code(code) {
+    byId("key-code").value = code;
+    byId("keys").open = true;
+    byId("keys").scrollIntoView({ block: "nearest" });
+    byId("key-add").focus({ preventScroll: true });
   }
 
   /** Takes up a card that has just been asked. */
@@ -212,10 +223,10 @@ export class Review {
     const name = label(choice.decision);
     const go = () => this.#answer(card, choice.decision, { sign: key });
     if (key && (this.#passkeys ?? []).length === 0) {
-      const why = this.#passkeys === null
-        ? "Approve it on the machine where Writ runs:"
-        : "Add a passkey below, or approve it on the machine where Writ runs:";
-      this.#step(card, elsewhere(card.ask_id, why, back));
+      const [why, command] = card.risk === "high"
+        ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}`]
+        : ["Only a passkey that verifies you can approve it. This begins to add one, on the machine where Writ runs:", "writ keys approver enrol"];
+      this.#step(card, elsewhere(command, why, back));
     } else if (confirm === "slide") this.#step(card, confirmSlide(choice.consequence, name, go, back));
     else if (confirm === "tap") this.#step(card, confirmTap(choice.consequence, `Confirm: ${name.toLowerCase()}`, go, back));
     else go();
@@ -263,7 +274,7 @@ export class Review {
     if (sign) {
       says("Waiting for your passkey");
       try {
-        signature = await passkey.sign(card.ask_id);
+        signature = await passkey.sign(card);
       } catch (error) {
         this.#answering = null;
         const cancelled = error.name === "NotAllowedError";
@@ -326,7 +337,8 @@ export class Review {
     button.disabled = true;
     result.textContent = "Follow your browser.";
     try {
-      await passkey.enrol("Passkey of this page");
+      await passkey.enrol(byId("key-code").value.trim());
+      byId("key-code").value = "";
       await this.refreshKeys();
       this.#showKeys();
       result.textContent = "The passkey is added. Every use of it is on record.";

@@ -92,7 +92,7 @@ fn every_bit_of_the_signature_and_every_claim_counts() {
 fn the_domain_keeps_other_signatures_out() {
     let bare = canonical_json(&good()).expect("canonical");
     let signature = hex::encode(approver().sign(&bare).to_bytes());
-    let forged = ApprovalToken { claims: good(), signature };
+    let forged = ApprovalToken { claims: good(), signature, passkey: None };
     let said = verify(&forged, &expected(&good()), &approvers(), NOW);
     assert_eq!(said, Err(ApprovalError::Signature));
 }

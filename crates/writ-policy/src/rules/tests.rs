@@ -16,7 +16,7 @@ fn forbidden(rule: &str) -> RuleVerdict {
 
 fn asked_by(verdict: &RuleVerdict) -> Vec<&str> {
     match verdict {
-        RuleVerdict::Ask { rules, reasons } => {
+        RuleVerdict::Ask { rules, reasons, risk: _ } => {
             assert!(reasons.iter().all(|reason| !reason.is_empty()));
             rules.iter().map(String::as_str).collect()
         }
@@ -202,4 +202,33 @@ fn the_digest_is_that_of_all_texts() {
     assert_ne!(rules(&format!("{PERMIT_ALL} ")).digest(), one);
     let more = RuleSet::load(&[home_rules(PERMIT_ALL), project_rules("")]).expect("valid").digest();
     assert_ne!(more, one);
+}
+
+#[test]
+fn a_rule_can_raise_the_risk_and_never_lowers_it() {
+    let sure = |risk: &str| {
+        format!("@id(\"sure\") @ask(\"Sure?\") @risk(\"{risk}\") forbid (principal, action, resource);")
+    };
+    for (name, named) in [
+        ("low", Risk::Low),
+        ("medium", Risk::Medium),
+        ("high", Risk::High),
+        ("irreversible", Risk::Irreversible),
+    ] {
+        let rules = RuleSet::load(&[RuleSource::shipped(), home_rules(&sure(name))]).expect("valid");
+        for sample in samples() {
+            let verdict = rules.judge(&prepared(sample.action.clone()), false);
+            assert!(
+                matches!(verdict, RuleVerdict::Ask { risk: Some(risk), .. } if risk == named),
+                "{:?}: {verdict:?}",
+                sample.action.kind()
+            );
+        }
+    }
+    // A project narrows with it; where nothing is asked, or the word is unknown, it cannot stand.
+    assert!(RuleSet::load(&[RuleSource::shipped(), project_rules(&sure("high"))]).is_ok());
+    let refused = RuleError::Risk { origin: "project".into(), id: "sure".into() };
+    assert_eq!(RuleSet::load(&[project_rules(&sure("none"))]).err(), Some(refused.clone()));
+    let silent = sure("high").replace("@ask(\"Sure?\")", "");
+    assert_eq!(RuleSet::load(&[project_rules(&silent)]).err(), Some(refused));
 }

@@ -155,6 +155,16 @@ fn approver_keys_and_revocations_are_kept() {
     let home = home.reopened();
     assert_eq!(home.store.approver_keys(), Ok(vec![expected]));
 
+    // A passkey's counter grows, also across a restart, or does not count.
+    let count = |sign_count| Op::CountPasskey { key: key(1, 1).id, sign_count };
+    for (sign_count, good) in [(0, true), (0, true), (3, true), (3, false), (2, false), (0, false), (4, true)]
+    {
+        assert_eq!(home.try_commit(vec![count(sign_count)]).is_ok(), good, "{sign_count}");
+    }
+    let home = home.reopened();
+    let back = home.try_commit(vec![count(4)]);
+    assert_eq!(back.map(|_| ()), Err(Conflict::Counter(key(1, 1).id).into()));
+
     let op = Op::Revoke { id: "abc".to_owned(), at: at(1), expires_at: None };
     home.commit(vec![op.clone(), op]);
     assert_eq!((home.store.is_revoked("abc"), home.store.is_revoked("abd")), (Ok(true), Ok(false)));

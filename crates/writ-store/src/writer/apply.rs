@@ -83,6 +83,7 @@ impl Progress<'_> {
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
             Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
+            Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),
             Op::Remember(memory) => memory::remember(conn, memory, self.last_entry()),
             Op::Forget { memory } => memory::forget(conn, *memory),
             Op::Set { key, value } => settings::set(conn, key, value),

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 use writ_models::provider::{ModelsConfigError, Routes};
+use writ_policy::webauthn::Passkey;
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
 use writ_secrets::backend::{Backend, recorded};
+use writ_store::approvals::ApproverKey;
 use writ_types::credential::CredentialRef;
 use writ_types::error::ToReport as _;
 use writ_types::unit::Timestamp;
@@ -149,21 +151,37 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
         }
         (Err(error), _) | (_, Err(error)) => checks.push(Check::failed("database", error.into())),
     }
-    let enrolled = store.approver_keys().map(|keys| {
-        let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
-        keys.iter().any(|key| {
-            key.revoked_at.is_none() && own.iter().any(|own| own.as_bytes().as_slice() == key.public_key)
-        })
-    });
-    checks.push(match enrolled {
-        Ok(true) => Check::good("approver", "the approver key is enrolled"),
-        Ok(false) => {
-            let hint = "run `writ init`: it enrols the key";
-            Check::bad("approver", "no approver key is enrolled: high risks cannot be approved", hint)
-        }
-        Err(error) => Check::failed("approver", error.into()),
-    });
+    match store.approver_keys() {
+        Ok(keys) => checks.extend(approvers(context, &keys)),
+        Err(error) => checks.push(Check::failed("approver", error.into())),
+    }
     checks
+}
+
+/// What can be approved how, and what cannot until a key is enrolled.
+fn approvers(context: &Context, keys: &[ApproverKey]) -> Vec<Check> {
+    let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
+    let mut in_force = keys.iter().filter(|key| key.revoked_at.is_none());
+    let cli = in_force.clone().any(|key| own.iter().any(|own| own.as_bytes().as_slice() == key.public_key));
+    let passkeys = in_force.by_ref().filter(|key| Passkey::from_bytes(&key.public_key).is_some()).count();
+    let terminal = if cli {
+        Check::good("approver", "the approver key is enrolled: `writ approvals approve` reaches high risks")
+    } else {
+        let text = "no approver key is enrolled: high risks cannot be approved in a terminal";
+        Check::bad("approver", text, "run `writ init`: it enrols the key")
+    };
+    let page = match passkeys {
+        0 => {
+            let text = "none is enrolled: the page approves medium risks at most, and what cannot be undone \
+                        cannot be approved";
+            Check::warn("passkey", text, "`writ keys approver enrol` begins to enrol one")
+        }
+        1 => Check::good("passkey", "one is enrolled: every risk can be approved in the page"),
+        many => {
+            Check::good("passkey", format!("{many} are enrolled: every risk can be approved in the page"))
+        }
+    };
+    vec![terminal, page]
 }
 
 fn sandbox(config: &Config) -> Vec<Check> {

@@ -63,13 +63,13 @@ async fn respond(shared: &Arc<Shared>, request: Request) -> Result<Response, Ref
     }
     let mut wish = Wish { model: body.model, messages, session: None, conversation: None };
     wish.place(&headers, body.user)?;
-    if let Some(previous) = body.previous_response_id {
+    if let Some(previous) = &body.previous_response_id {
         // An id of ours begins with the session.
         let session = previous.strip_prefix("resp_").and_then(|rest| rest.split('_').next());
         wish.session = Some(session_id(session.unwrap_or_default())?);
     }
     let asked = begin(shared, evidence, &wish).await?;
-    let head = Head::of(&asked, wish.model);
+    let head = Head::of(&asked, wish.model, body.previous_response_id);
     if body.stream {
         return Ok(streamed(Arc::clone(shared), evidence, asked, head));
     }
@@ -86,13 +86,14 @@ struct Head {
     item: String,
     created: i64,
     model: String,
+    previous: Option<String>,
 }
 
 impl Head {
-    fn of(asked: &Asked, model: String) -> Self {
+    fn of(asked: &Asked, model: String, previous: Option<String>) -> Self {
         let created = SystemClock.now().as_millis() / 1000;
         let name = format!("{}_{}", asked.session, asked.entry);
-        Self { id: format!("resp_{name}"), item: format!("msg_{name}"), created, model }
+        Self { id: format!("resp_{name}"), item: format!("msg_{name}"), created, model, previous }
     }
 
     fn item(&self, status: &str, text: Option<&str>) -> Value {
@@ -113,6 +114,7 @@ impl Head {
             "id": self.id, "object": "response", "created_at": self.created, "status": status,
             "model": self.model, "output": output, "usage": usage, "error": null,
             "incomplete_details": null, "instructions": null, "metadata": {}, "parallel_tool_calls": false,
+            "previous_response_id": self.previous,
             "temperature": null, "tool_choice": "auto", "tools": [], "top_p": null,
         })
     }

@@ -1,0 +1,97 @@
+//! `writ keys approver …`: who may approve. Leave to enrol a passkey is signed here, in a terminal.
+
+use serde_json::{Value, json};
+use writ_policy::enrolment::{ENROLMENT_TTL, EnrolmentClaims, EnrolmentGrant};
+use writ_policy::show::escape_line;
+use writ_policy::webauthn::Passkey;
+use writ_store::approvals::ApproverKey;
+use writ_types::digest::Digest;
+use writ_types::id::KeyId;
+
+use crate::approve;
+use crate::args::ApproverCommand;
+use crate::client::Client;
+use crate::clock;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::keyring::open_approver_key;
+use crate::ledger::open_to_read;
+use crate::page;
+
+/// Runs `writ keys approver …`.
+pub(crate) fn run(context: &Context, command: &ApproverCommand) -> Result<(), Failure> {
+    match command {
+        ApproverCommand::List => list(context),
+        ApproverCommand::Enrol { name } => block_on(enrol(context, name)),
+        ApproverCommand::Remove { key } => block_on(remove(context, *key)),
+    }
+}
+
+fn list(context: &Context) -> Result<(), Failure> {
+    let keys = open_to_read(context, &context.ready()?)?.approver_keys()?;
+    let rows: Vec<Value> = keys.iter().map(row).collect();
+    context.out.either(&json!({ "approvers": rows }), |_| keys.iter().map(line).collect())
+}
+
+/// What a key reaches: the rung of the risk ladder, and where it can be used.
+fn row(key: &ApproverKey) -> Value {
+    let passkey = Passkey::from_bytes(&key.public_key);
+    json!({
+        "id": key.id,
+        "kind": key.kind,
+        "name": key.label,
+        "site": passkey.as_ref().map(Passkey::site),
+        "enrolled_at": key.enrolled_at.to_string(),
+        "removed_at": key.revoked_at.map(|at| at.to_string()),
+    })
+}
+
+fn line(key: &ApproverKey) -> String {
+    let state = match key.revoked_at {
+        None => format!("since {}", key.enrolled_at),
+        Some(at) => format!("removed {at}"),
+    };
+    format!("{}  {:<8} {}  {state}", key.id, key.kind, escape_line(&key.label))
+}
+
+/// Signs leave to enrol one passkey, and prints the link that uses it. The code in it never reaches a server: it
+/// stands behind the `#`, and the page shows it when its person adds the passkey.
+async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
+    let config = context.ready()?;
+    let (port, mut client) = page::served(context).await?;
+    let (installation, epoch) = approve::here(&mut client).await?;
+    let key = open_approver_key(context, &config)?.signing_key()?;
+    let code = hex::encode(clock::random_bytes());
+    let now = clock::now();
+    let claims = EnrolmentClaims {
+        installation,
+        epoch,
+        code: Digest::of(code.as_bytes()),
+        name: name.to_owned(),
+        nonce: hex::encode(clock::random_bytes()),
+        issued_at: now,
+        expires_at: now.plus(ENROLMENT_TTL),
+        approver: hex::encode(key.verifying_key().as_bytes()),
+    };
+    let grant =
+        EnrolmentGrant::sign(claims, &key).map_err(|error| Failure::bug("signing the leave", error))?;
+    let given = client.call("approvers.permit", json!({ "grant": grant })).await?;
+    let link = page::link(context, config.server.host, port)?;
+    let link = format!("{link}#/review?enrol={code}");
+    let result = json!({ "link": link, "code": code, "expires_at": given.get("expires_at") });
+    context.out.either(&result, |_| {
+        vec![
+            format!("open this within ten minutes, and add the passkey there: {link}"),
+            format!("in a page that is open already, the code is: {code}"),
+        ]
+    })
+}
+
+async fn remove(context: &Context, key: KeyId) -> Result<(), Failure> {
+    let removed = Client::ensure(context).await?.call("approvers.remove", json!({ "key": key })).await?;
+    context.out.either(&removed, |removed| {
+        let name = removed.get("name").and_then(Value::as_str).map(escape_line).unwrap_or_default();
+        vec![format!("removed {key} ({name}); it approves nothing from now on")]
+    })
+}

@@ -1,0 +1,133 @@
+//! What an authenticator says: its data, and the attestation that carries a new key.
+
+use writ_types::digest::Digest;
+
+use super::cbor::{self, Value};
+use super::key::Key;
+use super::{MAX_CREDENTIAL_BYTES, PasskeyError};
+
+/// A person was there (level 2, section 6.1).
+pub(super) const PRESENT: u8 = 0x01;
+/// The authenticator knew who it was.
+pub(super) const VERIFIED: u8 = 0x04;
+/// The key may be copied to other devices of its person.
+const BACKUP_ELIGIBLE: u8 = 0x08;
+/// The key was copied.
+const BACKED_UP: u8 = 0x10;
+/// A new key follows.
+const KEY_FOLLOWS: u8 = 0x40;
+/// Extensions follow.
+const EXTENSIONS_FOLLOW: u8 = 0x80;
+
+/// Hash of the site, flags, counter.
+const FIXED_BYTES: usize = 37;
+
+/// What an authenticator says of itself and of what it did.
+pub(super) struct AuthenticatorData<'a> {
+    flags: u8,
+    pub(super) sign_count: u32,
+    /// What follows the fixed part.
+    rest: &'a [u8],
+}
+
+impl<'a> AuthenticatorData<'a> {
+    pub(super) fn read(bytes: &'a [u8], site: &str) -> Result<Self, PasskeyError> {
+        let malformed = PasskeyError::Malformed("authenticator data");
+        let (fixed, rest) = bytes.split_at_checked(FIXED_BYTES).ok_or(malformed)?;
+        let (hash, after) = fixed.split_at_checked(32).ok_or(malformed)?;
+        let [flags, counter @ ..] = after else { return Err(malformed) };
+        let sign_count = u32::from_be_bytes(counter.try_into().map_err(|_| malformed)?);
+        if hash != Digest::of(site.as_bytes()).as_bytes().as_slice() {
+            return Err(PasskeyError::Site);
+        }
+        let data = Self { flags: *flags, sign_count, rest };
+        // What was copied could be copied.
+        if data.has(BACKED_UP) && !data.has(BACKUP_ELIGIBLE) {
+            return Err(malformed);
+        }
+        Ok(data)
+    }
+
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The new key and its credential's id; nothing else may follow but extensions.
+    pub(super) fn new_key(&self) -> Result<(&'a [u8], Key), PasskeyError> {
+        let malformed = PasskeyError::Malformed("new key");
+        if !self.has(KEY_FOLLOWS) {
+            return Err(malformed);
+        }
+        // The maker's number of its model, then the length of the id.
+        let (_, rest) = self.rest.split_at_checked(16).ok_or(malformed)?;
+        let (length, rest) = rest.split_at_checked(2).ok_or(malformed)?;
+        let length = usize::from(u16::from_be_bytes(length.try_into().map_err(|_| malformed)?));
+        if length == 0 || length > MAX_CREDENTIAL_BYTES {
+            return Err(malformed);
+        }
+        let (id, rest) = rest.split_at_checked(length).ok_or(malformed)?;
+        let (key, rest) = cbor::read(rest).map_err(|_| PasskeyError::Malformed("COSE key"))?;
+        self.extensions(rest)?;
+        Ok((id, Key::read(&key)?))
+    }
+
+    pub(super) fn has_no_key(&self) -> Result<(), PasskeyError> {
+        if self.has(KEY_FOLLOWS) {
+            return Err(PasskeyError::Malformed("authenticator data"));
+        }
+        self.extensions(self.rest)
+    }
+
+    /// Extensions were not asked for; what an authenticator adds is read to its end and not heeded.
+    fn extensions(&self, rest: &[u8]) -> Result<(), PasskeyError> {
+        let malformed = PasskeyError::Malformed("extensions");
+        if !self.has(EXTENSIONS_FOLLOW) {
+            return if rest.is_empty() { Ok(()) } else { Err(malformed) };
+        }
+        match cbor::read(rest) {
+            Ok((Value::Map(_), [])) => Ok(()),
+            Ok(_) | Err(_) => Err(malformed),
+        }
+    }
+}
+
+/// An attestation object: none, or the key's own signature.
+pub(super) struct Attestation<'a> {
+    pub(super) data: &'a [u8],
+    /// Algorithm and signature, where the key signs for itself.
+    own: Option<(i64, &'a [u8])>,
+}
+
+impl<'a> Attestation<'a> {
+    pub(super) fn read(object: &'a [u8]) -> Result<Self, PasskeyError> {
+        let malformed = PasskeyError::Malformed("attestation");
+        let Ok((Value::Map(members), [])) = cbor::read(object) else { return Err(malformed) };
+        let member =
+            |name: &str| members.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
+        let Some(Value::Bytes(data)) = member("authData") else { return Err(malformed) };
+        let own = match (member("fmt"), member("attStmt")) {
+            (Some(Value::Text("none")), Some(Value::Map(statement))) if statement.is_empty() => None,
+            (Some(Value::Text("packed")), Some(Value::Map(statement))) => Some(own_signature(statement)?),
+            _ => return Err(PasskeyError::Attestation),
+        };
+        if members.len() == 3 { Ok(Self { data, own }) } else { Err(malformed) }
+    }
+
+    pub(super) fn check(&self, key: &Key, client_data: &Digest) -> Result<(), PasskeyError> {
+        let Some((algorithm, signature)) = self.own else { return Ok(()) };
+        if algorithm != key.algorithm() {
+            return Err(PasskeyError::Attestation);
+        }
+        key.check(&[self.data, client_data.as_bytes().as_slice()].concat(), signature)
+    }
+}
+
+/// The key's own signature (level 2, section 8.2), where no certificate stands beside it.
+fn own_signature<'a>(statement: &[(Value<'a>, Value<'a>)]) -> Result<(i64, &'a [u8]), PasskeyError> {
+    let member =
+        |name: &str| statement.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
+    match (member("alg"), member("sig"), statement.len()) {
+        (Some(Value::Int(algorithm)), Some(Value::Bytes(signature)), 2) => Ok((*algorithm, signature)),
+        _ => Err(PasskeyError::Attestation),
+    }
+}

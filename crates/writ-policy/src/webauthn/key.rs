@@ -1,0 +1,84 @@
+//! Public keys of passkeys: the two algorithms that are used here, each with exactly the members that it has.
+
+use ed25519_dalek::VerifyingKey as Ed25519Key;
+use p256::ecdsa::VerifyingKey as P256Key;
+use p256::ecdsa::signature::Verifier as _;
+
+use super::cbor::Value;
+use super::{EDDSA, ES256, PasskeyError};
+
+/// A key that somebody else holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    P256(P256Key),
+    Ed25519(Ed25519Key),
+}
+
+impl Key {
+    /// A key of COSE (RFC 9053): exactly the members that its algorithm has.
+    pub(super) fn read(value: &Value<'_>) -> Result<Self, PasskeyError> {
+        let Value::Map(members) = value else { return Err(PasskeyError::Key) };
+        let member =
+            |label: i64| members.iter().find_map(|(key, value)| (*key == Value::Int(label)).then_some(value));
+        let (kind, algorithm, curve) = (member(1), member(3), member(-1));
+        let is = |value: Option<&Value<'_>>, number: i64| value == Some(&Value::Int(number));
+        let Some(Value::Bytes(x)) = member(-2) else { return Err(PasskeyError::Key) };
+        if is(algorithm, ES256) && is(kind, 2) && is(curve, 1) && members.len() == 5 {
+            let Some(Value::Bytes(y)) = member(-3) else { return Err(PasskeyError::Key) };
+            if x.len() != 32 || y.len() != 32 {
+                return Err(PasskeyError::Key);
+            }
+            let point = [&[4][..], x, y].concat();
+            return P256Key::from_sec1_bytes(&point).map(Self::P256).map_err(|_| PasskeyError::Key);
+        }
+        if is(algorithm, EDDSA) && is(kind, 1) && is(curve, 6) && members.len() == 4 {
+            return Self::ed25519(x);
+        }
+        Err(PasskeyError::Key)
+    }
+
+    fn ed25519(bytes: &[u8]) -> Result<Self, PasskeyError> {
+        let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| PasskeyError::Key)?;
+        let key = Ed25519Key::from_bytes(&bytes).map_err(|_| PasskeyError::Key)?;
+        // A weak key has signatures that fit any text.
+        if key.is_weak() { Err(PasskeyError::Key) } else { Ok(Self::Ed25519(key)) }
+    }
+
+    /// A key from what [`Self::to_bytes`] wrote of it.
+    pub(super) fn from_bytes(algorithm: i64, bytes: &[u8]) -> Result<Self, PasskeyError> {
+        match algorithm {
+            ES256 => P256Key::from_sec1_bytes(bytes).map(Self::P256).map_err(|_| PasskeyError::Key),
+            EDDSA => Self::ed25519(bytes),
+            _ => Err(PasskeyError::Key),
+        }
+    }
+
+    /// The key alone: a point of SEC 1, compressed, or 32 bytes.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::P256(key) => key.to_encoded_point(true).as_bytes().to_vec(),
+            Self::Ed25519(key) => key.as_bytes().to_vec(),
+        }
+    }
+
+    pub(super) const fn algorithm(&self) -> i64 {
+        match self {
+            Self::P256(_) => ES256,
+            Self::Ed25519(_) => EDDSA,
+        }
+    }
+
+    pub(super) fn check(&self, message: &[u8], signature: &[u8]) -> Result<(), PasskeyError> {
+        let refused = |_| PasskeyError::Signature;
+        match self {
+            Self::P256(key) => {
+                let signature = p256::ecdsa::Signature::from_der(signature).map_err(refused)?;
+                key.verify(message, &signature).map_err(refused)
+            }
+            Self::Ed25519(key) => {
+                let signature = ed25519_dalek::Signature::from_slice(signature).map_err(refused)?;
+                key.verify_strict(message, &signature).map_err(refused)
+            }
+        }
+    }
+}

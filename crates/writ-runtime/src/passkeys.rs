@@ -1,0 +1,330 @@
+//! Passkeys: leave to enrol them, their enrolment, the challenges that they sign, and their removal.
+//!
+//! Whoever has a page's session can begin neither: enrolling needs a code that an approver key has signed leave
+//! for in a terminal, and a challenge is answered once, by a passkey that is enrolled. What waits here is lost with
+//! the engine; then it is begun again.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::Rng as _;
+use serde_json::{Value, json};
+use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver};
+use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
+use writ_policy::webauthn::{
+    self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
+};
+use writ_store::approvals::{ApproverKey, AskState};
+use writ_store::batch::{Batch, Op};
+use writ_types::digest::Digest;
+use writ_types::entry::{Decision, Fact, Risk};
+use writ_types::id::{AskId, KeyId};
+use writ_types::unit::Timestamp;
+
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// How long a challenge can be answered: time to look for a key, and no more.
+const CHALLENGE_TTL: Duration = Duration::from_secs(5 * 60);
+/// The most leaves to enrol, enrolments and challenges that wait, each; one more ends the oldest.
+const MAX_WAITING: usize = 64;
+/// The most approver keys that are in force.
+const MAX_APPROVERS: usize = 64;
+/// What holds a passkey, in the store's word.
+pub(crate) const PASSKEY: &str = "passkey";
+
+/// What waits to be finished.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    leaves: Vec<Enrolment>,
+    enrolments: Vec<Begun<Enrolment>>,
+    answers: Vec<Begun<ApprovalClaims>>,
+}
+
+/// A challenge that was given out.
+#[derive(Debug)]
+struct Begun<T> {
+    challenge: Digest,
+    origin: String,
+    ends_at: Timestamp,
+    what: T,
+}
+
+/// Keeps the newest that are in time.
+fn keep<T>(list: &mut Vec<T>, one: T, live: impl Fn(&T) -> bool) {
+    list.retain(live);
+    let excess = (list.len() + 1).saturating_sub(MAX_WAITING);
+    list.drain(..excess);
+    list.push(one);
+}
+
+/// Takes out what waits for a challenge, if it is in time: it is answered once, well or badly.
+fn take<T>(list: &mut Vec<Begun<T>>, challenge: &Digest, now: Timestamp) -> Option<Begun<T>> {
+    let at = list.iter().position(|begun| begun.challenge == *challenge)?;
+    Some(list.swap_remove(at)).filter(|begun| now < begun.ends_at)
+}
+
+impl Core {
+    /// Every holder leaves it whole, so poison is ignored.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The passkeys in force, with what the store knows of them.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
+        let keys = self.store.approver_keys()?.into_iter();
+        let in_force = keys.filter(|key| key.kind == PASSKEY && key.revoked_at.is_none());
+        Ok(in_force
+            .filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey)))
+            .collect())
+    }
+
+    /// Takes leave to enrol a passkey, which an approver key has signed.
+    ///
+    /// # Errors
+    ///
+    /// If it does not count, or was used.
+    pub(crate) fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
+        let now = self.clock.now();
+        let here = (self.config.installation, self.config.epoch);
+        let leave = enrolment::verify(grant, here, &self.approvers()?, now)?;
+        let (nonce, expires_at) = (leave.claims().nonce.clone(), leave.claims().expires_at);
+        let mut waiting = self.waiting();
+        let known = waiting.leaves.iter().any(|other| other.claims().nonce == nonce);
+        if known || self.store.is_used(NONCE_NAMESPACE, &nonce)? {
+            return Err(EngineError::Enrolment("this leave to enrol was given before"));
+        }
+        keep(&mut waiting.leaves, leave, |leave| now < leave.claims().expires_at);
+        Ok(json!({ "expires_at": expires_at.to_string() }))
+    }
+
+    /// Begins to enrol a passkey in a page that shows the code of a leave.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such leave, or passkeys cannot be used under the page's name.
+    pub(crate) fn begin_passkey(&self, code: &str, origin: &str) -> Result<Value, EngineError> {
+        let now = self.clock.now();
+        let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
+        let known = self.passkeys()?;
+        let mut waiting = self.waiting();
+        let leave = waiting.leaves.iter().find(|leave| leave.admits(code, now)).cloned();
+        let leave = leave.ok_or(EngineError::Enrolment("this code is wrong, used or over"))?;
+        let name = leave.claims().name.clone();
+        let challenge = Digest::from_bytes(rand::rng().random());
+        let begun =
+            Begun { challenge, origin: origin.to_owned(), ends_at: now.plus(CHALLENGE_TTL), what: leave };
+        keep(&mut waiting.enrolments, begun, |begun| now < begun.ends_at);
+        drop(waiting);
+        // The authenticator keeps keys apart by this name: one home of several on a machine is one person there.
+        let user = Digest::of(self.config.installation.to_string().as_bytes());
+        let excluded: Vec<Value> =
+            known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
+        Ok(json!({ "publicKey": {
+            "rp": { "id": site, "name": "Writ" },
+            "user": { "id": text_of(user.as_bytes()), "name": name, "displayName": name },
+            "challenge": text_of(challenge.as_bytes()),
+            "pubKeyCredParams": [
+                { "type": "public-key", "alg": ES256 },
+                { "type": "public-key", "alg": EDDSA },
+            ],
+            "timeout": CHALLENGE_TTL.as_secs() * 1_000,
+            "excludeCredentials": excluded,
+            "authenticatorSelection": { "residentKey": "discouraged", "userVerification": "required" },
+            "attestation": "none",
+        }}))
+    }
+
+    /// Takes a new passkey in. Its leave is used up with it.
+    ///
+    /// # Errors
+    ///
+    /// If it answers no challenge of this page, is not good, or is known.
+    pub(crate) async fn finish_passkey(
+        &self,
+        made: &Registration,
+        origin: &str,
+    ) -> Result<Value, EngineError> {
+        let now = self.clock.now();
+        let challenge = challenge_of(&made.response.client_data).ok_or(ApprovalError::Challenge)?;
+        let begun = take(&mut self.waiting().enrolments, &challenge, now).ok_or(ApprovalError::Challenge)?;
+        if begun.origin != origin {
+            return Err(webauthn::PasskeyError::Origin.into());
+        }
+        let Enrolled { passkey, sign_count } = webauthn::enrol(made, &challenge, origin)?;
+        let claims = begun.what.claims();
+        // One at a time: what is known is looked at and changed together.
+        let _alone = self.enrolling.lock().await;
+        let keys = self.store.approver_keys()?;
+        let same = |key: &ApproverKey| {
+            Passkey::from_bytes(&key.public_key)
+                .is_some_and(|known| known.credential() == passkey.credential())
+        };
+        if keys.iter().any(same) {
+            return Err(EngineError::Enrolment("this passkey is known here, or was removed"));
+        }
+        if keys.iter().filter(|key| key.revoked_at.is_none()).count() >= MAX_APPROVERS {
+            return Err(EngineError::Enrolment("there are too many approver keys; remove one"));
+        }
+        let leaves = self.waiting().leaves.len();
+        self.waiting().leaves.retain(|leave| leave.claims().nonce != claims.nonce);
+        if self.waiting().leaves.len() == leaves || now >= claims.expires_at {
+            return Err(EngineError::Enrolment("this code is wrong, used or over"));
+        }
+        let id = self.ids.key(now);
+        let grants = format!("answers asks: '{}', {passkey}; leave by key {}", claims.name, claims.approver);
+        let key = ApproverKey {
+            id,
+            kind: PASSKEY.to_owned(),
+            label: claims.name.clone(),
+            public_key: passkey.to_bytes(),
+            enrolled_at: now,
+            revoked_at: None,
+        };
+        let ops = vec![
+            self.own_entry(keyed(id, "enrolled", grants)),
+            Op::EnrollKey(key),
+            Op::CountPasskey { key: id, sign_count },
+            Op::RecordNonce {
+                namespace: NONCE_NAMESPACE.to_owned(),
+                nonce: claims.nonce.clone(),
+                expires_at: claims.expires_at,
+            },
+        ];
+        self.store.commit(Batch::synced(ops)).await?;
+        Ok(json!({ "id": id, "name": claims.name, "site": passkey.site() }))
+    }
+
+    /// Gives out the challenge whose answer approves an ask: a hash of the claims, which name what was shown.
+    ///
+    /// # Errors
+    ///
+    /// If the ask is not open, another text was shown, or no passkey could answer in this page.
+    pub(crate) fn challenge(
+        &self,
+        id: &AskId,
+        shown: Option<Digest>,
+        origin: &str,
+    ) -> Result<Value, EngineError> {
+        let now = self.clock.now();
+        let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
+        let ask = self.store.ask(id)?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
+        if ask.state != AskState::Open {
+            let state = format!("was answered before: {}", ask.state.as_str());
+            return Err(EngineError::AskClosed { ask: id.clone(), state });
+        }
+        if shown.is_some_and(|shown| shown != ask.card.shown_hash) {
+            return Err(ApprovalError::Mismatch("another text was shown").into());
+        }
+        let known = self.passkeys()?;
+        let allowed: Vec<Value> = known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
+        if allowed.is_empty() {
+            return Err(EngineError::NoPasskey(site.to_owned()));
+        }
+        let claims = ApprovalClaims {
+            installation: self.config.installation,
+            epoch: self.config.epoch,
+            ask: id.clone(),
+            decision: Decision::Approve,
+            prepared: ask.card.prepared,
+            shown: ask.card.shown_hash,
+            nonce: self.ids.nonce(),
+            issued_at: now,
+            expires_at: ask.card.expires_at,
+            approver: Approver::Passkey { origin: origin.to_owned() },
+        };
+        let challenge = claims.challenge()?;
+        let begun =
+            Begun { challenge, origin: origin.to_owned(), ends_at: now.plus(CHALLENGE_TTL), what: claims };
+        keep(&mut self.waiting().answers, begun, |begun| now < begun.ends_at);
+        let verification = if ask.card.risk == Risk::Irreversible { "required" } else { "preferred" };
+        Ok(json!({ "publicKey": {
+            "challenge": text_of(challenge.as_bytes()),
+            "rpId": site,
+            "allowCredentials": allowed,
+            "userVerification": verification,
+            "timeout": CHALLENGE_TTL.as_secs() * 1_000,
+        }}))
+    }
+
+    /// The approval that a passkey's answer makes of the challenge that it answers.
+    ///
+    /// # Errors
+    ///
+    /// If no such challenge waits, or it is about another ask.
+    pub(crate) fn answered(&self, ask: &AskId, signed: Assertion) -> Result<ApprovalToken, ApprovalError> {
+        let challenge = challenge_of(&signed.response.client_data).ok_or(ApprovalError::Challenge)?;
+        let begun = take(&mut self.waiting().answers, &challenge, self.clock.now());
+        let claims = begun.ok_or(ApprovalError::Challenge)?.what;
+        if claims.ask != *ask {
+            return Err(ApprovalError::Mismatch("another ask"));
+        }
+        Ok(ApprovalToken::by_passkey(claims, signed))
+    }
+
+    /// Removes an approver key. The last one stays: without it, nothing of high risk could be approved, nor any
+    /// passkey enrolled.
+    ///
+    /// # Errors
+    ///
+    /// If there is none that is in force, or it is the last.
+    pub(crate) async fn remove_approver(&self, id: KeyId) -> Result<Value, EngineError> {
+        let _alone = self.enrolling.lock().await;
+        let keys: Vec<ApproverKey> =
+            self.store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
+        let key = keys.iter().find(|key| key.id == id).ok_or(EngineError::NoApprover(id))?;
+        if key.kind != PASSKEY && !keys.iter().any(|other| other.id != id && other.kind != PASSKEY) {
+            return Err(EngineError::LastApprover);
+        }
+        let now = self.clock.now();
+        let what = format!("'{}', {}", key.label, key.kind);
+        let ops = vec![self.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
+        self.store.commit(Batch::synced(ops)).await?;
+        Ok(json!({ "id": id, "name": key.label }))
+    }
+
+    /// The approver keys in force, for people.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn list_passkeys(&self) -> Result<Value, EngineError> {
+        let passkeys: Vec<Value> = self
+            .passkeys()?
+            .iter()
+            .map(|(key, passkey)| {
+                json!({
+                    "id": key.id, "name": key.label, "site": passkey.site(),
+                    "created_at": key.enrolled_at.as_millis(),
+                })
+            })
+            .collect();
+        Ok(json!({ "passkeys": passkeys }))
+    }
+
+    /// The passkeys in force by their credentials, as [`writ_policy::approval::verify`] wants them.
+    pub(crate) fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
+        let passkeys = self.passkeys()?.into_iter();
+        Ok(passkeys.map(|(_, passkey)| (passkey.credential().to_owned(), passkey)).collect())
+    }
+
+    /// What the store knows of the passkey with this credential.
+    pub(crate) fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
+        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential() == credential);
+        Ok(found.map(|(key, _)| key))
+    }
+}
+
+/// A passkey as browsers are told of it.
+fn described((_, passkey): &(ApproverKey, Passkey)) -> Value {
+    json!({ "type": "public-key", "id": passkey.credential() })
+}
+
+fn keyed(key: KeyId, change: &str, grants: String) -> Fact {
+    Fact::Keyed { key, role: "approver".to_owned(), change: change.to_owned(), grants }
+}
