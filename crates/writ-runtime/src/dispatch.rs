@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
@@ -28,6 +29,7 @@ use crate::drive::Drive;
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::settle::Lost;
+use crate::trace;
 
 /// Who leases: there is one engine per home.
 const OWNER: &str = "engine";
@@ -115,13 +117,20 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
     };
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
-            let began = core.clock.now();
-            let done = drive.run().await;
-            core.metrics.turn_ended(core.clock.now().since(began));
-            // From here on nobody interrupts it; what has come until then is not lost.
-            session.end();
-            drive.leave_behind().await;
-            done
+            let span = trace::turn(core, session.id, drive.turn, drive.number);
+            let running = async {
+                let began = core.clock.now();
+                tracing::info!(number = drive.number, "turn started");
+                let done = drive.run().await;
+                let took = core.clock.now().since(began);
+                core.metrics.turn_ended(took);
+                trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
+                // From here on nobody interrupts it; what has come until then is not lost.
+                session.end();
+                drive.leave_behind().await;
+                done
+            };
+            running.instrument(span).await
         }
         Err(error) => Err(error),
     };
@@ -226,6 +235,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         tool_calls: 0,
         cost: MicroUsd::ZERO,
         unheard: VecDeque::new(),
+        state: None,
         torn: false,
         stop_wanted: false,
     })
@@ -270,6 +280,7 @@ async fn resume(
         tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
         cost: cost_so_far(core, turn)?,
         unheard: VecDeque::new(),
+        state: None,
         torn: false,
         stop_wanted: false,
     };

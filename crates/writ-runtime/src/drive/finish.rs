@@ -115,6 +115,7 @@ impl Drive {
         ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         self.session.state().budget_note = finish.budget_note;
         self.core.commit_for(&self.session, Batch::synced(ops)).await?;
+        self.state = Some(state);
         Ok(())
     }
 }
