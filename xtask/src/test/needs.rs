@@ -14,12 +14,14 @@ pub(super) enum Need {
     Python,
     /// The `node` program.
     Node,
+    /// The `systemd-analyze` program.
+    Systemd,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 4] = [Self::Git, Self::Python, Self::Node, Self::UserNamespaces];
+    const ALL: [Self; 5] = [Self::Git, Self::Python, Self::Node, Self::Systemd, Self::UserNamespaces];
 
     /// What the names of its tests hold.
     pub(super) const fn marker(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Need {
             Self::Git => "needs_git",
             Self::Python => "needs_python",
             Self::Node => "needs_node",
+            Self::Systemd => "needs_systemd",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -37,6 +40,7 @@ impl Need {
             Self::Git => "git is not installed",
             Self::Python => "python3 is not installed",
             Self::Node => "node is not installed",
+            Self::Systemd => "systemd-analyze is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -47,6 +51,7 @@ impl Need {
             Self::Git => Some("git"),
             Self::Python => Some("python3"),
             Self::Node => Some("nodejs"),
+            Self::Systemd => Some("systemd"),
             Self::UserNamespaces => None,
         }
     }
@@ -56,6 +61,7 @@ impl Need {
             Self::Git => process::exists("git"),
             Self::Python => process::exists("python3"),
             Self::Node => process::exists("node"),
+            Self::Systemd => process::exists("systemd-analyze"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);

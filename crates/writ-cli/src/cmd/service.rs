@@ -166,14 +166,7 @@ fn uninstall(context: &Context) -> Result<(), Failure> {
     let manager = own_manager();
     let system = geteuid().is_root();
     let places = Places::new(context, manager, system)?;
-    let mut removed = Vec::new();
-    for path in places.wants.iter().chain([&places.unit]) {
-        match fs::remove_file(path) {
-            Ok(()) => removed.push(path.display().to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unwritable(path, &error)),
-        }
-    }
+    let removed = remove(&places)?;
     context.out.either(&json!({ "removed": removed }), |_| match removed.is_empty() {
         true => vec!["there is no unit".into()],
         false => removed.iter().map(|path| format!("{path} is removed")).collect(),
@@ -182,6 +175,19 @@ fn uninstall(context: &Context) -> Result<(), Failure> {
         context.out.remark("an engine that it has started goes on until it is stopped or the machine ends");
     }
     Ok(())
+}
+
+/// Removes what is there of a unit, and names it.
+fn remove(places: &Places) -> Result<Vec<String>, Failure> {
+    let mut removed = Vec::new();
+    for path in places.wants.iter().chain([&places.unit]) {
+        match fs::remove_file(path) {
+            Ok(()) => removed.push(path.display().to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(unwritable(path, &error)),
+        }
+    }
+    Ok(removed)
 }
 
 fn status(context: &Context) -> Result<(), Failure> {
@@ -286,5 +292,64 @@ impl From<UnitError> for Failure {
     fn from(error: UnitError) -> Self {
         let hint = "move it to a path of plain characters";
         Self::new(Exit::Usage, "service.path", error.to_string(), hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Global;
+    use crate::env::Env;
+
+    fn context(folder: &Path) -> Context {
+        let text = folder.to_str().expect("UTF-8");
+        let global = Global { home: Some(folder.join("home")), json: false, quiet: true, verbose: 0 };
+        Context::new(&global, Env::of(&[("HOME", text)])).expect("a context")
+    }
+
+    #[test]
+    fn a_unit_is_written_linked_known_again_and_removed() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let context = context(dir.path());
+        let places = Places::new(&context, Manager::Systemd, false).expect("places");
+        assert_eq!(places.unit, dir.path().join(".config/systemd/user/writ.service"));
+        let wants = places.wants.clone().expect("a link");
+        assert_eq!(wants, dir.path().join(".config/systemd/user/default.target.wants/writ.service"));
+        assert_eq!(read(&places.unit).expect("reads"), None);
+        let unit = Unit {
+            exe: "/usr/bin/writ".into(),
+            home: context.home.root().to_owned(),
+            logs: context.home.logs(),
+            system: false,
+            user: None,
+        };
+        // A second time changes nothing and is no failure.
+        for _ in 0..2 {
+            write(&places.unit, &render(Manager::Systemd, &unit).expect("text")).expect("written");
+            link(&places.unit, &wants).expect("linked");
+        }
+        let text = read(&wants).expect("reads").expect("through the link");
+        assert!(unit::names(&text, context.home.root()));
+        assert!(!unit::names(&text, Path::new("/another/home")));
+        let list = render(Manager::Launchd, &unit).expect("text");
+        assert!(unit::names(&list, context.home.root()));
+        let left: Vec<_> = fs::read_dir(places.unit.parent().expect("a folder"))
+            .expect("reads")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+            .collect();
+        assert_eq!(left.iter().filter(|name| name.ends_with("new")).count(), 0, "{left:?}");
+        assert_eq!(remove(&places).expect("removed").len(), 2);
+        assert_eq!(remove(&places).expect("nothing is left"), Vec::<String>::new());
+        assert_eq!(read(&places.unit).expect("reads"), None);
+    }
+
+    #[test]
+    fn units_of_the_system_and_of_a_mac_have_their_places() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let context = context(dir.path());
+        let place = |manager, system| Places::new(&context, manager, system).expect("places").unit;
+        assert_eq!(place(Manager::Systemd, true), Path::new("/etc/systemd/system/writ.service"));
+        assert_eq!(place(Manager::Launchd, true), Path::new("/Library/LaunchDaemons/writ.engine.plist"));
+        assert_eq!(place(Manager::Launchd, false), dir.path().join("Library/LaunchAgents/writ.engine.plist"));
     }
 }

@@ -335,3 +335,63 @@ fn a_watched_status_is_shown_again_when_it_has_changed() {
     child.kill().expect("it ran until now");
     child.wait().expect("ended");
 }
+
+/// The unit as this user would get it: root's is one of the system, which names a user.
+fn printed_unit(home: &super::Home) -> String {
+    let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--run-as", "daemon"] } else { &[] };
+    let printed = home.run(&[&["service", "install", "--print"], user].concat());
+    assert_eq!(code(&printed), 0, "{}", text(&printed));
+    String::from_utf8(printed.stdout).expect("UTF-8")
+}
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test runs systemd's own check")]
+fn needs_systemd_the_unit_is_one_that_systemd_takes() {
+    let home = super::Home::ready();
+    let file = home.dir.path().join("writ.service");
+    std::fs::write(&file, printed_unit(&home)).expect("written");
+    let verified = std::process::Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&file)
+        .env("SYSTEMD_LOG_COLOR", "0")
+        .output()
+        .expect("runs");
+    assert_eq!((code(&verified), text(&verified)), (0, String::new()));
+}
+
+#[test]
+fn a_service_is_printed_without_writing_and_root_must_say_for_whom() {
+    let home = super::Home::ready();
+    let before = home.files();
+    assert!(printed_unit(&home).contains(&format!("start --home \"{}\"", home.root().display())));
+    let list = home.run(&["service", "install", "--print", "--manager", "launchd"]);
+    let profile = home.run(&["service", "apparmor"]);
+    assert!(text(&profile).contains("  userns,\n"), "{}", text(&profile));
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(code(&list), 2, "{}", text(&list));
+        assert!(text(&list).contains("--run-as USER"), "{}", text(&list));
+    } else {
+        assert_eq!(code(&home.run(&["service", "install", "--run-as", "ann"])), 2);
+    }
+    let status = home.json(&["service", "status"]);
+    assert_eq!(status["engine"], "not running");
+    assert!(home.files() == before, "nothing was written");
+}
+
+#[test]
+fn completions_and_pages_come_without_a_home() {
+    let home = super::Home::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let printed = home.run(&["completions", shell]);
+        assert_eq!(code(&printed), 0, "{}", text(&printed));
+        assert!(text(&printed).contains("approvals"), "{shell}");
+    }
+    assert!(text(&home.run(&["man"])).contains(".TH writ 1"));
+    let folder = home.dir.path().join("man");
+    let folder = folder.to_str().expect("UTF-8");
+    assert_eq!(code(&home.run(&["man", folder])), 2, "the folder is not there");
+    std::fs::create_dir(folder).expect("made");
+    assert_eq!(code(&home.run(&["man", folder])), 0);
+    assert!(std::fs::read_dir(folder).expect("reads").count() > 40);
+    assert!(!home.root().exists(), "no home was made");
+}
