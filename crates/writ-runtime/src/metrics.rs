@@ -54,6 +54,7 @@ pub(crate) struct Metrics {
     turn_duration: Histogram,
     gates: Family<Gate, Counter>,
     tools: Family<Tool, Counter>,
+    tool_failures: Family<Tool, Counter>,
     context_tokens: Gauge<u64, AtomicU64>,
     memory: Family<Operation, Counter>,
     subscriptions: Gauge<u64, AtomicU64>,
@@ -70,6 +71,7 @@ impl Metrics {
             turn_duration: Histogram::new(DURATION_SECS),
             gates: Family::default(),
             tools: Family::default(),
+            tool_failures: Family::default(),
             context_tokens: Gauge::default(),
             memory: Family::default(),
             subscriptions: Gauge::default(),
@@ -83,6 +85,8 @@ impl Metrics {
         registry.register("turn_duration_seconds", text, metrics.turn_duration.clone());
         registry.register("gate_evaluations", "Judgements of gates", metrics.gates.clone());
         registry.register("tool_executions", "Tool calls that were performed", metrics.tools.clone());
+        let text = "Tool calls that failed, were refused, or of which the end is unknown";
+        registry.register("tool_failures", text, metrics.tool_failures.clone());
         let text = "Tokens of the last request to a model, estimated";
         registry.register("context_tokens_used", text, metrics.context_tokens.clone());
         registry.register("memory_operations", "Searches and stores of the memory", metrics.memory.clone());
@@ -110,6 +114,11 @@ impl Metrics {
     /// A tool was performed. Names are those of the registry, so their number is bounded.
     pub(crate) fn tool(&self, tool: &str) {
         self.tools.get_or_create(&Tool { tool: tool.to_owned() }).inc();
+    }
+
+    /// A tool call came to no good end.
+    pub(crate) fn tool_failed(&self, tool: &str) {
+        self.tool_failures.get_or_create(&Tool { tool: tool.to_owned() }).inc();
     }
 
     pub(crate) fn memory(&self, operation: &'static str) {

@@ -185,6 +185,7 @@ async fn attempt(
 /// Says what went wrong and what is tried next.
 fn say(place: &Place, report: &Report, planned: &PlannedCall, step: &Step) {
     let next = planned.requested();
+    trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
         format!("{} Asking {next}.", report.outside)
     } else {

@@ -113,6 +113,11 @@ pub(crate) fn model_ended(
     }
 }
 
+/// Another try follows, by the same model or by the next.
+pub(crate) fn model_retrying(requested: &str, wait: Duration) {
+    info!(model = requested, wait_ms = millis(wait), "model call retrying");
+}
+
 /// The span of one tool call, with everything that it takes: preparing, deciding, performing.
 pub(crate) fn tool(core: &Core, name: &str) -> Span {
     let name = core.tools.get(name).map_or(UNKNOWN_TOOL, |tool| tool.name);
@@ -138,6 +143,7 @@ pub(crate) fn tool_ended(core: &Core, name: &str, took: Duration, outcome: ToolO
         ToolOutcome::Waiting => "waiting",
         ToolOutcome::Failed | ToolOutcome::Denied | ToolOutcome::Unknown => {
             span.record("error.type", outcome_text);
+            core.metrics.tool_failed(name);
             "failed"
         }
     };

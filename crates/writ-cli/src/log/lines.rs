@@ -156,5 +156,9 @@ mod tests {
         assert_eq!((inside.get("prompt"), inside.get("other")), (None, None), "of a span, its ids alone");
         assert_eq!(inside["long"], format!("{}(truncated)", "ä".repeat(MAX_TEXT_BYTES / 2)).as_str());
         assert_eq!(inside["three"], "a\nb\nc\n");
+        let (fits, over) = ("x".repeat(MAX_TEXT_BYTES), "x".repeat(10 * 1024));
+        let lines = logged(|| tracing::info!(fits, over, "output"));
+        assert_eq!(lines[0]["fits"], fits.as_str());
+        assert_eq!(lines[0]["over"], format!("{fits}(truncated)").as_str());
     }
 }

@@ -1,7 +1,7 @@
 //! What one can see of an engine at work: traces, the log, `trace`, `status --watch`.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use writ_testkit::model_server::{Fault, Gate, Reply};
 use writ_testkit::trace_collector::{ReceivedSpan, TraceCollector, tree};
-use writ_types::frame::ServerFrame;
+use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
 
 use super::engine::{Engine, Link};
@@ -69,7 +69,27 @@ fn spans_named<'a>(spans: &'a [ReceivedSpan], name: &str) -> Vec<&'a ReceivedSpa
     spans.iter().filter(|span| span.name == name).collect()
 }
 
-/// Rows: SIL-252
+/// What `/metrics` says now of one series.
+#[expect(clippy::disallowed_types, reason = "the test is a client of the server")]
+fn measured(bench: &Bench, series: &str) -> f64 {
+    let runtime = bench.home.root().join("runtime");
+    let read = |name: &str| std::fs::read_to_string(runtime.join(name)).expect("reads").trim().to_owned();
+    let mut stream =
+        std::net::TcpStream::connect(format!("127.0.0.1:{}", read("server.port"))).expect("connects");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: localhost:{}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+        read("server.port"),
+        read("api.token"),
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let line = answer.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+}
+
+/// Rows: SIL-252 SCL-199
 #[test]
 fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
     let bench = busy();
@@ -83,12 +103,14 @@ fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said
         ],
     )
     .expect("ready");
+    assert_eq!(measured(&bench, "writ_turns_total"), 0.0);
     for _ in 0..2 {
         let done = bench.chat("owner-words", &[]);
         assert_eq!(code(&done), 0, "{}", text(&done));
     }
-    let metrics = bench.home.json(&["status"]);
-    assert_eq!(metrics["turns_finished"], 2);
+    assert_eq!(measured(&bench, "writ_turns_total"), 2.0);
+    assert_eq!(measured(&bench, "writ_tool_failures_total{tool=\"file_read\"}"), 1.0);
+    assert_eq!(measured(&bench, "writ_tool_failures_total{tool=\"shell_exec\"}"), 0.0, "it succeeded");
     assert_eq!(engine.stop().code, Some(0));
     assert_eq!(collector.complaints(), Vec::<String>::new());
     let spans = collector.spans();
@@ -216,7 +238,7 @@ fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
     assert_eq!(runs.len(), 2, "of both runs: {lines:?}");
 }
 
-/// Rows: SIL-251
+/// Rows: SIL-251 SCL-198
 #[test]
 fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
     let bench = busy();
@@ -247,6 +269,13 @@ fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
     for message in ["model call failed", "model call completed", "tool call completed", "tool call failed"] {
         assert!(said.contains(&message), "{message}: {said:?}");
     }
+    let tools = lines
+        .iter()
+        .filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("tool call")));
+    assert!(
+        tools.clone().count() >= 8 && tools.clone().all(|line| line["duration_ms"].is_u64()),
+        "also of failures"
+    );
     // Whatever speaks of a turn says which.
     let stray = lines.iter().find(|line| {
         let message = line["message"].as_str().unwrap_or_default();
@@ -254,6 +283,54 @@ fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
             && ["turn", "model call", "tool call"].iter().any(|word| message.starts_with(word))
     });
     assert_eq!(stray, None);
+}
+
+/// Rows: SF-446
+#[test]
+fn the_log_says_how_a_turn_and_its_calls_have_ended() {
+    let (gate, mut requests) = (Gate::new(), 0);
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |_| {
+        requests += 1;
+        match requests {
+            1 => Reply::text("").fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+            2 => Reply::text("Yes."),
+            3 => Reply::text("").fault(Fault::Status { status: 400, retry_after: None }),
+            _ => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+        }
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    for client_id in ["a", "b"] {
+        link.ask("hello", client_id).expect("answered");
+    }
+    link.say("hello", "c").expect("sent");
+    bench.held_back();
+    let status = Link::open(&bench.home).expect("connects").call("status", json!({})).expect("answered");
+    let turn = status["running"][0]["turn"].as_str().expect("a turn").parse().expect("an id");
+    link.send(&ClientFrame::Cancel { turn }).expect("sent");
+    link.answer().expect("it ends");
+    gate.open();
+    assert_eq!(engine.stop().code, Some(0));
+    let log = std::fs::read_to_string(bench.home.root().join("logs/writ.jsonl")).expect("reads");
+    let said: Vec<String> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["message"].as_str().map(str::to_owned))
+        .filter(|message| message.starts_with("turn ") || message == "model call retrying")
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "turn started",
+            "model call retrying",
+            "turn completed",
+            "turn started",
+            "turn failed",
+            "turn started",
+            "turn canceled"
+        ]
+    );
 }
 
 #[test]
