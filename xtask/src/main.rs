@@ -1,4 +1,5 @@
-//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `conformance`, `bench` and `soak`.
+//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `conformance`, `bench`,
+//! `soak`, `errors`, `dist` and `record`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
@@ -24,6 +25,12 @@ mod soak;
 
 mod threats;
 
+mod errors;
+
+mod dist;
+
+mod record;
+
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,6 +47,12 @@ enum Task {
     Threats(threats::Options),
     /// Say which rows of the requirements are shown by a test.
     Conformance(conformance::Options),
+    /// Check or write the reference of error codes.
+    Errors(errors::Options),
+    /// Build the static release binary, and gather what an installation wants.
+    Dist(dist::Options),
+    /// Record the demo.
+    Record(record::Options),
     /// Measure against peers and limits, in the same run.
     Bench(bench::Options),
     /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
@@ -52,6 +65,9 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Threats(options) => threats::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Errors(options) => errors::run(options),
+        Task::Dist(options) => dist::run(&options),
+        Task::Record(options) => record::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Soak(options) => {
             return match soak::run(&options) {

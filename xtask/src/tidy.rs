@@ -24,6 +24,7 @@ use std::fmt;
 
 use anyhow::Result;
 
+use crate::errors;
 use crate::source::{self, Source};
 use crate::workspace;
 
@@ -75,6 +76,10 @@ pub(crate) fn run() -> Result<bool> {
     findings.extend(shape::check(&sources));
     findings.extend(docs::check(&root, &crates, &sources)?);
     findings.extend(reference::check(&root)?);
+    if !errors::is_in_step(&root)? {
+        let text = "is not what the sources say: `cargo xtask errors --write`";
+        findings.push(Finding::new("reference", errors::PAGE, text));
+    }
     findings.extend(hygiene::check(&root)?);
     let packages = packages::count(&root)?;
     findings.extend(packages.check());

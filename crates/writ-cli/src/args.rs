@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{AskId, EntrySeq, KeyId, MemoryId, SessionId};
+use writ_types::id::{AskId, EntrySeq, KeyId, MemoryId, SessionId, TurnId};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -84,6 +84,67 @@ pub(crate) enum Command {
     Sandbox(SandboxCommand),
     /// Make, list and restore backups of the home
     Backup(BackupArgs),
+    /// Show what happened in a turn, in order, and how long it took
+    Trace(TraceArgs),
+    /// Let the engine run as a service of this machine
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// Print what a shell needs to complete commands
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all pages to a folder
+    Man {
+        /// The folder; it must be there
+        dir: Option<PathBuf>,
+    },
+}
+
+/// `writ trace`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The turn; without it, the newest one
+    pub(crate) turn: Option<TurnId>,
+    /// The newest turn of this session
+    #[arg(long, value_name = "ID", conflicts_with = "turn")]
+    pub(crate) session: Option<SessionId>,
+}
+
+/// `writ service …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// Write the unit that starts the engine with your session, or with the machine if you are root
+    Install(ServiceArgs),
+    /// Remove the unit
+    Uninstall,
+    /// Show whether the unit is there and the engine runs
+    Status,
+    /// Print the AppArmor profile that lets the sandbox use user namespaces, where the system restricts them
+    Apparmor,
+}
+
+/// `writ service install`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServiceArgs {
+    /// Print the unit, and write nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+    /// For whom it is written; without it, for this system
+    #[arg(long, value_name = "MANAGER")]
+    pub(crate) manager: Option<Manager>,
+    /// The user that the engine of a system unit runs as
+    #[arg(long, value_name = "USER")]
+    pub(crate) run_as: Option<String>,
+}
+
+/// Who starts services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Manager {
+    /// Linux
+    Systemd,
+    /// macOS
+    Launchd,
 }
 
 /// `writ demo`.
@@ -146,6 +207,12 @@ pub(crate) struct StatusArgs {
     /// Print a link that opens the page, once and within ten minutes
     #[arg(long)]
     pub(crate) link: bool,
+    /// Go on, and show it again whenever it has changed, until Ctrl-C
+    #[arg(short, long, conflicts_with = "link")]
+    pub(crate) watch: bool,
+    /// How often it is looked at, in seconds
+    #[arg(long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) every: u64,
 }
 
 /// `writ backup …`.
@@ -424,6 +491,30 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
+
+    /// The commands in a document: lines of its blocks for a shell.
+    fn commands(text: &str) -> Vec<String> {
+        let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        blocks.flat_map(str::lines).map(str::to_owned).filter(|line| line.starts_with("writ ")).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_guides_is_one() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides");
+        let mut seen = 0;
+        for guide in std::fs::read_dir(folder).expect("reads") {
+            let path = guide.expect("an entry").path();
+            let found = commands(&std::fs::read_to_string(&path).expect("reads"));
+            assert!(!found.is_empty(), "{} shows no command", path.display());
+            for command in found {
+                let words = shlex::split(&command).expect("words");
+                let parsed = Cli::try_parse_from(&words);
+                assert!(parsed.is_ok(), "{}: {command}: {}", path.display(), parsed.expect_err("refused"));
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -27,6 +27,12 @@ mod memory;
 
 mod backup;
 
+mod trace;
+
+mod service;
+
+mod manual;
+
 mod sandbox;
 
 mod chat;
@@ -56,6 +62,10 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Secrets(command) => or_done(move || secrets::run(&context, &command)),
         Command::Memory(command) => or_done(move || memory::run(&context, &command)),
         Command::Backup(args) => or_done(move || backup::run(&context, &args)),
+        Command::Trace(args) => or_done(move || trace::run(&context, &args)),
+        Command::Service(command) => or_done(move || service::run(&context, &command)),
+        Command::Completions { shell } => manual::completions(&context, shell),
+        Command::Man { dir } => manual::pages(&context, dir.as_deref()),
         Command::Sandbox(command) => or_done(move || sandbox::run(&context, &command)),
     }
 }

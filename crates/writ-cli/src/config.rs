@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
+use writ_egress::deliver::Endpoint;
 use writ_gateway::http::config::ServerConfig;
 use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
@@ -17,6 +18,7 @@ use writ_policy::gate::{GateConfig, GateSet};
 use writ_sandbox::config::SandboxConfig;
 use writ_secrets::backend::Backend;
 use writ_tools::registry::{EmptyMeans, Registry};
+use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
@@ -118,6 +120,18 @@ impl Default for LogConfig {
     }
 }
 
+/// Where traces go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TelemetryConfig {
+    /// Where a collector takes OTLP over HTTP; `None`, the default: nothing is collected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// What it wants to see as a bearer token. Default: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_token: Option<CredentialRef>,
+}
+
 /// The whole configuration, as each crate wants it.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -125,6 +139,8 @@ pub(crate) struct Config {
     pub(crate) general: General,
     /// The log.
     pub(crate) log: LogConfig,
+    /// Where traces go.
+    pub(crate) telemetry: TelemetryConfig,
     /// Models and providers.
     pub(crate) models: ModelsConfig,
     /// Limits on tokens, money and tool calls.
@@ -241,6 +257,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("secrets", table_of(&writ_secrets::config::Config::default())),
         ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
+        ("telemetry", table_of(&TelemetryConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
     }
@@ -279,6 +296,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let secrets = typed.read("secrets", secrets);
     let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
+    let telemetry = typed.read("telemetry", section("telemetry"));
     let turn: Option<writ_agent::config::Config> = typed.read("", turn);
     let models = typed.read("", models);
     let general: Option<General> = typed.read("", tree);
@@ -289,6 +307,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let mut config = Config {
         general: general?,
         log: log?,
+        telemetry: telemetry?,
         models: models?,
         budget,
         gates,
@@ -401,6 +420,11 @@ impl Config {
                 finding.hint = error.report().hint;
                 findings.push(finding);
             }
+        }
+        if let Some(base) = &self.telemetry.otlp_endpoint
+            && let Err(error) = Endpoint::below(base, writ_telemetry::otlp::PATH)
+        {
+            findings.push(self.blamed(format!("'telemetry.otlp_endpoint': {error}"), "telemetry"));
         }
         if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
             let mut finding =

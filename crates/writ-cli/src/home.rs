@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, User, access, geteuid};
+use nix::unistd::{AccessFlags, access, geteuid};
+use writ_sandbox::host::home_of;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
@@ -212,7 +213,7 @@ impl Home {
 }
 
 fn user_home(env: &Env) -> Option<PathBuf> {
-    env.path("HOME").or_else(|| User::from_uid(geteuid()).ok().flatten().map(|user| user.dir))
+    env.path("HOME").or_else(|| home_of(geteuid().as_raw()))
 }
 
 /// Checks that a folder is there, ours, closed to others, readable and writable.
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_missing_home_variable_falls_back_to_the_users_entry() {
-        let known = User::from_uid(geteuid()).expect("reads").map(|user| user.dir.join(".writ"));
+        let known = home_of(geteuid().as_raw()).map(|home| home.join(".writ"));
         match (Home::find(None, &Env::default()), known) {
             (Ok(home), Some(expected)) => assert_eq!(home.root(), expected),
             (Err(HomeError::Unknown), None) => {}

@@ -1,23 +1,25 @@
-//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well.
+//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well, and gives the spans
+//! of turns to a collector where its owner has named one.
 //!
 //! Nothing of a prompt, a reply or a key is logged above `debug`: that is the promise of whoever logs.
 
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
 
-use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, fmt};
+use writ_telemetry::collect::Collector;
 
 use crate::args::Global;
 use crate::config::LogConfig;
+use lines::Lines;
 use rotate::Rotating;
 
 mod rotate;
+
+mod lines;
 
 /// The file that the engine writes to, below `logs/`.
 pub(crate) const FILE: &str = "writ.jsonl";
@@ -39,26 +41,25 @@ pub(crate) fn to_stderr(level: LevelFilter) {
     let _set = tracing_subscriber::registry().with(layer).try_init();
 }
 
-/// Logs to standard error and, as JSON lines in UTC, to the engine's file.
+/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
 ///
 /// # Errors
 ///
 /// If the file cannot be opened.
-pub(crate) fn to_file(level: LevelFilter, folder: &Path, config: &LogConfig) -> io::Result<()> {
+pub(crate) fn to_file(
+    level: LevelFilter,
+    folder: &Path,
+    config: &LogConfig,
+    run: String,
+    spans: Option<Collector>,
+) -> io::Result<()> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
-    let json = json_lines(file).with_filter(ours(in_file));
+    let json = Lines::new(file, run).with_filter(ours(in_file));
     let plain = fmt::layer().with_writer(io::stderr).without_time().with_filter(ours(level));
-    let _set = tracing_subscriber::registry().with(json).with(plain).try_init();
+    let spans = spans.map(Collector::layer);
+    let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
     Ok(())
-}
-
-/// Writes each event as one line of JSON.
-fn json_lines<S>(file: Rotating) -> impl Layer<S>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    fmt::layer().json().flatten_event(true).with_writer(Mutex::new(file))
 }
 
 fn ours(level: LevelFilter) -> Targets {
@@ -79,7 +80,7 @@ mod tests {
     fn logged(keep: u32) -> (Vec<u64>, usize) {
         let dir = tempfile::tempdir().expect("temp dir");
         let file = Rotating::open(dir.path(), FILE, MAX_BYTES, keep).expect("opens");
-        let subscriber = tracing_subscriber::registry().with(json_lines(file));
+        let subscriber = tracing_subscriber::registry().with(Lines::new(file, "run".to_owned()));
         tracing::subscriber::with_default(subscriber, || {
             for number in 0..LINES {
                 tracing::warn!(number, text = "a\nb \"c\" \u{1b}[2J", "something of several\nlines");

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use secrecy::SecretString;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use writ_agent::event::{SystemSource, SystemText};
+use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
 use writ_gateway::control::Control;
 use writ_gateway::http::Http;
@@ -24,8 +27,13 @@ use writ_secrets::store::EngineKey;
 use writ_secrets::store::SecretStore;
 use writ_store::config::StoreConfig;
 use writ_store::store::Store;
+use writ_telemetry::collect::Collected;
+use writ_telemetry::export::{END_LIMIT, Exporter};
+use writ_telemetry::otlp::{self, Resource};
 use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
+use writ_types::error::Exit;
+use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
 use crate::config::{Config, policies};
@@ -50,6 +58,8 @@ pub(crate) struct Wired {
     pub(crate) http: Option<Http>,
     /// Released when the engine has ended.
     pub(crate) locks: Locks,
+    /// What delivers traces, if a collector is named.
+    pub(crate) traces: Option<Traces>,
 }
 
 /// Makes the sandbox: before the async runtime has threads, because it starts a helper process.
@@ -59,6 +69,57 @@ pub(crate) struct Wired {
 /// If the helper cannot be started.
 pub(crate) fn sandbox(config: &Config) -> Result<Sandbox, Failure> {
     Ok(Sandbox::start(config.sandbox.clone())?)
+}
+
+/// The task that delivers traces, until `stop`.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Traces {
+    fn begin(exporter: Exporter, collected: Collected) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(exporter.run(collected, stop.clone()));
+        Self { stop, task }
+    }
+
+    /// Delivers what is left, and ends; whoever waits does not wait long.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        let limit = END_LIMIT.saturating_mul(2);
+        if tokio::time::timeout(limit, self.task).await.is_err() {
+            tracing::warn!("the last traces could not be delivered in time");
+        }
+    }
+}
+
+/// What delivers traces.
+///
+/// # Errors
+///
+/// If the credential of the collector is missing, or there is no way out.
+async fn exporter(
+    context: &Context,
+    config: &Config,
+    secrets: &Arc<SecretStore>,
+    egress: Option<&Arc<Egress>>,
+    resource: Resource,
+) -> Result<Option<Exporter>, Failure> {
+    let Some((base, egress)) = config.telemetry.otlp_endpoint.as_ref().zip(egress) else { return Ok(None) };
+    let wrong = |text: String, hint| Failure::new(Exit::Config, "telemetry.endpoint", text, hint);
+    let bearer = match &config.telemetry.otlp_token {
+        Some(key) => {
+            let source = Credentials { secrets: Arc::clone(secrets), env: context.env.clone() };
+            let hint = "set it, or leave telemetry.otlp_token out";
+            let found = source.resolve(key).await;
+            Some(found.map_err(|error| wrong(format!("telemetry.otlp_token: {error}"), hint))?)
+        }
+        None => None,
+    };
+    let endpoint = Endpoint::below(base, otlp::PATH).map_err(|error| wrong(error.to_string(), ""))?;
+    Ok(Some(Exporter { egress: Arc::clone(egress), endpoint, bearer, resource }))
 }
 
 /// Takes the lock, opens everything, and starts the engine.
@@ -71,6 +132,7 @@ pub(crate) async fn engine(
     config: &Config,
     sandbox: Sandbox,
     serves: bool,
+    telling: Option<(Collected, RunId)>,
 ) -> Result<Wired, Failure> {
     let locks = ledger::lock(context, config)?;
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
@@ -95,11 +157,19 @@ pub(crate) async fn engine(
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
     };
+    let (collected, run) = telling.unzip();
+    let resource = Resource {
+        version: env!("CARGO_PKG_VERSION"),
+        run: run.map(|run| run.to_string()).unwrap_or_default(),
+        installation: runtime.installation.to_string(),
+    };
+    let egress = way_out(context, config)?;
+    let exporter = exporter(context, config, &secrets, egress.as_ref(), resource).await?;
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
     let parts = Parts {
-        models: models(context, config, secrets).await?,
+        models: models(context, config, secrets, egress).await?,
         config: runtime,
         clock,
         store,
@@ -110,8 +180,9 @@ pub(crate) async fn engine(
         keys,
     };
     let control = Control::bind(&context.home.socket())?;
+    let traces = exporter.zip(collected).map(|(exporter, collected)| Traces::begin(exporter, collected));
     let engine = Engine::start(parts).await?;
-    Ok(Wired { engine, control, http, locks })
+    Ok(Wired { engine, control, http, locks, traces })
 }
 
 #[cfg(debug_assertions)]
@@ -128,19 +199,29 @@ fn store_config(_: &Context, config: &Config) -> StoreConfig {
     StoreConfig::new(config.database())
 }
 
+/// Whether any model is configured, or is to be looked for.
+fn wants_models(config: &Config) -> bool {
+    let models = &config.models.models;
+    models.default.is_some() || !models.roles.is_empty() || detect::is_wanted(&config.models)
+}
+
+/// The way out for everything that the engine itself sends, if it sends anything.
+fn way_out(context: &Context, config: &Config) -> Result<Option<Arc<Egress>>, Failure> {
+    if !wants_models(config) && config.telemetry.otlp_endpoint.is_none() {
+        return Ok(None);
+    }
+    sweep(&context.home.runtime());
+    Ok(Some(Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?)))
+}
+
 /// The models, if any is configured, or else found.
 async fn models(
     context: &Context,
     config: &Config,
     secrets: Arc<SecretStore>,
+    egress: Option<Arc<Egress>>,
 ) -> Result<Option<Models>, Failure> {
-    let wanted = detect::is_wanted(&config.models);
-    let models = &config.models.models;
-    if models.default.is_none() && models.roles.is_empty() && !wanted {
-        return Ok(None);
-    }
-    sweep(&context.home.runtime());
-    let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
+    let Some(egress) = egress.filter(|_| wants_models(config)) else { return Ok(None) };
     let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
     let mut config = config.models.clone();
     let found = detect::detect(&config, credentials.as_ref(), &egress).await;
@@ -260,6 +341,9 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
         Some(CredentialRef::Env(name)) => Some(name.clone()),
         Some(CredentialRef::Secret(_) | CredentialRef::Vault { .. }) | None => None,
     }));
+    if let Some(CredentialRef::Env(name)) = &config.telemetry.otlp_token {
+        names.push(name.clone());
+    }
     if detect::is_wanted(&config.models) {
         names.extend(detect::key_variables().map(str::to_owned));
     }

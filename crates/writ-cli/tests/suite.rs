@@ -64,6 +64,9 @@ mod rows_sil;
 #[path = "suite/write.rs"]
 mod write;
 
+#[path = "suite/observe.rs"]
+mod observe;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

@@ -29,18 +29,7 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Later<'a, io::Result<Vec<IpAddr>>>;
 }
 
-/// The operating system's resolver.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemResolver;
-
-impl Resolver for SystemResolver {
-    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((name, port)).await?;
-            Ok(found.take(MAX_ADDRESSES).map(|address| address.ip()).collect())
-        })
-    }
-}
+pub use crate::resolve::SystemResolver;
 
 /// An outbound connection.
 #[expect(clippy::disallowed_types, reason = "this is the one place that opens outbound connections")]

@@ -16,8 +16,8 @@
 //! What an agent reaches for itself goes two ways, and both judge every name and every address: [`proxy`] is the way
 //! out of a sandbox, [`fetch`] reads one URL.
 //!
-//! One question needs no permit, because it leaves the machine in no way and hands out no client: [`loopback`] asks a
-//! port of this machine for a list.
+//! Two things need no permit, because no agent wishes them and they hand out no client: [`loopback`] asks a port of this
+//! machine for a list, and [`deliver`] posts what the engine tells of itself to the place that its owner names.
 //!
 //! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, [`perform`] lends;
 //! [`gatekeeper`] is what the runtime gives, [`proxy`] and [`fetch`] use it.
@@ -26,6 +26,8 @@ pub mod host;
 
 pub mod connect;
 
+mod resolve;
+
 mod line;
 
 pub mod error;
@@ -33,6 +35,8 @@ pub mod error;
 pub mod perform;
 
 pub mod loopback;
+
+pub mod deliver;
 
 pub mod gatekeeper;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::engine::Engine;
+use writ_runtime::metrics::MetricsFormat;
 use writ_types::credential::Reference;
 use writ_types::error::Report;
 use writ_types::unit::Timestamp;
@@ -299,9 +300,16 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
     reply::ok(&json!({ "status": "ok", "connections": shared.clients.load(Ordering::Relaxed) }))
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    (kind, shared.engine.metrics()).into_response()
+/// In the format that is asked for; without a wish, in the one that everybody reads.
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let accepted =
+        headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
+    let (kind, format) = if accepted.contains("application/openmetrics-text") {
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", MetricsFormat::OpenMetrics)
+    } else {
+        ("text/plain; version=0.0.4; charset=utf-8", MetricsFormat::Prometheus)
+    };
+    ([(header::CONTENT_TYPE, kind)], shared.engine.metrics(format)).into_response()
 }
 
 /// `GET /link/{code}`: begins a session of the page, once.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use writ_policy::budget::Spent;
 use writ_policy::door::Denial;
 use writ_policy::keys::Authority;
@@ -24,6 +25,7 @@ use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::session::Session;
+use crate::trace;
 
 /// The longest summary of a step, in characters.
 const MAX_SUMMARY: usize = 160;
@@ -72,6 +74,24 @@ impl Place {
     ///
     /// If the store or the sandbox cannot be used at all; what a tool cannot do is a result.
     pub(crate) async fn act(
+        self,
+        first: Vec<Op>,
+        call: ToolCall,
+        label: Label,
+        cancel: CancellationToken,
+    ) -> Result<Acted, EngineError> {
+        let (core, name) = (Arc::clone(&self.core), call.name.clone());
+        let span = trace::tool(&core, &name);
+        let acting = async {
+            let began = core.clock.now();
+            let acted = self.act_now(first, call, label, cancel).await?;
+            trace::tool_ended(&core, &name, core.clock.now().since(began), acted.result.outcome);
+            Ok(acted)
+        };
+        acting.instrument(span).await
+    }
+
+    async fn act_now(
         self,
         mut first: Vec<Op>,
         call: ToolCall,

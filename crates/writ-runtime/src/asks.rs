@@ -5,6 +5,7 @@ pub(crate) mod tell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use tracing::Instrument as _;
 use writ_policy::approval::{self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected, Signed};
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
@@ -29,6 +30,7 @@ use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project::APPLY;
 use crate::session::Session;
+use crate::trace;
 
 use tell::resolved;
 
@@ -294,7 +296,13 @@ impl Core {
         // A stopping engine waits for it as for a turn.
         let _running = self.turns.token();
         self.performing().insert(id.clone());
-        let done = self.perform_now(ask, &approval).await;
+        let done = match ask.card.session {
+            Some(session) => {
+                let span = trace::approved(id, session, ask.prepared.turn);
+                self.perform_now(ask, &approval).instrument(span).await
+            }
+            None => self.perform_now(ask, &approval).await,
+        };
         self.performing().remove(id);
         let (rendered, exit) = done?;
         Ok(Answered { state: "approved".to_owned(), text: rendered.text, exit })

@@ -1,7 +1,9 @@
 //! Time and randomness, as ports: everything below the shell gets them as arguments.
 
 use rand::Rng as _;
-use writ_types::id::{AskId, AttemptId, InstallationId, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::id::{
+    AskId, AttemptId, InstallationId, KeyId, MemoryId, MessageId, RunId, SessionId, TurnId,
+};
 use writ_types::unit::Timestamp;
 
 /// Where time comes from.
@@ -45,6 +47,7 @@ impl Ids {
         key: KeyId,
         memory: MemoryId,
         installation: InstallationId,
+        run: RunId,
     }
 
     /// A new ask id.

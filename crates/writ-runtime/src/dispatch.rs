@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{
     BudgetSeed, ContextSeed, Event, HistoryRows, MemoryItem, Opened, StoredEvent, TurnMessage,
@@ -31,6 +32,7 @@ use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::settle::Lost;
+use crate::trace;
 
 /// Who leases: there is one engine per home.
 const OWNER: &str = "engine";
@@ -118,13 +120,20 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
     };
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
-            let began = core.clock.now();
-            let done = drive.run().await;
-            core.metrics.turn_ended(core.clock.now().since(began));
-            // From here on nobody interrupts it; what has come until then is not lost.
-            session.end();
-            drive.leave_behind().await;
-            done
+            let span = trace::turn(core, session.id, drive.turn, drive.number);
+            let running = async {
+                let began = core.clock.now();
+                tracing::info!(number = drive.number, "turn started");
+                let done = drive.run().await;
+                let took = core.clock.now().since(began);
+                core.metrics.turn_ended(took);
+                trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
+                // From here on nobody interrupts it; what has come until then is not lost.
+                session.end();
+                drive.leave_behind().await;
+                done
+            };
+            running.instrument(span).await
         }
         Err(error) => Err(error),
     };
@@ -237,6 +246,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         cost: MicroUsd::ZERO,
         unheard: VecDeque::new(),
         held,
+        state: None,
         torn: false,
         stop_wanted: false,
     })
@@ -289,6 +299,7 @@ async fn resume(
         cost: cost_so_far(core, turn)?,
         unheard: VecDeque::new(),
         held: Vec::new(),
+        state: None,
         torn: false,
         stop_wanted: false,
     };

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage, Verdict};
 use writ_agent::turn::Turn;
+use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
@@ -33,6 +35,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::model;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
+use crate::trace;
 
 /// How many memories a turn is given.
 const RECALL_LIMIT: usize = 8;
@@ -64,6 +67,8 @@ pub(crate) struct Drive {
     /// Events that need not be stored before what follows from them, since it leaves no trace: gates judge, memory is
     /// searched. They are written with the next thing that is, and after a crash they happen again.
     pub(crate) held: Vec<Op>,
+    /// How the turn has ended, once it has.
+    pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
     pub(crate) torn: bool,
     /// A person has stopped the turn, also where that came too late for the machine to matter.
@@ -116,7 +121,8 @@ impl Drive {
                     let cancel = CancellationToken::new();
                     let place = self.place().await?;
                     let first = std::mem::take(&mut self.held);
-                    let call = model::call(place, self.cost, first, (*request, label), cancel.clone());
+                    let call = model::call(place, self.cost, first, (*request, label), cancel.clone())
+                        .instrument(trace::agent(ModelRole::Executor));
                     match self.watch(cancel, call).await {
                         Watched::Done(called) => {
                             let called = called?;
@@ -358,7 +364,7 @@ impl Drive {
     }
 
     fn judge(&self, point: GatePoint, text: &str) -> (Verdict, Vec<Op>) {
-        let judged = self.core.gates.judge(point, text);
+        let judged = trace::gate(point, || self.core.gates.judge(point, text));
         let ops = judged
             .verdicts
             .iter()
@@ -391,7 +397,9 @@ impl Drive {
     }
 
     fn recall(&self, query: &str) -> Result<Vec<MemoryItem>, EngineError> {
-        let hits = self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)?;
+        let hits = trace::memory_search(|| {
+            self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)
+        })?;
         self.core.metrics.memory("search");
         Ok(hits
             .into_iter()

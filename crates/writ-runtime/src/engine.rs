@@ -20,6 +20,7 @@ use crate::config::STOP_DEADLINE;
 use crate::core::{Core, Parts};
 use crate::dispatch;
 use crate::error::EngineError;
+use crate::metrics::MetricsFormat;
 use crate::session::{Interrupt, Session};
 use crate::{calls, recover};
 
@@ -130,9 +131,9 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What was counted and measured since the start, in the OpenMetrics text format.
-    pub fn metrics(&self) -> String {
-        self.core.metrics.text()
+    /// What was counted and measured since the start.
+    pub fn metrics(&self, format: MetricsFormat) -> String {
+        self.core.metrics.text(format)
     }
 
     /// Notes that somebody is connected.

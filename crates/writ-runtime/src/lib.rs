@@ -3,7 +3,8 @@
 //! Read in this order: [`config`], [`clock`] and [`core`] say what an engine is made of, [`engine`] what
 //! surfaces call; `dispatch` takes messages from the queue, `drive` runs a turn, `act` and `model` are
 //! its two kinds of step, `passage` is their way through the door, `perform` what happens behind it;
-//! `asks`, `passkeys` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers questions.
+//! `asks`, `passkeys` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers
+//! questions; `trace` is what all of them tell of their work.
 
 pub mod config;
 
@@ -23,7 +24,9 @@ mod hub;
 
 mod commit;
 
-mod metrics;
+pub mod metrics;
+
+mod trace;
 
 mod dispatch;
 

@@ -1,5 +1,6 @@
 //! What is counted and measured, in the OpenMetrics text format.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -36,6 +37,15 @@ struct Role {
     role: &'static str,
 }
 
+/// How measures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The text format of Prometheus, version 0.0.4.
+    Prometheus,
+}
+
 /// The counters of one engine, since it began.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -44,6 +54,7 @@ pub(crate) struct Metrics {
     turn_duration: Histogram,
     gates: Family<Gate, Counter>,
     tools: Family<Tool, Counter>,
+    tool_failures: Family<Tool, Counter>,
     context_tokens: Gauge<u64, AtomicU64>,
     memory: Family<Operation, Counter>,
     subscriptions: Gauge<u64, AtomicU64>,
@@ -60,6 +71,7 @@ impl Metrics {
             turn_duration: Histogram::new(DURATION_SECS),
             gates: Family::default(),
             tools: Family::default(),
+            tool_failures: Family::default(),
             context_tokens: Gauge::default(),
             memory: Family::default(),
             subscriptions: Gauge::default(),
@@ -73,6 +85,8 @@ impl Metrics {
         registry.register("turn_duration_seconds", text, metrics.turn_duration.clone());
         registry.register("gate_evaluations", "Judgements of gates", metrics.gates.clone());
         registry.register("tool_executions", "Tool calls that were performed", metrics.tools.clone());
+        let text = "Tool calls that failed, were refused, or of which the end is unknown";
+        registry.register("tool_failures", text, metrics.tool_failures.clone());
         let text = "Tokens of the last request to a model, estimated";
         registry.register("context_tokens_used", text, metrics.context_tokens.clone());
         registry.register("memory_operations", "Searches and stores of the memory", metrics.memory.clone());
@@ -102,6 +116,11 @@ impl Metrics {
         self.tools.get_or_create(&Tool { tool: tool.to_owned() }).inc();
     }
 
+    /// A tool call came to no good end.
+    pub(crate) fn tool_failed(&self, tool: &str) {
+        self.tool_failures.get_or_create(&Tool { tool: tool.to_owned() }).inc();
+    }
+
     pub(crate) fn memory(&self, operation: &'static str) {
         self.memory.get_or_create(&Operation { operation }).inc();
     }
@@ -119,17 +138,36 @@ impl Metrics {
         self.denials.inc();
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, format: MetricsFormat) -> String {
         let mut text = String::new();
-        match encode(&mut text, &self.registry) {
-            Ok(()) => text,
-            // Writing to a string fails in no other way than by a broken label set of ours.
-            Err(_) => "# EOF\n".to_owned(),
+        // Writing to a string fails in no other way than by a broken label set of ours.
+        if encode(&mut text, &self.registry).is_err() {
+            "# EOF\n".clone_into(&mut text);
+        }
+        match format {
+            MetricsFormat::OpenMetrics => text,
+            MetricsFormat::Prometheus => prometheus(&text),
         }
     }
 }
 
-const fn point_name(point: GatePoint) -> &'static str {
+/// The older format: what describes a counter names the series that ends in `_total`, and nothing marks the end.
+fn prometheus(text: &str) -> String {
+    let counters: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let mut plain = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let described = ["# HELP ", "# TYPE "].into_iter().find_map(|mark| {
+            let (name, rest) = line.strip_prefix(mark)?.split_once(' ')?;
+            counters.contains(name).then(|| format!("{mark}{name}_total {rest}"))
+        });
+        plain.push_str(described.as_deref().unwrap_or(line));
+        plain.push('\n');
+    }
+    plain
+}
+
+pub(crate) const fn point_name(point: GatePoint) -> &'static str {
     match point {
         GatePoint::Input => "input",
         GatePoint::Output => "output",
@@ -153,7 +191,7 @@ mod tests {
         metrics.memory("search");
         metrics.model_call("executor", 1_234);
         metrics.model_call("executor", 77);
-        let text = metrics.text();
+        let text = metrics.text(MetricsFormat::OpenMetrics);
         for line in [
             "writ_turns_total 1",
             "writ_turn_duration_seconds_count 1",
@@ -172,5 +210,22 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("tool=\"search\""), "nothing but what was counted");
+    }
+
+    #[test]
+    fn the_older_format_describes_the_series_that_there_are() {
+        let metrics = Metrics::new();
+        metrics.turn_ended(Duration::from_millis(700));
+        let text = metrics.text(MetricsFormat::Prometheus);
+        for line in [
+            "# HELP writ_turns_total Turns that have ended.",
+            "# TYPE writ_turns_total counter",
+            "writ_turns_total 1",
+            "# TYPE writ_turn_duration_seconds histogram",
+            "# TYPE writ_context_tokens_used gauge",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("# EOF") && !text.contains("_total_total"), "{text}");
     }
 }

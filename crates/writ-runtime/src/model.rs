@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use writ_agent::event::{Event, ModelFailure};
 use writ_models::error::ModelError;
 use writ_models::failover::Step;
@@ -26,6 +27,7 @@ use crate::act::Place;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::segment::Segments;
+use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
@@ -166,14 +168,19 @@ async fn attempt(
     place.core.metrics.model_call(ModelRole::Executor.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
-    let (answer, ()) = tokio::join!(work, show(place, shown));
+    let (span, began) = (trace::model(planned), place.core.clock.now());
+    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, shown));
+    let took = place.core.clock.now().since(began);
     match answer {
         Ok(reply) => {
+            trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
-            let failed = Err((&error.usage, &error.report()));
+            let report = error.report();
+            let failed = Err((&error.usage, &report));
+            trace::model_ended(&span, &planned.requested(), took, failed);
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
@@ -183,6 +190,7 @@ async fn attempt(
 /// Says what went wrong and what is tried next.
 fn say(place: &Place, report: &Report, planned: &PlannedCall, step: &Step) {
     let next = planned.requested();
+    trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
         format!("{} Asking {next}.", report.outside)
     } else {

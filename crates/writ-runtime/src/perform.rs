@@ -1,6 +1,7 @@
 //! Performs permitted actions: each kind has one performer, and each consumes the permit.
 
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_sandbox::Workspace;
@@ -18,6 +19,7 @@ use writ_types::frame::ServerFrame;
 
 use crate::act::Place;
 use crate::error::EngineError;
+use crate::trace::{self, SandboxWork};
 
 /// What was performed.
 #[derive(Debug)]
@@ -44,13 +46,16 @@ pub(crate) async fn perform(
         Action::Exec(exec) => run(place, permit, exec.timeout_ms, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.session.workspace(&place.core).await?;
-            settle(workspace.read(permit, place.core.clock.now()).await.map(read_outcome))?
+            let reading = workspace.read(permit, place.core.clock.now());
+            settle(reading.instrument(trace::sandbox(SandboxWork::Read)).await.map(read_outcome))?
         }
         Action::WriteFile(write) => match write.place {
             WritePlace::Overlay => {
                 let workspace = place.session.workspace(&place.core).await?;
                 let files = written(&prepared);
-                let written = workspace.until(cancel).write(permit, place.core.clock.now()).await;
+                let workspace = workspace.until(cancel);
+                let writing = workspace.write(permit, place.core.clock.now());
+                let written = writing.instrument(trace::sandbox(SandboxWork::Write)).await;
                 settle(written.map(|_| files))?
             }
             WritePlace::Project => apply(place, permit, cancel, &mut ops).await?,
@@ -58,11 +63,13 @@ pub(crate) async fn perform(
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             opened(place, permit)?;
-            let hits = place.core.store.search_memory(&query, Some(place.session.id), limit)?;
+            let hits = trace::memory_search(|| {
+                place.core.store.search_memory(&query, Some(place.session.id), limit)
+            })?;
             place.core.metrics.memory("search");
             PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
         }
-        Action::Remember(_) => remember(place, permit, &mut ops)?,
+        Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
         Action::Forget(_)
         | Action::Fetch(_)
@@ -122,7 +129,8 @@ async fn run(
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
     let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
-    let done = workspace.exec(permit, place.core.clock.now(), options).await;
+    let running = workspace.exec(permit, place.core.clock.now(), options);
+    let done = running.instrument(trace::sandbox(SandboxWork::Exec)).await;
     settle(done.map(|result| exec_outcome(result, timeout_ms)))
 }
 
@@ -204,7 +212,9 @@ async fn apply(
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
     let prepared = permit.prepared().clone();
-    match workspace.until(cancel).apply(permit, place.core.clock.now()).await {
+    let within = workspace.until(cancel);
+    let applying = within.apply(permit, place.core.clock.now());
+    match applying.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
             if let Action::WriteFile(write) = &prepared.action {
                 let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
@@ -258,7 +268,7 @@ async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineEr
     let Action::Say(say) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    let judged = place.core.gates.judge(GatePoint::Output, &say.text);
+    let judged = trace::gate(GatePoint::Output, || place.core.gates.judge(GatePoint::Output, &say.text));
     let at = place.at();
     let mut ops: Vec<Op> = judged
         .verdicts

@@ -47,6 +47,26 @@ const GIT_ENV: [(&str, &str); 9] = [
 /// The programs' path for git.
 const GIT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// The largest `/etc/passwd` that is read, in bytes.
+const MAX_PASSWD_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The home folder of a user, as `/etc/passwd` has it. The file is read as it is: the C library would load modules for
+/// other sources, which a static binary cannot.
+pub fn home_of(uid: u32) -> Option<PathBuf> {
+    use std::io::Read as _;
+    let mut text = Vec::new();
+    File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_end(&mut text).ok()?;
+    home_in(&String::from_utf8_lossy(&text), uid)
+}
+
+fn home_in(passwd: &str, uid: u32) -> Option<PathBuf> {
+    passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [_, _, id, _, _, home, _] = fields.as_slice() else { return None };
+        (id.parse() == Ok(uid) && home.starts_with('/')).then(|| PathBuf::from(home))
+    })
+}
+
 /// Why a process on the host was not started or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -212,4 +232,19 @@ async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = stream?.take(GIT_OUTPUT_MAX + 1).read_to_end(&mut bytes).await.ok()?;
     (u64::try_from(read).ok()? <= GIT_OUTPUT_MAX).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_s_home_is_read_from_the_list_of_users() {
+        let list = "root:x:0:0:root:/root:/bin/bash\nbroken:x:7\n# note\nann:x:1000:1000:Ann,,,:/home/ann:/bin/sh\n\
+                    relative:x:8:8::home:/bin/sh\n";
+        assert_eq!(home_in(list, 1000), Some(PathBuf::from("/home/ann")));
+        assert_eq!([7, 8, 9].map(|uid| home_in(list, uid)), [None, None, None]);
+        let known = nix::unistd::User::from_uid(nix::unistd::getuid()).expect("reads").map(|user| user.dir);
+        assert_eq!(home_of(nix::unistd::getuid().as_raw()), known);
+    }
 }

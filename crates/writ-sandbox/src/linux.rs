@@ -119,8 +119,8 @@ impl Sandbox {
     /// If the executable cannot be started.
     pub fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
         let home = config.host_home.clone().or_else(|| {
-            let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
-            user.map(|user| user.dir).filter(|dir| dir.is_dir() && *dir != std::path::Path::new("/"))
+            let home = crate::host::home_of(nix::unistd::getuid().as_raw());
+            home.filter(|dir| dir.is_dir() && *dir != std::path::Path::new("/"))
         });
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let cgroups = Cgroups::detect();

@@ -159,6 +159,17 @@ impl Store {
         self.read(|conn| query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode))
     }
 
+    /// The turn that began last, of one session or of all.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn newest_turn(&self, session: Option<SessionId>) -> Result<Option<Turn>, StoreError> {
+        let sql =
+            "SELECT * FROM turn WHERE ?1 IS NULL OR session = ?1 ORDER BY started_at DESC, id DESC LIMIT 1";
+        self.read(|conn| query_one(conn, sql, [session.map(|id| id.to_string())], decode))
+    }
+
     /// The turns that have not ended, oldest first: what a restart takes up again.
     ///
     /// # Errors

@@ -2,6 +2,8 @@
 
 pub mod model_server;
 
+pub mod trace_collector;
+
 pub mod repo;
 
 #[cfg(feature = "door")]

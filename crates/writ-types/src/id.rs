@@ -32,6 +32,11 @@ macro_rules! ulid_id {
             pub fn from_parts(at: Timestamp, random: u128) -> Self {
                 Self(ulid::Ulid::from_parts(u64::try_from(at.as_millis()).unwrap_or(0), random))
             }
+
+            /// Its 16 bytes, the time first.
+            pub const fn to_bytes(&self) -> [u8; 16] {
+                self.0.to_bytes()
+            }
         }
 
         impl fmt::Display for $name {
@@ -106,6 +111,12 @@ ulid_id!(
     /// The installation: made by `init`, bound into every token.
     InstallationId,
     "installation"
+);
+
+ulid_id!(
+    /// One run of an engine, from its start to its end.
+    RunId,
+    "run"
 );
 
 /// Number of characters of an [`AskId`] (62^8, about 2·10^14, is enough for asks that live a day).

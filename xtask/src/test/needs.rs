@@ -21,12 +21,15 @@ pub(super) enum Need {
     Node,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
+    /// The `systemd-analyze` program.
+    Systemd,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 5] = [Self::Git, Self::Python, Self::Node, Self::OpenAi, Self::UserNamespaces];
+    const ALL: [Self; 6] =
+        [Self::Git, Self::Python, Self::Node, Self::OpenAi, Self::Systemd, Self::UserNamespaces];
 
     /// What the names of its tests hold.
     pub(super) const fn marker(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Need {
             Self::Python => "needs_python",
             Self::Node => "needs_node",
             Self::OpenAi => "needs_openai",
+            Self::Systemd => "needs_systemd",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -46,6 +50,7 @@ impl Need {
             Self::Python => "python3 is not installed",
             Self::Node => "node is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
+            Self::Systemd => "systemd-analyze is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -57,6 +62,7 @@ impl Need {
             Self::Python => Some("python3"),
             Self::Node => Some("nodejs"),
             Self::OpenAi => Some("python3-venv"),
+            Self::Systemd => Some("systemd"),
             Self::UserNamespaces => None,
         }
     }
@@ -71,6 +77,7 @@ impl Need {
                 let probe = Program::new(&python, &["-c", "import openai"]).output();
                 probe.is_ok_and(|output| output.success)
             }
+            Self::Systemd => process::exists("systemd-analyze"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);

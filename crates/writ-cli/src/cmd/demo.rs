@@ -71,7 +71,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::bug("serving the scripted model", error))?;
         let config = with_model(&context, context.config(None)?, server.base_url())?;
-        let wired = wiring::engine(&context, &config, sandbox, false).await?;
+        let wired = wiring::engine(&context, &config, sandbox, false, None).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = Show { context: &context, config: &config, place: &place, yes: args.yes };

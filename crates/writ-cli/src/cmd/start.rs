@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_gateway::http::Stops;
+use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::config::DRAIN_DEADLINE;
+use writ_telemetry::collect::collector;
 use writ_types::error::Exit;
 
 use crate::advice;
@@ -23,7 +25,16 @@ use crate::wiring::{self, Wired};
 /// If another engine runs, or any part of it cannot be made.
 pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
     let config = context.ready()?;
-    log::to_file(log::level(global), &context.home.logs(), &config.log).map_err(|error| {
+    let run = Ids.run(SystemClock.now());
+    let (collector, telling) = match &config.telemetry.otlp_endpoint {
+        Some(_) => {
+            let (collector, collected) = collector();
+            (Some(collector), Some((collected, run)))
+        }
+        None => (None, None),
+    };
+    let logs = context.home.logs();
+    log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector).map_err(|error| {
         Failure::new(
             Exit::Config,
             "log.unwritable",
@@ -43,7 +54,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
         // Before anything runs that a signal could end half-way.
         let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
-        let wired = wiring::engine(context, &config, sandbox, serves).await?;
+        let wired = wiring::engine(context, &config, sandbox, serves, telling).await?;
         if let Some(http) = &wired.http {
             let link = page::link(context, config.server.host, http.address().port())?;
             context.out.remark(format!("page: {link}"));
@@ -66,7 +77,7 @@ async fn serve(
     (mut terminate, mut interrupt): (Signal, Signal),
     (idle_exit, drain): (Option<Duration>, Duration),
 ) -> Result<(), Failure> {
-    let Wired { engine, control, http, locks } = wired;
+    let Wired { engine, control, http, locks, traces } = wired;
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
@@ -94,13 +105,16 @@ async fn serve(
         page.await.map_err(|error| Failure::bug("serving the page", error))?;
     }
     drop(engine);
+    if let Some(traces) = traces {
+        traces.end().await;
+    }
     drop(locks);
     served
 }
 
 /// Serves an engine until told to stop, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
-    let Wired { engine, control, http: _, locks } = wired;
+    let Wired { engine, control, http: _, locks, traces: _ } = wired;
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
     stop.cancelled().await;
     engine.drain(DRAIN_DEADLINE).await;

@@ -1,5 +1,8 @@
 //! `writ status`: what the engine does. It is asked, not started.
 
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::advice;
@@ -17,19 +20,52 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
     if args.link {
         return block_on(link(context, &config));
     }
-    block_on(async {
-        let Some(mut client) = Client::connect(context).await? else {
-            return context.out.either(&json!({ "engine": "not running" }), |_| {
-                vec!["no engine is running; the first command that needs one starts it".into()]
-            });
+    if args.watch {
+        return block_on(watch(context, &config, Duration::from_secs(args.every)));
+    }
+    let status = block_on(current(context, &config))?;
+    context.out.either(&status, lines)
+}
+
+/// What the engine says of itself, if one runs.
+async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
+    let Some(mut client) = Client::connect(context).await? else {
+        return Ok(json!({ "engine": "not running" }));
+    };
+    let mut status = client.call("status", json!({})).await?;
+    if let Value::Object(fields) = &mut status {
+        fields.insert("engine".into(), "running".into());
+        fields.insert("advice".into(), advice::main_model(config).into());
+    }
+    Ok(status)
+}
+
+/// Shows it again whenever it has changed. The connection is closed in between: who looks on keeps no engine from
+/// draining, and an engine that comes and goes is looked at all the same.
+async fn watch(context: &Context, config: &Config, every: Duration) -> Result<(), Failure> {
+    let terminal = std::io::stdout().is_terminal();
+    let mut shown = Value::Null;
+    loop {
+        let status = match current(context, config).await {
+            Ok(status) => status,
+            // It went away while it was asked.
+            Err(Failure::Report(report)) if report.exit == Exit::Blocked => {
+                json!({ "engine": "not running" })
+            }
+            Err(failure) => return Err(failure),
         };
-        let mut status = client.call("status", json!({})).await?;
-        if let Value::Object(fields) = &mut status {
-            fields.insert("engine".into(), "running".into());
-            fields.insert("advice".into(), advice::main_model(&config).into());
+        if status != shown {
+            if context.out.json {
+                context.out.json_line(&status)?;
+            } else {
+                // A terminal shows the newest alone, a file all of them.
+                let before = if terminal { "\u{1b}[H\u{1b}[2J" } else { "" };
+                context.out.line(format!("{before}{}\n", lines(&status).join("\n")))?;
+            }
+            shown = status;
         }
-        context.out.either(&status, lines)
-    })
+        tokio::time::sleep(every).await;
+    }
 }
 
 /// Prints a link to the page of the engine that runs.
@@ -40,6 +76,9 @@ async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
 }
 
 fn lines(status: &Value) -> Vec<String> {
+    if status.get("engine").and_then(Value::as_str) == Some("not running") {
+        return vec!["no engine is running; the first command that needs one starts it".into()];
+    }
     let text = |path: &str| match status.pointer(path) {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),

@@ -182,6 +182,8 @@ pub(crate) const KEYS: &[Key] = &[
     owner("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"])),
     owner("log.max_bytes", Kind::Whole(4096, MOST)),
     owner("log.keep", Kind::Whole(1, 100)),
+    owner("telemetry.otlp_endpoint", Kind::Url),
+    owner("telemetry.otlp_token", Kind::Credential),
 ];
 
 /// Sections that are lists: `[[gates]]`.

@@ -108,4 +108,27 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).expect("reads").count(), 1);
         assert_eq!(fs::read_to_string(dir.path().join("a.log")).expect("there"), "two\n");
     }
+
+    /// Rows: SF-448
+    #[test]
+    fn by_default_five_files_of_ten_mebibytes_are_kept() {
+        let config = crate::config::LogConfig::default();
+        assert_eq!((config.max_bytes, config.keep), (10 * 1024 * 1024, 5));
+        let line = [[b'x'; 1023].as_slice(), b"\n"].concat();
+        for (max_bytes, written) in [(config.max_bytes, 70 * 1024), (1_000, 20)] {
+            let dir = tempfile::tempdir().expect("temp dir");
+            let line = &line[line.len() - line.len().min(usize::try_from(max_bytes).expect("fits") / 4)..];
+            let mut log = Rotating::open(dir.path(), "a.log", max_bytes, config.keep).expect("opens");
+            for _ in 0..written {
+                log.write_all(line).expect("writes");
+            }
+            let sizes: Vec<u64> = fs::read_dir(dir.path())
+                .expect("reads")
+                .map(|entry| entry.expect("an entry").metadata().expect("there").len())
+                .collect();
+            assert_eq!(sizes.len(), 5, "{sizes:?}");
+            assert!(sizes.iter().all(|size| *size <= max_bytes), "{sizes:?}");
+            assert!(sizes.iter().filter(|size| **size == max_bytes).count() >= 4, "the older ones are full");
+        }
+    }
 }

@@ -1201,9 +1201,15 @@ fn what_is_measured_is_told_to_prometheus() {
     ];
     let web = Web::with(calls(list, "Done."), &[]);
     let value = |name: &str| -> f64 {
-        let answer = web.ask("GET", "/metrics", &[], "");
+        let answer = web.ask("GET", "/metrics", &[("Accept", "application/openmetrics-text; q=0.9")], "");
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(answer.header("content-type").is_some_and(|kind| kind.contains("openmetrics")), "{answer:?}");
+        let plain = web.ask("GET", "/metrics", &[], "");
+        assert_eq!(
+            plain.header("content-type"),
+            Some("text/plain; version=0.0.4; charset=utf-8"),
+            "{plain:?}"
+        );
         let line = answer.body.lines().find(|line| line.split(' ').next() == Some(name));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
     };

@@ -69,7 +69,7 @@ const ROUTES: &[Route] = &[
     get("/openapi.json", "This document").open(),
     get("/schemas/{name}", "JSON Schemas of frames: client-frame.json, server-frame.json").open(),
     get("/link/{code}", "Begins a session of the page, once").answers("303", "").open(),
-    get("/metrics", "What is measured, for Prometheus").answers("200", "application/openmetrics-text"),
+    get("/metrics", "What is measured, for Prometheus").answers("200", "text/plain"),
     get("/ws", "Frames over a WebSocket; proof may come as the first frame").answers("101", "").open(),
     get("/ws/{id}", "Frames of one session over a WebSocket").answers("101", ""),
     get("/api/v1/state", "What the engine does"),

@@ -117,6 +117,7 @@ impl Drive {
         self.session.state().budget_note = finish.budget_note;
         self.core.commit_for(&self.session, Batch::synced(ops)).await?;
         self.session.state().authority = Some(Arc::clone(&self.authority));
+        self.state = Some(state);
         Ok(())
     }
 }

@@ -1,0 +1,139 @@
+//! The unit for systemd: for a user's own manager, or for the system's.
+
+use std::path::Path;
+
+use super::unit::{Unit, UnitError, plain};
+
+/// The name of the unit's file.
+pub(super) const NAME: &str = "writ.service";
+
+/// What holds for both kinds. None of it may close what the sandbox is made of: user namespaces, mounts of its own, a
+/// fresh `/proc` (which the kernel gives only where nothing of the outer one is covered up), and programs that write
+/// machine code as they run.
+const HARDENED: &str = "\
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+UMask=0077
+LimitCORE=0
+";
+
+/// What only the system's manager can do besides.
+const HARDENED_SYSTEM: &str = "\
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=full
+ProtectKernelModules=yes
+ProtectClock=yes
+";
+
+/// A path as one argument: quoted, and with nothing in it that systemd would replace.
+pub(super) fn quoted(path: &Path) -> Result<String, UnitError> {
+    let text = plain(path)?;
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '%' => quoted.push_str("%%"),
+            '$' => quoted.push_str("$$"),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    Ok(quoted)
+}
+
+/// The text of the unit.
+///
+/// # Errors
+///
+/// If a path or the user cannot be named in it.
+pub(super) fn text(unit: &Unit) -> Result<String, UnitError> {
+    let (exe, home) = (quoted(&unit.exe)?, quoted(&unit.home)?);
+    let user = unit.user()?.map(|user| format!("User={user}\n")).unwrap_or_default();
+    let after = if unit.system { "Wants=network-online.target\nAfter=network-online.target\n" } else { "" };
+    let more = if unit.system { HARDENED_SYSTEM } else { "" };
+    let target = if unit.system { "multi-user.target" } else { "default.target" };
+    Ok(format!(
+        "\
+# Written by `writ service install`, which writes it anew each time.
+[Unit]
+Description=Writ, the engine of one home
+Documentation=man:writ(1)
+{after}
+[Service]
+Type=exec
+ExecStart={exe} start --home {home}
+{user}Restart=on-failure
+RestartSec=5
+# 2, 3 and 10: wrong usage, a configuration or a machine that a person must mend first.
+RestartPreventExitStatus=2 3 10
+# Turns get 20 seconds to end, then 10 to stop.
+TimeoutStopSec=45
+KillMode=mixed
+# Limits on memory and processes of each command, by control groups.
+Delegate=memory pids
+# A home with a passphrase gets it as a credential:
+#LoadCredentialEncrypted=writ-passphrase
+{HARDENED}{more}
+[Install]
+WantedBy={target}
+"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(system: bool) -> Unit {
+        Unit {
+            exe: "/usr/local/bin/writ".into(),
+            home: "/home/ann/a b%h/$HOME\"/.writ".into(),
+            logs: "/home/ann/.writ/logs".into(),
+            system,
+            user: system.then(|| "ann".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_unit_starts_this_home_hardened_and_leaves_the_sandbox_what_it_needs() {
+        let (own, system) = (text(&unit(false)).expect("text"), text(&unit(true)).expect("text"));
+        let start = "ExecStart=\"/usr/local/bin/writ\" start --home \"/home/ann/a b%%h/$$HOME\\\"/.writ\"\n";
+        for text in [&own, &system] {
+            assert!(text.contains(start), "{text}");
+            assert!(text.contains("\nNoNewPrivileges=yes\n") && text.contains("\nUMask=0077\n"), "{text}");
+            for closes in [
+                "RestrictNamespaces",
+                "ProtectProc",
+                "ProtectKernelTunables",
+                "ProtectKernelLogs",
+                "ProtectHostname",
+                "MemoryDenyWriteExecute",
+                "SystemCallFilter",
+                "PrivateUsers",
+            ] {
+                assert!(!text.contains(closes), "{closes} would take the sandbox's means away");
+            }
+        }
+        assert!(!own.contains("User=") && own.ends_with("WantedBy=default.target\n"), "{own}");
+        assert!(system.contains("\nUser=ann\n") && system.contains("\nCapabilityBoundingSet=\n"), "{system}");
+        assert!(system.ends_with("WantedBy=multi-user.target\n"), "{system}");
+    }
+
+    #[test]
+    fn what_could_end_a_line_or_become_an_option_is_refused() {
+        for path in ["/a\nExecStartPre=/bin/sh", "relative", "/a\u{1b}[2J"] {
+            let unit = Unit { home: path.into(), ..unit(false) };
+            assert_eq!(text(&unit), Err(UnitError::Path(path.into())), "{path:?}");
+        }
+        for user in ["", "ann\nUser=root", "-ann", "a b"] {
+            let unit = Unit { user: Some(user.to_owned()), ..unit(true) };
+            assert_eq!(text(&unit), Err(UnitError::User(user.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What every kind of unit says.
+
+use std::path::{Path, PathBuf};
+
+/// What a unit starts, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// The program.
+    pub(super) exe: PathBuf,
+    /// The home.
+    pub(super) home: PathBuf,
+    /// Where its log lies.
+    pub(super) logs: PathBuf,
+    /// Whether it starts with the machine, not with a user's session.
+    pub(super) system: bool,
+    /// The user that it runs as, for a system unit.
+    pub(super) user: Option<String>,
+}
+
+impl Unit {
+    /// What starts it.
+    pub(super) const fn begins_with(&self) -> &'static str {
+        if self.system { "the machine" } else { "your session" }
+    }
+
+    /// The name of the user, if it is one.
+    pub(super) fn user(&self) -> Result<Option<&str>, UnitError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        match self.user.as_deref() {
+            None => Ok(None),
+            Some(name)
+                if (1..=32).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('-') =>
+            {
+                Ok(Some(name))
+            }
+            Some(name) => Err(UnitError::User(name.chars().take(64).collect())),
+        }
+    }
+}
+
+/// Why no unit can be written.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum UnitError {
+    /// A path that a line of text cannot hold.
+    #[error("{0} cannot be named in a unit")]
+    Path(PathBuf),
+    /// No name of a user.
+    #[error("'{0}' is no name of a user")]
+    User(String),
+}
+
+/// A path as text: absolute, in UTF-8, without control characters.
+pub(super) fn plain(path: &Path) -> Result<&str, UnitError> {
+    let refused = || UnitError::Path(path.to_owned());
+    let text = path.to_str().ok_or_else(refused)?;
+    if path.is_absolute() && !text.chars().any(char::is_control) { Ok(text) } else { Err(refused()) }
+}
+
+/// Whether a unit names this home, in any of the ways of quoting.
+pub(super) fn names(text: &str, home: &Path) -> bool {
+    let quoted = [super::systemd::quoted(home).ok(), super::launchd::quoted(home).ok()];
+    quoted.into_iter().flatten().any(|home| text.contains(&home))
+}

@@ -1,0 +1,474 @@
+//! What one can see of an engine at work: traces, the log, `trace`, `status --watch`.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use writ_testkit::model_server::{Fault, Gate, Reply};
+use writ_testkit::trace_collector::{ReceivedSpan, TraceCollector, tree};
+use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::id::TurnId;
+
+use super::engine::{Engine, Link};
+use super::turns::{Bench, calls};
+use super::{code, text};
+
+/// Longer than a batch of spans waits.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What no trace and no line of the log may hold.
+const SECRETS: [&str; 5] = ["owner-words", "model-words", "argument-words", "file-words", "scripted-key"];
+
+fn trace_id(turn: &str) -> String {
+    let bytes = turn.parse::<TurnId>().expect("a turn").to_bytes();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The ids of all turns, oldest first.
+fn turns(bench: &Bench) -> Vec<String> {
+    let started = bench.events("phase");
+    let mut turns: Vec<String> = started
+        .iter()
+        .filter(|row| row["payload"]["phase"] == "started")
+        .filter_map(|row| Some(row["turn"].as_str()?.to_owned()))
+        .collect();
+    turns.sort();
+    turns
+}
+
+fn collector(bench: &Bench) -> TraceCollector {
+    bench.runtime.block_on(TraceCollector::start()).expect("serves")
+}
+
+/// A turn that reads, runs and remembers, and whose model fails once.
+fn busy() -> Bench {
+    let mut failed = false;
+    let mut script = calls(
+        vec![
+            ("file_read", json!({"path": "a.txt"})),
+            ("shell_exec", json!({"argv": ["echo", "argument-words"]})),
+            ("file_read", json!({"path": "argument-words.txt"})),
+            ("memory_store", json!({"text": "argument-words", "kind": "fact"})),
+        ],
+        "model-words.",
+    );
+    let mut bench = Bench::new("openai", move |request| match std::mem::replace(&mut failed, true) {
+        false => Reply::text("").fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+        true => script(request),
+    });
+    std::fs::write(bench.project().join("a.txt"), "file-words\n").expect("written");
+    bench.home.env.retain(|(name, _)| name != "SCRIPTED_KEY");
+    bench.home.env.push(("SCRIPTED_KEY".to_owned(), "scripted-key".to_owned()));
+    bench
+}
+
+fn spans_named<'a>(spans: &'a [ReceivedSpan], name: &str) -> Vec<&'a ReceivedSpan> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
+/// What `/metrics` says now of one series.
+#[expect(clippy::disallowed_types, reason = "the test is a client of the server")]
+fn measured(bench: &Bench, series: &str) -> f64 {
+    let runtime = bench.home.root().join("runtime");
+    let read = |name: &str| std::fs::read_to_string(runtime.join(name)).expect("reads").trim().to_owned();
+    let mut stream =
+        std::net::TcpStream::connect(format!("127.0.0.1:{}", read("server.port"))).expect("connects");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: localhost:{}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\r\n",
+        read("server.port"),
+        read("api.token"),
+    );
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let line = answer.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+}
+
+/// Rows: SIL-252 SCL-199
+#[test]
+fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
+    let bench = busy();
+    let collector = collector(&bench);
+    let engine = Engine::start(
+        &bench.home,
+        &[
+            ("WRIT_TELEMETRY__OTLP_ENDPOINT", &collector.endpoint()),
+            ("WRIT_TELEMETRY__OTLP_TOKEN", "env:COLLECTOR_KEY"),
+            ("COLLECTOR_KEY", "let-me-in"),
+        ],
+    )
+    .expect("ready");
+    assert_eq!(measured(&bench, "writ_turns_total"), 0.0);
+    for _ in 0..2 {
+        let done = bench.chat("owner-words", &[]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+    }
+    assert_eq!(measured(&bench, "writ_turns_total"), 2.0);
+    assert_eq!(measured(&bench, "writ_tool_failures_total{tool=\"file_read\"}"), 1.0);
+    assert_eq!(measured(&bench, "writ_tool_failures_total{tool=\"shell_exec\"}"), 0.0, "it succeeded");
+    assert_eq!(engine.stop().code, Some(0));
+    assert_eq!(collector.complaints(), Vec::<String>::new());
+    let spans = collector.spans();
+    let turns = turns(&bench);
+    assert_eq!(turns.len(), 2);
+    let traces: BTreeSet<&str> = spans.iter().map(|span| span.trace.as_str()).collect();
+    assert_eq!(
+        traces.into_iter().collect::<Vec<_>>(),
+        turns.iter().map(|turn| trace_id(turn)).collect::<Vec<_>>()
+    );
+    let first = tree(&spans, &trace_id(&turns[0])).expect("one tree");
+    assert_eq!(
+        first,
+        [
+            "stream.process_turn",
+            "  gate.evaluate",
+            "  memory.search",
+            "  agent.executor.run",
+            "    chat scripted",
+            "    chat scripted",
+            "  execute_tool file_read",
+            "    sandbox.read",
+            "  agent.executor.run",
+            "    chat scripted",
+            "  execute_tool shell_exec",
+            "    sandbox.exec",
+            "  agent.executor.run",
+            "    chat scripted",
+            "  execute_tool file_read",
+            "    sandbox.read",
+            "  agent.executor.run",
+            "    chat scripted",
+            "  execute_tool memory_store",
+            "    memory.store",
+            "  agent.executor.run",
+            "    chat scripted",
+            "  gate.evaluate",
+        ]
+    );
+    let second = tree(&spans, &trace_id(&turns[1])).expect("one tree");
+    assert_eq!(
+        second.iter().filter(|line| line.contains("sandbox") || line.contains("memory.store")).count(),
+        0
+    );
+    let root = spans_named(&spans, "stream.process_turn")[0];
+    assert_eq!(root.attributes["gen_ai.operation.name"], "invoke_agent");
+    assert_eq!(root.attributes["gen_ai.agent.name"], "main");
+    assert_eq!((&root.attributes["writ.turn.id"], root.failed), (&turns[0].as_str().into(), false));
+    assert!(root.resource["service.instance.id"].as_str().is_some_and(|run| run.len() == 26));
+    let chats = spans_named(&spans, "chat scripted");
+    assert!(chats.iter().all(|chat| chat.kind == 3 && chat.attributes["gen_ai.provider.name"] == "openai"));
+    let failed: Vec<bool> = chats.iter().take(2).map(|chat| chat.failed).collect();
+    assert_eq!(failed, [true, false], "the try that failed is an error");
+    let answered = &chats[1].attributes;
+    assert_eq!(answered["gen_ai.response.finish_reasons"], json!(["tool_calls"]));
+    assert!(answered["gen_ai.usage.input_tokens"].as_i64().is_some_and(|tokens| tokens > 0));
+    let requests = collector.requests();
+    assert!(requests.iter().all(|request| request.authorization.as_deref() == Some("Bearer let-me-in")));
+    for secret in SECRETS {
+        assert!(requests.iter().all(|request| !request.body.contains(secret)), "{secret}");
+    }
+}
+
+/// Without a collector, and with one that is not there, turns go on and nobody is told of it.
+#[test]
+fn a_collector_that_is_gone_costs_no_turn() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let gone = collector(&bench);
+    let endpoint = gone.endpoint();
+    drop(gone);
+    let engine = Engine::start(&bench.home, &[("WRIT_TELEMETRY__OTLP_ENDPOINT", &endpoint)]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    link.say("hello", "a").expect("sent");
+    let mut errors = 0;
+    let answer = link.until(|numbered| {
+        errors += usize::from(matches!(numbered.frame, ServerFrame::Error { .. }));
+        let ServerFrame::Message { text, last: true, .. } = numbered.frame else { return None };
+        Some(text)
+    });
+    assert_eq!((answer.as_deref(), errors), (Some("Yes."), 0));
+    assert_eq!(engine.stop().code, Some(0));
+    // A credential that is not there is told at the start, before anything runs.
+    let refused = Engine::start(
+        &bench.home,
+        &[("WRIT_TELEMETRY__OTLP_ENDPOINT", &endpoint), ("WRIT_TELEMETRY__OTLP_TOKEN", "env:NOT_SET")],
+    );
+    let Err(ended) = refused else { panic!("it starts") };
+    assert_eq!(ended.code, Some(3), "{}", ended.said);
+}
+
+/// An engine that is killed in the middle of a turn, and the one that takes it up, tell one tree.
+#[test]
+fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |_| Reply::text("Yes.").fault(Fault::SlowFirstByte(held.clone())));
+    let collector = collector(&bench);
+    let endpoint = collector.endpoint();
+    let more = [("WRIT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let mut engine = Engine::start(&bench.home, &more).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, None);
+    link.say("hello", "a").expect("sent");
+    bench.held_back();
+    let until = Instant::now() + PATIENCE;
+    while collector.spans().is_empty() && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    engine.signal(Signal::SIGKILL);
+    assert!(engine.wait().signal.is_some());
+    gate.open();
+    let engine = Engine::start(&bench.home, &more).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(session, None).expect("joined");
+    assert_eq!(link.answer().expect("answered").text, "Yes.");
+    assert_eq!(engine.stop().code, Some(0));
+    let turns = turns(&bench);
+    let [turn] = turns.as_slice() else { panic!("{turns:?}") };
+    let spans = collector.spans();
+    let lines = tree(&spans, &trace_id(turn)).expect("one tree");
+    assert_eq!(lines[0], "stream.process_turn");
+    let runs: BTreeSet<String> =
+        spans.iter().map(|span| span.resource["service.instance.id"].to_string()).collect();
+    assert_eq!(runs.len(), 2, "of both runs: {lines:?}");
+}
+
+/// Rows: SIL-251 SCL-198
+#[test]
+fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
+    let bench = busy();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    for flags in [&[][..], &["--new"]] {
+        let done = bench.chat("owner-words", flags);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+    }
+    assert_eq!(engine.stop().code, Some(0));
+    let log = std::fs::read_to_string(bench.home.root().join("logs/writ.jsonl")).expect("reads");
+    for secret in SECRETS {
+        assert!(!log.contains(secret), "{secret} is in\n{log}");
+    }
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let runs: BTreeSet<String> = lines.iter().map(|line| line["run_id"].to_string()).collect();
+    assert_eq!(runs.len(), 1, "one run of the engine");
+    let mut of_turns = Vec::new();
+    for turn in turns(&bench) {
+        let own: Vec<&Value> = lines.iter().filter(|line| line["turn_id"] == turn.as_str()).collect();
+        let scopes: BTreeSet<String> = own.iter().map(|line| line["scope_id"].to_string()).collect();
+        assert_eq!(scopes.len(), 1, "{own:?}");
+        let said: Vec<&str> = own.iter().filter_map(|line| line["message"].as_str()).collect();
+        assert_eq!((said.first(), said.last()), (Some(&"turn started"), Some(&"turn completed")), "{said:?}");
+        of_turns.push((scopes, said));
+    }
+    let [(one, said), (other, _)] = of_turns.as_slice() else { panic!("{of_turns:?}") };
+    assert_ne!(one, other, "two sessions");
+    for message in ["model call failed", "model call completed", "tool call completed", "tool call failed"] {
+        assert!(said.contains(&message), "{message}: {said:?}");
+    }
+    let tools = lines
+        .iter()
+        .filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with("tool call")));
+    assert!(
+        tools.clone().count() >= 8 && tools.clone().all(|line| line["duration_ms"].is_u64()),
+        "also of failures"
+    );
+    // Whatever speaks of a turn says which.
+    let stray = lines.iter().find(|line| {
+        let message = line["message"].as_str().unwrap_or_default();
+        line["turn_id"].is_null()
+            && ["turn", "model call", "tool call"].iter().any(|word| message.starts_with(word))
+    });
+    assert_eq!(stray, None);
+}
+
+/// Rows: SF-446
+#[test]
+fn the_log_says_how_a_turn_and_its_calls_have_ended() {
+    let (gate, mut requests) = (Gate::new(), 0);
+    let held = gate.clone();
+    let bench = Bench::new("openai", move |_| {
+        requests += 1;
+        match requests {
+            1 => Reply::text("").fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+            2 => Reply::text("Yes."),
+            3 => Reply::text("").fault(Fault::Status { status: 400, retry_after: None }),
+            _ => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+        }
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    for client_id in ["a", "b"] {
+        link.ask("hello", client_id).expect("answered");
+    }
+    link.say("hello", "c").expect("sent");
+    bench.held_back();
+    let status = Link::open(&bench.home).expect("connects").call("status", json!({})).expect("answered");
+    let turn = status["running"][0]["turn"].as_str().expect("a turn").parse().expect("an id");
+    link.send(&ClientFrame::Cancel { turn }).expect("sent");
+    link.answer().expect("it ends");
+    gate.open();
+    assert_eq!(engine.stop().code, Some(0));
+    let log = std::fs::read_to_string(bench.home.root().join("logs/writ.jsonl")).expect("reads");
+    let said: Vec<String> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["message"].as_str().map(str::to_owned))
+        .filter(|message| message.starts_with("turn ") || message == "model call retrying")
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "turn started",
+            "model call retrying",
+            "turn completed",
+            "turn started",
+            "turn failed",
+            "turn started",
+            "turn canceled"
+        ]
+    );
+}
+
+#[test]
+fn needs_userns_a_trace_shows_a_turn_in_order_with_durations() {
+    let bench = busy();
+    let done = bench.chat("owner-words", &["--new"]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let trace = bench.home.json(&["trace"]);
+    let turn = turns(&bench).pop().expect("a turn");
+    assert_eq!((&trace["turn"], &trace["state"]), (&turn.as_str().into(), &"finished".into()));
+    assert_eq!(trace["trace_id"], trace_id(&turn).as_str());
+    let steps = trace["steps"].as_array().expect("steps");
+    let offsets: Vec<u64> = steps.iter().filter_map(|step| step["offset_ms"].as_u64()).collect();
+    assert!(offsets.is_sorted() && offsets.len() == steps.len(), "{trace:#}");
+    let kinds: Vec<&str> = steps
+        .iter()
+        .filter(|step| step["kind"] == "model" || step["kind"] == "action")
+        .filter_map(|step| step["kind"].as_str())
+        .collect();
+    let (m, a) = ("model", "action");
+    assert_eq!(kinds, [m, m, a, m, a, m, a, m, a, m], "{trace:#}");
+    let timed = steps.iter().filter(|step| step["kind"] == m || step["kind"] == a);
+    assert!(
+        timed
+            .clone()
+            .all(|step| step["duration_ms"].is_u64() && step["entries"].as_array().map(Vec::len) == Some(2))
+    );
+    assert!(steps.iter().all(|step| step["intact"] == true), "{trace:#}");
+    let totals = &trace["totals"];
+    assert_eq!((&totals["model_calls"], &totals["actions"]), (&6.into(), &4.into()), "{totals}");
+    let sum: u64 =
+        timed.filter(|step| step["kind"] == m).filter_map(|step| step["duration_ms"].as_u64()).sum();
+    assert_eq!(totals["model_ms"], sum);
+    let shown = text(&bench.home.run(&["trace", &turn]));
+    for part in [
+        "exec echo argument-words",
+        "read_file a.txt",
+        "failed",
+        "[done]",
+        "6 model calls in",
+        "4 actions in",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let session = trace["session"].as_str().expect("an id").to_owned();
+    assert_eq!(bench.home.json(&["trace", "--session", &session])["turn"], turn.as_str());
+    for args in [&["trace", "01ARZ3NDEKTSV4RRFFQ69G5FAV"][..], &["trace", "nonsense"]] {
+        assert_eq!(code(&bench.home.run(args)), 2, "{args:?}");
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn a_watched_status_is_shown_again_when_it_has_changed() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+        .args(["status", "--watch", "--json"])
+        .env_clear()
+        .env("HOME", bench.home.dir.path())
+        .env("WRIT_HOME", bench.home.root())
+        .envs(bench.home.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut shown = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"));
+    assert_eq!(shown.next().expect("a status"), json!({ "engine": "not running" }));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    assert_eq!(shown.next().expect("a status")["engine"], "running");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    assert_eq!(link.ask("hello", "a").expect("answered").text, "Yes.");
+    let finished = shown.find(|status| status["turns_finished"] == 1).expect("it is shown");
+    assert_eq!(finished["running"], json!([]));
+    assert_eq!(engine.stop().code, Some(0));
+    assert!(shown.any(|status| status["engine"] == "not running"), "it comes and goes");
+    child.kill().expect("it ran until now");
+    child.wait().expect("ended");
+}
+
+/// The unit as this user would get it: root's is one of the system, which names a user.
+fn printed_unit(home: &super::Home) -> String {
+    let user: &[&str] = if nix::unistd::geteuid().is_root() { &["--run-as", "daemon"] } else { &[] };
+    let printed = home.run(&[&["service", "install", "--print"], user].concat());
+    assert_eq!(code(&printed), 0, "{}", text(&printed));
+    String::from_utf8(printed.stdout).expect("UTF-8")
+}
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test runs systemd's own check")]
+fn needs_systemd_the_unit_is_one_that_systemd_takes() {
+    let home = super::Home::ready();
+    let file = home.dir.path().join("writ.service");
+    std::fs::write(&file, printed_unit(&home)).expect("written");
+    let verified = std::process::Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&file)
+        .env("SYSTEMD_LOG_COLOR", "0")
+        .output()
+        .expect("runs");
+    assert_eq!((code(&verified), text(&verified)), (0, String::new()));
+}
+
+#[test]
+fn a_service_is_printed_without_writing_and_root_must_say_for_whom() {
+    let home = super::Home::ready();
+    let before = home.files();
+    assert!(printed_unit(&home).contains(&format!("start --home \"{}\"", home.root().display())));
+    let list = home.run(&["service", "install", "--print", "--manager", "launchd"]);
+    let profile = home.run(&["service", "apparmor"]);
+    assert!(text(&profile).contains("  userns,\n"), "{}", text(&profile));
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(code(&list), 2, "{}", text(&list));
+        assert!(text(&list).contains("--run-as USER"), "{}", text(&list));
+    } else {
+        assert_eq!(code(&home.run(&["service", "install", "--run-as", "ann"])), 2);
+    }
+    let status = home.json(&["service", "status"]);
+    assert_eq!(status["engine"], "not running");
+    assert!(home.files() == before, "nothing was written");
+}
+
+#[test]
+fn completions_and_pages_come_without_a_home() {
+    let home = super::Home::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let printed = home.run(&["completions", shell]);
+        assert_eq!(code(&printed), 0, "{}", text(&printed));
+        assert!(text(&printed).contains("approvals"), "{shell}");
+    }
+    assert!(text(&home.run(&["man"])).contains(".TH writ 1"));
+    let folder = home.dir.path().join("man");
+    let folder = folder.to_str().expect("UTF-8");
+    assert_eq!(code(&home.run(&["man", folder])), 2, "the folder is not there");
+    std::fs::create_dir(folder).expect("made");
+    assert_eq!(code(&home.run(&["man", folder])), 0);
+    assert!(std::fs::read_dir(folder).expect("reads").count() > 40);
+    assert!(!home.root().exists(), "no home was made");
+}

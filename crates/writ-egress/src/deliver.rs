@@ -1,0 +1,142 @@
+//! Delivering what the engine itself has to tell to a place that the owner's configuration names: traces.
+
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::error::EgressError;
+use crate::host::HostPort;
+use crate::line::{Limits, Way};
+use crate::perform::Egress;
+
+/// The most bytes that one delivery may send, headers included.
+pub const MAX_DELIVERY_BYTES: u64 = 4 * 1024 * 1024;
+/// The most bytes that an answer may bring, TLS included. Only its status is of interest.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024;
+/// The longest wait that an answer can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// Where the owner wants something delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    url: Url,
+    host: HostPort,
+}
+
+/// A text that is no place to deliver to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not an http or https address without user name and password")]
+pub struct InvalidEndpoint(pub String);
+
+impl Endpoint {
+    /// The place `path` below the address `base`; a base that ends with `path` already is taken as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not an `http` or `https` one, names no host, or holds a credential.
+    pub fn below(base: &str, path: &str) -> Result<Self, InvalidEndpoint> {
+        let invalid = || InvalidEndpoint(base.chars().take(crate::host::MAX_HOST_LEN).collect());
+        let mut url: Url = base.parse().map_err(|_| invalid())?;
+        let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+        if !matches!(url.scheme(), "http" | "https") || !bare || url.fragment().is_some() {
+            return Err(invalid());
+        }
+        let above = url.path().trim_end_matches('/');
+        let whole = if above.ends_with(path) { above.to_owned() } else { format!("{above}{path}") };
+        url.set_path(&whole);
+        let (host, port) = (url.host_str().ok_or_else(invalid)?, url.port_or_known_default());
+        let host = format!("{host}:{}", port.ok_or_else(invalid)?).parse().map_err(|_| invalid())?;
+        Ok(Self { url, host })
+    }
+}
+
+/// What an endpoint said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// The HTTP status.
+    pub status: u16,
+    /// How long it wants to be left alone, where it says so.
+    pub retry_after: Option<Duration>,
+}
+
+/// Why nothing was delivered, or nobody knows.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    /// There was no way there.
+    #[error(transparent)]
+    Way(#[from] EgressError),
+    /// The request failed on its way.
+    #[error("the request failed: {0}")]
+    Request(#[source] reqwest::Error),
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The credential cannot be a header.
+    #[error("the credential cannot be sent: it holds characters that no header may hold")]
+    Credential,
+}
+
+impl Egress {
+    /// Posts a body, and says how it was answered. No client is lent, no redirect followed, and of the answer nothing is
+    /// kept but its status. It takes no permit, since no agent wishes it: the engine tells it by itself, to the place
+    /// that its owner's configuration names and to no other.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint cannot be reached or does not answer within `limit`.
+    pub async fn deliver(
+        &self,
+        to: &Endpoint,
+        content_type: &'static str,
+        bearer: Option<&SecretString>,
+        body: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Delivered, DeliverError> {
+        let mut authorization = None;
+        if let Some(bearer) = bearer {
+            let value = format!("Bearer {}", bearer.expose_secret());
+            let mut value = HeaderValue::from_str(&value).map_err(|_| DeliverError::Credential)?;
+            value.set_sensitive(true);
+            authorization = Some(value);
+        }
+        let way = Way { host: to.host.clone(), addresses: None };
+        let limits = Limits { connect: limit, sent: MAX_DELIVERY_BYTES, received: MAX_ANSWER_BYTES };
+        let url = to.url.clone();
+        let posting = self.lend(way, limits, async move |lent| {
+            let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
+            if let Some(authorization) = authorization {
+                request = request.header(AUTHORIZATION, authorization);
+            }
+            let answer = request.send().await?;
+            let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+            let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
+            Ok::<_, reqwest::Error>(Delivered { status: answer.status().as_u16(), retry_after })
+        });
+        let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
+        posted?.map_err(DeliverError::Request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_an_address_without_credentials() {
+        let url = |base: &str| Endpoint::below(base, "/v1/traces").map(|endpoint| endpoint.url.to_string());
+        for base in ["http://localhost:4318", "http://localhost:4318/", "http://localhost:4318/v1/traces"] {
+            assert_eq!(url(base).as_deref(), Ok("http://localhost:4318/v1/traces"), "{base}");
+        }
+        assert_eq!(url("https://o.example/otlp").as_deref(), Ok("https://o.example/otlp/v1/traces"));
+        let host = |base: &str| Endpoint::below(base, "/x").expect("an endpoint").host.to_string();
+        assert_eq!(host("https://o.example"), "o.example:443");
+        assert_eq!(host("http://[::1]:9"), "[::1]:9");
+        for bad in
+            ["", "localhost:4318", "ftp://h", "http://", "http://u:p@h", "https://h/?k=v", "file:///etc"]
+        {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+    }
+}

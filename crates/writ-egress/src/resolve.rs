@@ -1,0 +1,222 @@
+//! Looking names up, without the C library: its resolver loads modules at run time, which a static binary cannot.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::system_conf::parse_resolv_conf;
+use hickory_resolver::{Hosts, Resolver as Library};
+
+use crate::connect::{Later, MAX_ADDRESSES, Resolver};
+
+/// The largest of the two files that is read, in bytes; lists of blocked hosts have a few megabytes.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The machine's own names and name servers: `/etc/hosts`, then those of `/etc/resolv.conf`.
+///
+/// Both are read at each lookup, so that a laptop that changes its network goes on, and nothing is kept: a connection
+/// looks its host up once. A name with a dot is asked for as it stands, never with a search domain behind it: what was
+/// judged is what is asked. Other sources of the machine (multicast, LDAP) are not asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemResolver;
+
+impl Resolver for SystemResolver {
+    fn resolve<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
+        Box::pin(async move {
+            if let Ok(address) = name.parse() {
+                return Ok(vec![address]);
+            }
+            let servers = read(Path::new("/etc/resolv.conf")).unwrap_or_default();
+            let hosts = read(Path::new("/etc/hosts")).unwrap_or_default();
+            let (servers, options) = name_servers(&servers);
+            look_up(name, servers, options, &hosts).await
+        })
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the text of a `resolv.conf` says. Without a name server in it, this machine is asked, as resolv.conf(5) has it.
+fn name_servers(text: &[u8]) -> (ResolverConfig, ResolverOpts) {
+    parse_resolv_conf(text).unwrap_or_else(|_| {
+        let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
+        (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
+    })
+}
+
+/// The addresses of a name, those of version 4 first: where one of version 6 leads nowhere, that is found out late.
+async fn look_up(
+    name: &str,
+    servers: ResolverConfig,
+    mut options: ResolverOpts,
+    hosts: &[u8],
+) -> io::Result<Vec<IpAddr>> {
+    let mut own = Hosts::default();
+    own.read_hosts_conf(hosts)?;
+    let known = own_addresses(&own, name);
+    if !known.is_empty() {
+        return Ok(known);
+    }
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    let library = Library::builder_with_config(servers, TokioRuntimeProvider::default())
+        .with_options(options)
+        .build()
+        .map_err(io::Error::other)?;
+    let dotted = name.contains('.') && !name.ends_with('.');
+    let asked = if dotted { format!("{name}.") } else { name.to_owned() };
+    let found = library.lookup_ip(asked).await.map_err(io::Error::other)?;
+    Ok(in_order(found.iter().collect()))
+}
+
+/// What the machine's own list says of a name. Where it says something, nobody else is asked.
+fn own_addresses(own: &Hosts, name: &str) -> Vec<IpAddr> {
+    let Ok(name) = Name::from_utf8(name.trim_end_matches('.')) else { return Vec::new() };
+    let found = [RecordType::A, RecordType::AAAA].map(|kind| {
+        let mut name = name.clone();
+        name.set_fqdn(true);
+        own.lookup_static_host(&Query::query(name, kind))
+    });
+    let records = found.iter().flatten().flat_map(|lookup| lookup.answers());
+    in_order(records.filter_map(|record| record.data.ip_addr()).collect())
+}
+
+fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    addresses.truncate(MAX_ADDRESSES);
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// A name server that knows one name, and notes what it is asked for.
+    struct NameServer {
+        address: SocketAddr,
+        asked: tokio::sync::mpsc::Receiver<String>,
+    }
+
+    /// The name in a question, which begins after the head of 12 bytes.
+    fn question(query: &[u8]) -> (String, usize) {
+        let (mut at, mut labels) = (12, Vec::new());
+        while query[at] != 0 {
+            let length = usize::from(query[at]);
+            labels.push(String::from_utf8_lossy(&query[at + 1..at + 1 + length]).into_owned());
+            at += length + 1;
+        }
+        (labels.join("."), at + 1)
+    }
+
+    impl NameServer {
+        async fn start(known: &'static str, at: Ipv4Addr) -> Self {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.expect("binds");
+            let address = socket.local_addr().expect("bound");
+            let (tell, asked) = tokio::sync::mpsc::channel(64);
+            tokio::spawn(async move {
+                let mut buffer = [0; 512];
+                while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                    let query = &buffer[..length];
+                    let (name, end) = question(query);
+                    let is_a = query[end..end + 2] == [0, 1];
+                    let exists = name.eq_ignore_ascii_case(known);
+                    let _told = tell.try_send(name);
+                    // Head: the same id, an answer, recursion available, and whether the name exists.
+                    let mut answer = query[..2].to_vec();
+                    answer.extend([
+                        0x81,
+                        if exists { 0x80 } else { 0x83 },
+                        0,
+                        1,
+                        0,
+                        u8::from(exists && is_a),
+                        0,
+                        0,
+                        0,
+                        0,
+                    ]);
+                    answer.extend(&query[12..end + 4]);
+                    if exists && is_a {
+                        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                        answer.extend(at.octets());
+                    }
+                    let _sent = socket.send_to(&answer, from).await;
+                }
+            });
+            Self { address, asked }
+        }
+
+        fn config(&self) -> ResolverConfig {
+            let (mut config, _) = name_servers(b"search corp.example\nnameserver 127.0.0.1\n");
+            let mut server = NameServerConfig::udp(self.address.ip());
+            for connection in &mut server.connections {
+                connection.port = self.address.port();
+            }
+            config.name_servers = vec![server];
+            config
+        }
+
+        fn asked(&mut self) -> Vec<String> {
+            std::iter::from_fn(|| self.asked.try_recv().ok()).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_found_in_hosts_and_then_at_the_name_server_and_never_below_a_search_domain() {
+        let mut server = NameServer::start("api.example.org", Ipv4Addr::new(203, 0, 113, 7)).await;
+        let hosts = b"# own names\n10.0.0.1 box box.home\n";
+        let options = || {
+            let mut options = ResolverOpts::default();
+            options.attempts = 1;
+            options
+        };
+        let found = look_up("api.example.org", server.config(), options(), hosts).await.expect("found");
+        assert_eq!(found, [IpAddr::from([203, 0, 113, 7])]);
+        let asked = server.asked();
+        assert!(!asked.is_empty() && asked.iter().all(|name| name == "api.example.org"), "{asked:?}");
+        let found = look_up("box.home", server.config(), options(), hosts).await.expect("found");
+        assert_eq!((found, server.asked()), (vec![IpAddr::from([10, 0, 0, 1])], Vec::new()));
+        let missing = look_up("no.example.org", server.config(), options(), hosts).await;
+        assert!(missing.is_err());
+        assert!(
+            server.asked().iter().all(|name| name == "no.example.org"),
+            "no search domain is put behind it"
+        );
+    }
+
+    #[tokio::test]
+    async fn addresses_and_the_name_of_this_machine_need_no_name_server() {
+        let found = SystemResolver.resolve("::1", 1).await.expect("found");
+        assert_eq!(found, [IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
+        let found = SystemResolver.resolve("localhost", 1).await.expect("found");
+        assert!(found.iter().all(IpAddr::is_loopback) && found[0].is_ipv4(), "{found:?}");
+    }
+
+    #[test]
+    fn without_a_name_server_this_machine_is_asked() {
+        for text in [&b""[..], b"\xff\xfe nonsense\n", b"search example.org\n"] {
+            let (config, _) = name_servers(text);
+            let servers: Vec<IpAddr> = config.name_servers.iter().map(|server| server.ip).collect();
+            assert_eq!(servers, [IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+        }
+        let (config, options) = name_servers(b"nameserver 192.0.2.1\noptions timeout:3\n");
+        assert_eq!(config.name_servers.first().map(|server| server.ip), Some(IpAddr::from([192, 0, 2, 1])));
+        assert_eq!(options.timeout.as_secs(), 3);
+    }
+}

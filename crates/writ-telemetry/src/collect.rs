@@ -1,0 +1,180 @@
+//! From the spans of `tracing` to records.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, registry};
+
+use crate::span::{ATTRIBUTES, Kind, MAX_TEXT_CHARS, Span, SpanId, TraceId, Value};
+
+/// How many ended spans wait to be delivered; more are dropped, and counted.
+pub const MAX_WAITING: usize = 4096;
+
+/// The name of the span of a whole turn.
+pub const TURN: &str = "stream.process_turn";
+
+/// Collects the spans of turns.
+#[derive(Debug)]
+pub struct Collector {
+    ended: mpsc::Sender<Span>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// What a collector has collected.
+#[derive(Debug)]
+pub struct Collected {
+    /// Spans, in the order in which they ended.
+    pub spans: mpsc::Receiver<Span>,
+    /// How many found no room.
+    pub dropped: Arc<AtomicU64>,
+}
+
+/// A collector, and where its spans come out.
+pub fn collector() -> (Collector, Collected) {
+    let (ended, spans) = mpsc::channel(MAX_WAITING);
+    let dropped = Arc::new(AtomicU64::new(0));
+    (Collector { ended, dropped: Arc::clone(&dropped) }, Collected { spans, dropped })
+}
+
+impl Collector {
+    /// The layer to subscribe: of all spans, those of this program at `info` and above.
+    pub fn layer<S>(self) -> impl Layer<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.with_filter(Targets::new().with_target("writ", LevelFilter::INFO))
+    }
+}
+
+/// A span that has not ended.
+struct Open {
+    trace: TraceId,
+    id: SpanId,
+    parent: Option<SpanId>,
+    began: (u64, Instant),
+    fields: Fields,
+}
+
+impl<S> Layer<S> for Collector
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let Some((trace, own, parent)) = place(&span, &fields) else { return };
+        let began = (now_nanos(), Instant::now());
+        span.extensions_mut().insert(Open { trace, id: own, parent, began, fields });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(open) = span.extensions_mut().get_mut::<Open>() {
+            values.record(&mut open.fields);
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let Some(span) = context.span(&id) else { return };
+        let Some(open) = span.extensions_mut().remove::<Open>() else { return };
+        let Open { trace, id, parent, began: (start_nanos, began), fields } = open;
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ended = Span {
+            trace,
+            id,
+            parent,
+            name: fields.name.unwrap_or_else(|| span.name().to_owned()),
+            kind: fields.kind,
+            start_nanos,
+            end_nanos: start_nanos.saturating_add(took),
+            attributes: fields.attributes,
+        };
+        // A full queue or a delivery that has ended costs this span, nothing else.
+        if self.ended.try_send(ended).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where a span belongs: below the span that it was made in, else below the turn that it names; else nowhere.
+fn place<'a, S>(span: &registry::SpanRef<'a, S>, fields: &Fields) -> Option<(TraceId, SpanId, Option<SpanId>)>
+where
+    S: LookupSpan<'a>,
+{
+    let above = span.scope().skip(1).find_map(|above| {
+        let extensions = above.extensions();
+        extensions.get::<Open>().map(|open| (open.trace, open.id))
+    });
+    if let Some((trace, parent)) = above {
+        return Some((trace, SpanId::random(), Some(parent)));
+    }
+    let trace = TraceId::of_turn(fields.turn.as_deref()?)?;
+    match span.name() {
+        TURN => Some((trace, trace.root(), None)),
+        _ => Some((trace, SpanId::random(), Some(trace.root()))),
+    }
+}
+
+fn now_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The fields of a span, of which only those on the list are kept.
+#[derive(Default)]
+struct Fields {
+    name: Option<String>,
+    kind: Kind,
+    turn: Option<String>,
+    attributes: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        let Some(name) = ATTRIBUTES.iter().find(|name| **name == field.name()) else { return };
+        match self.attributes.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.attributes.push((name, value)),
+        }
+    }
+
+    fn text(&mut self, field: &Field, text: &str) {
+        let text: String = text.chars().take(MAX_TEXT_CHARS).collect();
+        match field.name() {
+            "otel.name" => self.name = Some(text),
+            "otel.kind" if text == "client" => self.kind = Kind::Client,
+            "turn_id" => self.turn = Some(text),
+            // The conventions want a list, of which one answer has one.
+            "gen_ai.response.finish_reasons" => self.put(field, Value::Texts(vec![text])),
+            _ => self.put(field, Value::Text(text)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Value::Int(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, &format!("{value:?}"));
+    }
+}

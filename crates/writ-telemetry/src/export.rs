@@ -1,0 +1,138 @@
+//! Delivering spans: in batches, again where that may help, and never at the cost of a turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use writ_egress::Egress;
+use writ_egress::deliver::{Delivered, Endpoint};
+
+use crate::collect::Collected;
+use crate::otlp::{self, Resource};
+use crate::span::Span;
+
+/// The most spans of one request: with the longest attributes it stays below a megabyte.
+pub const MAX_BATCH: usize = 256;
+/// How long the first span of a batch waits for others.
+pub const BATCH_WAIT: Duration = Duration::from_secs(1);
+/// How long one delivery may take.
+pub const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
+/// How often one batch is tried.
+pub const MAX_TRIES: u32 = 4;
+/// The wait before the second try; it doubles with each.
+pub const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// How long the end of the engine waits for its last spans.
+pub const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// Delivers spans until the engine ends.
+#[derive(Debug)]
+pub struct Exporter {
+    /// The way out.
+    pub egress: Arc<Egress>,
+    /// Where the spans go.
+    pub endpoint: Endpoint,
+    /// What the endpoint wants to see, if anything.
+    pub bearer: Option<SecretString>,
+    /// Who tells.
+    pub resource: Resource,
+}
+
+/// How the last delivery went; the log tells only when that changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Good,
+    Bad,
+}
+
+impl Exporter {
+    /// Delivers what is collected until `stop`, then what is left, as far as that can be done in [`END_LIMIT`].
+    pub async fn run(self, mut collected: Collected, stop: CancellationToken) {
+        let mut health = Health::Good;
+        let mut reported = 0;
+        loop {
+            let batch = next(&mut collected, &stop).await;
+            if batch.is_empty() {
+                return;
+            }
+            let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let delivered = self.deliver(&batch, &stop).await;
+            if delivered.is_err() {
+                collected.dropped.fetch_add(count, Ordering::Relaxed);
+            }
+            let dropped = collected.dropped.load(Ordering::Relaxed);
+            match (&delivered, health) {
+                (Err(why), Health::Good) => {
+                    tracing::warn!(why, dropped, "traces cannot be delivered; turns go on without them");
+                    health = Health::Bad;
+                }
+                (Ok(()), Health::Bad) => {
+                    tracing::info!(dropped, "traces are delivered again");
+                    health = Health::Good;
+                }
+                (Ok(()), Health::Good) if dropped > reported => {
+                    tracing::warn!(dropped, "traces come faster than they can be delivered");
+                }
+                (Ok(()), Health::Good) | (Err(_), Health::Bad) => {}
+            }
+            reported = dropped;
+            if stop.is_cancelled() && delivered.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn deliver(&self, batch: &[Span], stop: &CancellationToken) -> Result<(), String> {
+        let body = otlp::request(&self.resource, batch).map_err(|error| error.to_string())?;
+        let mut wait = FIRST_WAIT;
+        let mut tries = 1;
+        loop {
+            let limit = if stop.is_cancelled() { END_LIMIT } else { DELIVERY_LIMIT };
+            let (endpoint, bearer) = (&self.endpoint, self.bearer.as_ref());
+            let posted = self.egress.deliver(endpoint, otlp::CONTENT_TYPE, bearer, body.clone(), limit).await;
+            let why = match posted {
+                Ok(Delivered { status: 200..=299, .. }) => return Ok(()),
+                Ok(Delivered { status: status @ (429 | 502 | 503 | 504), retry_after }) => {
+                    wait = retry_after.unwrap_or(wait);
+                    format!("the collector answered {status}")
+                }
+                // Anything else is said of this batch and would be said of it again.
+                Ok(Delivered { status, .. }) => return Err(format!("the collector answered {status}")),
+                Err(error) => error.to_string(),
+            };
+            if tries >= MAX_TRIES || stop.is_cancelled() {
+                return Err(why);
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => {}
+            }
+            tries += 1;
+            wait = wait.saturating_mul(2);
+        }
+    }
+}
+
+/// The next spans; none: the engine has ended.
+async fn next(collected: &mut Collected, stop: &CancellationToken) -> Vec<Span> {
+    let mut batch = Vec::new();
+    let first = tokio::select! {
+        biased;
+        first = collected.spans.recv() => first,
+        () = stop.cancelled() => None,
+    };
+    batch.extend(first);
+    let until = Instant::now() + BATCH_WAIT;
+    while !batch.is_empty() && batch.len() < MAX_BATCH {
+        let more = tokio::select! {
+            biased;
+            more = timeout_at(until, collected.spans.recv()) => more.ok().flatten(),
+            () = stop.cancelled() => None,
+        };
+        let Some(more) = more else { break };
+        batch.push(more);
+    }
+    batch
+}
