@@ -92,14 +92,18 @@ pub(crate) async fn engine(
         agent_config: config.turn.clone(),
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
+        egress: config.egress.scope(&config.models),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
     };
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
+    sweep(&context.home.runtime());
+    let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
     let parts = Parts {
-        models: models(context, config, secrets).await?,
+        models: models(context, config, secrets, Arc::clone(&egress)).await?,
+        egress,
         config: runtime,
         clock,
         store,
@@ -133,14 +137,13 @@ async fn models(
     context: &Context,
     config: &Config,
     secrets: Arc<SecretStore>,
+    egress: Arc<Egress>,
 ) -> Result<Option<Models>, Failure> {
     let wanted = detect::is_wanted(&config.models);
     let models = &config.models.models;
     if models.default.is_none() && models.roles.is_empty() && !wanted {
         return Ok(None);
     }
-    sweep(&context.home.runtime());
-    let egress = Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?);
     let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
     let mut config = config.models.clone();
     let found = detect::detect(&config, credentials.as_ref(), &egress).await;

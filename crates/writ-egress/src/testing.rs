@@ -16,7 +16,8 @@ use writ_policy::egress::{EgressScope, Pin};
 use writ_types::id::AskId;
 
 use crate::connect::{Later, Resolver, Stream};
-use crate::gatekeeper::{ConnectionRecord, Gatekeeper, NotAsked, NotRecorded};
+use crate::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
+use writ_types::entry::ConnectionRecord;
 
 /// Answers by script: each name has a list of answers, the last of which stays.
 #[derive(Debug, Default)]

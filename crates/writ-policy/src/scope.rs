@@ -163,6 +163,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         }
         Action::ModifySelf(modify) => vec![(Dimension::Path, resolve("/agent", &modify.path))],
         Action::Operate(operate) => named(&operate.operation),
+        Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
     }
 }
 

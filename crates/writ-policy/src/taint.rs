@@ -6,6 +6,8 @@ use writ_types::action::{Action, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
 use crate::prepared::Prepared;
+use crate::reach::{self, Reach};
+use crate::rules::Standing;
 
 /// What taint says of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +23,8 @@ pub enum TaintVerdict {
 const LEAVES: TaintVerdict =
     TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
 
-/// Judges a prepared action by the label that its arguments rest on.
-pub fn judge(prepared: &Prepared) -> TaintVerdict {
+/// Judges a prepared action by the label that its arguments rest on, and by where it leads.
+pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, prepared.label.taint);
     }
@@ -30,8 +32,15 @@ pub fn judge(prepared: &Prepared) -> TaintVerdict {
         return TaintVerdict::Pass;
     }
     match &prepared.action {
-        Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
+        // What the owner has listed may be told what a program works on; a registry is open to everybody.
+        Action::Exec(exec) if exec.hosts.is_empty() || standing.reach == Reach::Granted => TaintVerdict::Pass,
         Action::Exec(_) => LEAVES,
+        // A URL that external content has composed can carry something out, in its query above all.
+        Action::Fetch(fetch)
+            if standing.owned || (standing.reach == Reach::Granted && reach::carries_nothing(fetch)) =>
+        {
+            TaintVerdict::Pass
+        }
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
@@ -55,7 +64,8 @@ pub fn judge(prepared: &Prepared) -> TaintVerdict {
         | Action::Escalate(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => LEAVES,
+        | Action::Operate(_)
+        | Action::Connect(_) => LEAVES,
     }
 }
 

@@ -39,6 +39,8 @@ mod passage;
 
 mod perform;
 
+mod reach;
+
 mod asks;
 
 mod project;

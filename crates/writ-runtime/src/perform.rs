@@ -10,7 +10,7 @@ use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
-use writ_types::action::{Action, Place as WritePlace};
+use writ_types::action::{Action, Exec, Place as WritePlace};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::error::{Exit, Report, ToReport};
@@ -18,6 +18,8 @@ use writ_types::frame::ServerFrame;
 
 use crate::act::Place;
 use crate::error::EngineError;
+
+mod web;
 
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
 ///
@@ -31,7 +33,7 @@ pub(crate) async fn perform(
 ) -> Result<(Prepared, PerformedOutcome), EngineError> {
     let prepared = permit.prepared().clone();
     let outcome = match &prepared.action {
-        Action::Exec(exec) => run(place, permit, exec.timeout_ms, cancel).await?,
+        Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.session.workspace(&place.core).await?;
             settle(workspace.read(permit, place.core.clock.now()).await.map(read_outcome))?
@@ -54,8 +56,9 @@ pub(crate) async fn perform(
         }
         Action::Remember(_) => remember(place, permit).await?,
         Action::Say(_) => say(place, permit).await?,
+        Action::Fetch(fetch) => web::fetch(place, permit, fetch).await?,
+        Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Forget(_)
-        | Action::Fetch(_)
         | Action::Browse(_)
         | Action::SendFile(_)
         | Action::CallTool(_)
@@ -107,13 +110,20 @@ fn settle(result: Result<PerformedOutcome, SandboxError>) -> Result<PerformedOut
 async fn run(
     place: &Place,
     permit: Permit,
-    timeout_ms: u64,
+    exec: &Exec,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
+    let now = place.core.clock.now();
     let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
-    let done = workspace.exec(permit, place.core.clock.now(), options).await;
-    settle(done.map(|result| exec_outcome(result, timeout_ms)))
+    let done = if exec.hosts.is_empty() {
+        workspace.exec(permit, now, options).await
+    } else {
+        let tool = permit.prepared().tool.clone();
+        let running = |network| workspace.exec(permit, now, ExecOptions { network, ..options });
+        web::beside_proxy(place, &exec.hosts, &tool, running).await?
+    };
+    settle(done.map(|result| exec_outcome(result, exec.timeout_ms)))
 }
 
 /// What a program did, as the tools read it.

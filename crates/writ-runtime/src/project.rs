@@ -235,6 +235,8 @@ async fn carry_out(
         | PerformedOutcome::Written { .. }
         | PerformedOutcome::Memories { .. }
         | PerformedOutcome::Remembered { .. }
+        | PerformedOutcome::Fetched { .. }
+        | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Said => {
             said.insert(0, rendered.text);
             Ok(said)

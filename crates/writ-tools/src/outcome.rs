@@ -57,6 +57,26 @@ pub enum PerformedOutcome {
         /// Its id.
         id: MemoryId,
     },
+    /// A URL was answered.
+    Fetched {
+        /// The HTTP status of the last hop.
+        status: u16,
+        /// The URL of the last hop.
+        url: String,
+        /// What the body is, in the server's word; empty if it did not say.
+        media: String,
+        /// The body, or its beginning.
+        body: Vec<u8>,
+        /// Whether there was more.
+        truncated: bool,
+    },
+    /// A host may be reached from now on.
+    Reachable {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
     /// Something was said.
     Said,
     /// It could not be done.

@@ -14,8 +14,10 @@ mod search;
 
 mod tell;
 
+mod web;
+
 /// Every tool, sorted by name.
-pub(crate) static CORE: [&ToolDef; 9] = [
+pub(crate) static CORE: [&ToolDef; 11] = [
     &patch::FILE_PATCH,
     &files::FILE_READ,
     &files::FILE_WRITE,
@@ -25,6 +27,8 @@ pub(crate) static CORE: [&ToolDef; 9] = [
     &search::SEARCH,
     &exec::SHELL_EXEC,
     &tell::TELL_USER,
+    &web::WEB_FETCH,
+    &web::WEB_REQUEST,
 ];
 
 /// The longest statement of what a call is for, in characters.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use writ_types::action::{Action, ChangeKind, Exec, Place, WriteFile};
 use writ_types::digest::Digest;
 
-use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES};
+use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS};
 
 /// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
 /// same hash, and an approval for one would be good for the other.
@@ -45,7 +45,8 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         | Action::ModelCall(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => Ok(()),
+        | Action::Operate(_)
+        | Action::Connect(_) => Ok(()),
     }
 }
 
@@ -59,6 +60,9 @@ fn check_exec(exec: &Exec) -> Result<(), String> {
     let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
     if texts.chain(&exec.hosts).any(|text| text.contains('\0')) {
         return Err("an argument holds a NUL character".into());
+    }
+    if exec.hosts.len() > MAX_HOSTS {
+        return Err(format!("{} hosts; the limit is {MAX_HOSTS}", exec.hosts.len()));
     }
     if !exec.cwd.starts_with('/') {
         return Err("the working directory is not absolute".into());
@@ -135,6 +139,7 @@ fn paths(action: &Action) -> Vec<&str> {
         | Action::Spawn(_)
         | Action::Escalate(_)
         | Action::ModelCall(_)
-        | Action::Operate(_) => Vec::new(),
+        | Action::Operate(_)
+        | Action::Connect(_) => Vec::new(),
     }
 }
