@@ -6,7 +6,7 @@ use writ_types::action::{Action, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
 use crate::prepared::Prepared;
-use crate::reach::{self, Reach};
+use crate::reach::Reach;
 use crate::rules::Standing;
 
 /// What taint says of an action.
@@ -23,6 +23,10 @@ pub enum TaintVerdict {
 const LEAVES: TaintVerdict =
     TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
 
+const COMPOSED: TaintVerdict = TaintVerdict::Ask(
+    "It rests on external content, you have not written this URL, and whatever stands in it is told to its host.",
+);
+
 /// Judges a prepared action by the label that its arguments rest on, and by where it leads.
 pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
     if let Action::Remember(remember) = &prepared.action {
@@ -32,15 +36,14 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         return TaintVerdict::Pass;
     }
     match &prepared.action {
-        // What the owner has listed may be told what a program works on; a registry is open to everybody.
-        Action::Exec(exec) if exec.hosts.is_empty() || standing.reach == Reach::Granted => TaintVerdict::Pass,
+        Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
+        // Whom the owner has listed may be told what a program works on. Registries are needed for work that rests
+        // on project files, which are external themselves.
+        Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,
         Action::Exec(_) => LEAVES,
-        // A URL that external content has composed can carry something out, in its query above all.
-        Action::Fetch(fetch)
-            if standing.owned || (standing.reach == Reach::Granted && reach::carries_nothing(fetch)) =>
-        {
-            TaintVerdict::Pass
-        }
+        // Any part of a URL can carry something out, so a listed host is no excuse.
+        Action::Fetch(_) if standing.owned => TaintVerdict::Pass,
+        Action::Fetch(_) => COMPOSED,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
@@ -49,8 +52,7 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // Judged above, whatever its label.
         Action::Remember(_) => TaintVerdict::Pass,
-        Action::Fetch(_)
-        | Action::Browse(_)
+        Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)
         | Action::CallTool(_)

@@ -46,24 +46,29 @@ fn the_same_kind_may_stay_inside_or_leave() {
     assert_eq!(external(Action::WriteFile(inside)), TaintVerdict::Pass);
 }
 
-/// Threat 13.
+/// Threat 13. Twins: what the owner wrote, and what names no host.
 #[test]
-fn external_content_reaches_what_the_owner_lists_and_composes_no_query() {
-    let judge = |action: &Action, reach, owned| {
+fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or_a_registry() {
+    let passes = |action: &Action, taint, reach, owned| {
         let standing = Standing { reach, owned, preapproved: false };
-        judge(&tainted(action.clone(), Taint::External), standing) == TaintVerdict::Pass
+        judge(&tainted(action.clone(), taint), standing) == TaintVerdict::Pass
     };
-    let reaching = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
+    let program = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
     let plain = Action::Fetch(fetch("https://a.example/page"));
     let query = Action::Fetch(fetch("https://a.example/page?secret"));
-    let sending = writ_types::action::Fetch { body: Some("x".into()), ..fetch("https://a.example/page") };
-    let posting = writ_types::action::Fetch { method: "POST".into(), ..fetch("https://a.example/page") };
-    for reach in [Reach::Granted, Reach::Known, Reach::Unknown] {
-        let granted = reach == Reach::Granted;
-        assert_eq!(judge(&reaching, reach, false), granted, "{reach:?}");
-        assert_eq!(judge(&plain, reach, false), granted, "{reach:?}");
-        assert!(judge(&query, reach, true) && !judge(&query, reach, false), "{reach:?}");
-        assert!(!judge(&Action::Fetch(sending.clone()), reach, false), "{reach:?}");
-        assert!(!judge(&Action::Fetch(posting.clone()), reach, false), "{reach:?}");
+    let sending = Action::Fetch(writ_types::action::Fetch {
+        method: "POST".into(),
+        body: Some("x".into()),
+        ..fetch("https://a.example/page")
+    });
+    for reach in [Reach::Granted, Reach::Known, Reach::Unknown, Reach::Blocked] {
+        let listed = matches!(reach, Reach::Granted | Reach::Known);
+        assert_eq!(passes(&program, Taint::External, reach, false), listed, "{reach:?}");
+        for fetch in [&plain, &query, &sending] {
+            assert!(!passes(fetch, Taint::External, reach, false), "{reach:?} {fetch:?}");
+            assert!(passes(fetch, Taint::External, reach, true), "{reach:?} {fetch:?}");
+            assert!(passes(fetch, Taint::Owner, reach, false), "{reach:?} {fetch:?}");
+        }
     }
+    assert!(passes(&Action::Exec(exec()), Taint::External, Reach::None, false));
 }

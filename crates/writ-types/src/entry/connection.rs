@@ -1,6 +1,6 @@
 //! What is kept of every connection that leaves.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
