@@ -137,7 +137,10 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
             let paths = write.changes.iter().map(|c| (Dimension::Path, resolve(&write.root, &c.path)));
             [(Dimension::Place, place.to_owned())].into_iter().chain(paths).collect()
         }
-        Action::Fetch(fetch) => vec![(Dimension::Host, host_of(&fetch.url))],
+        Action::Fetch(fetch) => {
+            let saved = fetch.save_to.as_ref().map(|path| (Dimension::Path, resolve(WORK, path)));
+            [(Dimension::Host, host_of(&fetch.url))].into_iter().chain(saved).collect()
+        }
         Action::Browse(browse) => vec![(Dimension::Host, host_of(&browse.url))],
         Action::Recall(_) | Action::Forget(_) => vec![(Dimension::Memory, "session".to_owned())],
         Action::Remember(remember) => {

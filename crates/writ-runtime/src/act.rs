@@ -217,6 +217,9 @@ pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
 
 /// Whether performing an action may change the work folder.
 const fn touches(action: &Action) -> bool {
+    if let Action::Fetch(fetch) = action {
+        return fetch.save_to.is_some();
+    }
     matches!(action, Action::Exec(_) | Action::WriteFile(_))
 }
 

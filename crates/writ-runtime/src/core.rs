@@ -81,7 +81,7 @@ const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 2
 fn base_grants() -> Grants {
     Grants::default()
         .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow(ActionKind::Fetch, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
         .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
         .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
         .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])

@@ -13,7 +13,7 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, CONVERSATION, GRANTED_HOSTS, SURFACE, Session, State, Terms};
+use crate::session::{CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, SURFACE, Session, State, Terms};
 
 /// How many of the newest sessions are looked at for one of the page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
@@ -135,6 +135,7 @@ impl Core {
             closed: row.metadata.contains_key(CLOSED_AT),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
+            new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
             ..State::default()
         };
@@ -155,6 +156,10 @@ impl Core {
 
 /// The hosts of a list; what is none opens nothing.
 fn hosts(list: &Value) -> BTreeSet<HostPattern> {
-    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
-    texts.filter_map(|text| text.parse().ok()).collect()
+    texts(list).iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The texts of a list.
+fn texts(list: &Value) -> BTreeSet<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -236,6 +236,7 @@ async fn carry_out(
         | PerformedOutcome::Memories { .. }
         | PerformedOutcome::Remembered { .. }
         | PerformedOutcome::Fetched { .. }
+        | PerformedOutcome::Saved { .. }
         | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Said => {
             said.insert(0, rendered.text);

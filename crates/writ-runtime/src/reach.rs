@@ -8,19 +8,20 @@ use writ_policy::egress::EgressScope;
 use writ_policy::egress::host::{Host, HostPattern, Target};
 use writ_policy::owner;
 use writ_policy::prepared::{Prepared, Sink};
+use writ_policy::reach::{self, Reach};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
-use writ_types::action::{Action, Connect};
+use writ_types::action::{Action, Connect, Fetch};
 use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
-use writ_types::id::AskId;
+use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use crate::act::Place;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
-use crate::session::{GRANTED_HOSTS, Session};
+use crate::session::{GRANTED_HOSTS, NEW_HOSTS, Session};
 
 /// What the harness calls itself where it asks about a host.
 const PROXY: &str = "proxy";
@@ -30,6 +31,8 @@ const MAX_OPEN_ASKS: usize = 16;
 const MAX_ASKS_READ: usize = 1_000;
 /// The most hosts that a session is granted.
 const MAX_GRANTED: usize = 256;
+/// The most hosts that no list names and that a session reads from because the owner wrote a URL there (design 3.7).
+const MAX_NEW_HOSTS: usize = 30;
 /// The most messages of a session, newest first, in which owner values are looked for.
 const MAX_OWNER_TEXTS: usize = 500;
 
@@ -167,15 +170,49 @@ impl Core {
         Ok(Ok(()))
     }
 
-    /// Whether all sinks of a fetch stand in what the owner wrote in its session.
+    /// Notes that a session reads from a host that no list names.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn note_new_host(&self, session: &Session, host: String) -> Result<(), EngineError> {
+        let _one_at_a_time = session.granting.lock().await;
+        let mut hosts = session.state().new_hosts.clone();
+        if hosts.len() >= MAX_GRANTED || !hosts.insert(host) {
+            return Ok(());
+        }
+        let texts: Vec<serde_json::Value> = hosts.iter().map(|host| host.as_str().into()).collect();
+        let (key, value) = (NEW_HOSTS.to_owned(), Some(texts.into()));
+        let op = Op::SetSessionMetadata { session: session.id, key, value };
+        self.store.commit(Batch::relaxed(vec![op])).await?;
+        session.state().new_hosts = hosts;
+        Ok(())
+    }
+
+    /// Whether a fetch would be from one host too many that no list names: the owner has pasted a list of links, or
+    /// somebody else has.
+    fn is_one_too_many(&self, fetch: &Fetch, session: SessionId) -> Result<bool, EngineError> {
+        let session = self.session(session)?;
+        let scope = self.scope_of(&session);
+        let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
+        let state = session.state();
+        let known =
+            Target::from_url(&fetch.url).is_ok_and(|to| state.new_hosts.contains(&to.host.to_string()));
+        Ok(unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS)
+    }
+
+    /// Whether all sinks of a fetch stand in what the owner wrote in its session, and it is not one host too many.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
-        let (Action::Fetch(_), Some(session)) = (&prepared.action, prepared.session) else {
+        let (Action::Fetch(fetch), Some(session)) = (&prepared.action, prepared.session) else {
             return Ok(false);
         };
+        if self.is_one_too_many(fetch, session)? {
+            return Ok(false);
+        }
         let query = LedgerQuery {
             event: Some("received".to_owned()),
             session: Some(session),

@@ -29,6 +29,8 @@ pub(crate) const MAX_INTERRUPTS: usize = 64;
 pub(crate) const CLOSED_AT: &str = "closed_at";
 /// The key of a session's metadata with the hosts that it was granted.
 pub(crate) const GRANTED_HOSTS: &str = "granted_hosts";
+/// The key of a session's metadata with the hosts that no list names and that it has read from.
+pub(crate) const NEW_HOSTS: &str = "new_hosts";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
 /// The key of a session's metadata that says where it was opened.
@@ -88,6 +90,8 @@ pub(crate) struct State {
     pub(crate) left_behind: bool,
     /// Hosts that a person has approved for this session.
     pub(crate) granted: BTreeSet<HostPattern>,
+    /// Hosts that no list names and that it has read from.
+    pub(crate) new_hosts: BTreeSet<String>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -178,7 +182,7 @@ impl Session {
         }
         let grants = Grants::default()
             .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-            .allow(ActionKind::Fetch, [(Dimension::Host, ANY)])
+            .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
             .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
             .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
             .allow(ActionKind::WriteFile, write)

@@ -70,6 +70,19 @@ pub enum PerformedOutcome {
         /// Whether there was more.
         truncated: bool,
     },
+    /// What a URL answered was saved.
+    Saved {
+        /// The HTTP status of the last hop.
+        status: u16,
+        /// The URL of the last hop.
+        url: String,
+        /// What it is, in the server's word; empty if it did not say.
+        media: String,
+        /// The file, relative to the work folder.
+        path: String,
+        /// Its size, in bytes.
+        bytes: u64,
+    },
     /// A host may be reached from now on.
     Reachable {
         /// The host.

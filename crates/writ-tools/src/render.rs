@@ -11,6 +11,8 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use crate::text::{cut_end, cut_middle, one_line};
 
+mod html;
+
 mod web;
 
 /// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
@@ -53,6 +55,9 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Fetched { status, url, media, body, truncated } => {
             let outcome = if *status < 400 { ToolOutcome::Done } else { ToolOutcome::Failed };
             (web::fetched(*status, url, media, body, *truncated), outcome)
+        }
+        PerformedOutcome::Saved { status, url, media, path, bytes } => {
+            (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
         }
         PerformedOutcome::Reachable { host, port } => {
             (format!("{host}:{port} can be reached from this session now; try again"), ToolOutcome::Done)

@@ -16,6 +16,9 @@ mod mirror;
 #[path = "egress/packages.rs"]
 mod packages;
 
+#[path = "egress/fetches.rs"]
+mod fetches;
+
 use mirror::Mirror;
 
 /// All connections in the ledger, those of the newest entry first.

@@ -25,8 +25,12 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
     match action {
         Action::Exec(exec) => check_exec(exec),
         Action::WriteFile(write) => check_write(write),
+        Action::Fetch(fetch) => match &fetch.save_to {
+            Some(path) if path.is_empty() => Err("the file to save to has no proper name".into()),
+            Some(_) if fetch.method != "GET" => Err("only what GET brings is saved".into()),
+            Some(_) | None => Ok(()),
+        },
         Action::ReadFile(_)
-        | Action::Fetch(_)
         | Action::Browse(_)
         | Action::Recall(_)
         | Action::Remember(_)

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use writ_egress::fetch::FetchError;
+use writ_egress::fetch::{FetchError, Fetched};
 use writ_egress::gatekeeper::Gatekeeper;
 use writ_egress::proxy::ProxyError;
-use writ_policy::permit::Permit;
+use writ_policy::egress::host::Target;
+use writ_policy::permit::{Permit, Saving};
+use writ_policy::reach::{self, Reach};
 use writ_sandbox::exec::Listener;
+use writ_sandbox::file::SAVE_MAX;
 use writ_tools::outcome::PerformedOutcome;
-use writ_types::action::{Connect, Fetch};
+use writ_types::action::{Action, Connect, Fetch};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::opened;
+use super::{opened, settle};
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::reach::Gate;
@@ -62,35 +65,85 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     }
 }
 
-/// Fetches a URL.
+/// Fetches a URL, and saves what it brings where the permit names a file.
 ///
 /// # Errors
 ///
-/// If the connections could not be written down.
+/// If the connections could not be written down, or the sandbox cannot be used at all.
 pub(super) async fn fetch(
     place: &Place,
-    permit: Permit,
+    mut permit: Permit,
     fetch: &Fetch,
 ) -> Result<PerformedOutcome, EngineError> {
-    if fetch.save_to.is_some() {
-        opened(place, permit)?;
-        let text = "answers cannot be saved to files yet".to_owned();
-        return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "fetch.save_to", text) });
-    }
+    note_host(place, fetch).await?;
+    let saving = permit.take_saving();
+    let body_max = if saving.is_some() { SAVE_MAX } else { BODY_MAX };
     let gate = Gate::new(place.clone(), &[]);
-    match place.core.egress.fetch(permit, place.core.clock.now(), BODY_MAX, &gate).await {
-        Ok(fetched) => {
-            let media = fetched.headers.iter().find(|(name, _)| name == "content-type");
-            Ok(PerformedOutcome::Fetched {
-                status: fetched.status,
-                url: fetched.url,
-                media: media.map(|(_, value)| value.clone()).unwrap_or_default(),
-                body: fetched.body,
-                truncated: fetched.truncated,
-            })
-        }
+    match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate).await {
+        Ok(fetched) => match (saving, &fetch.save_to) {
+            // What a host says instead of the file is no file.
+            (Some(saving), Some(path)) if fetched.status < 400 => save(place, saving, path, fetched).await,
+            (_, _) => Ok(shown(fetched)),
+        },
         Err(FetchError::NotRecorded(why)) => Err(EngineError::Unwritable(why.to_string())),
         Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
+    }
+}
+
+/// An answer that the model reads.
+fn shown(mut fetched: Fetched) -> PerformedOutcome {
+    let max = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
+    let truncated = fetched.truncated || fetched.body.len() > max;
+    fetched.body.truncate(max);
+    let media = media(&fetched);
+    PerformedOutcome::Fetched {
+        status: fetched.status,
+        url: fetched.url,
+        media,
+        body: fetched.body,
+        truncated,
+    }
+}
+
+fn media(fetched: &Fetched) -> String {
+    let media = fetched.headers.iter().find(|(name, _)| name == "content-type");
+    media.map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+/// Saves a whole answer to the file that the permit names.
+async fn save(
+    place: &Place,
+    saving: Saving,
+    path: &str,
+    fetched: Fetched,
+) -> Result<PerformedOutcome, EngineError> {
+    if fetched.truncated {
+        let text = format!("the answer has more than {SAVE_MAX} bytes; nothing was saved");
+        let report = Report::new(Exit::Budget, "fetch.too_large", text);
+        return Ok(PerformedOutcome::Failed { report: report.hint("Fetch a part of it with a program.") });
+    }
+    let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
+    let workspace = place.session.workspace(&place.core).await?;
+    settle(workspace.save(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
+        status,
+        url,
+        media,
+        path: path.to_owned(),
+        bytes: written.bytes,
+    }))
+}
+
+/// Counts a host that no list names among those that the session has read from.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
+    let scope = place.core.scope_of(&place.session);
+    let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
+    match Target::from_url(&fetch.url) {
+        Ok(target) if unlisted => place.core.note_new_host(&place.session, target.host.to_string()).await,
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

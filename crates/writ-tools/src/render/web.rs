@@ -1,11 +1,13 @@
 //! What a URL answered, as text.
 
+use super::html;
 use crate::render::{MAX_NAME_CHARS, MAX_RESULT_CHARS};
 use crate::text::{cut_middle, one_line};
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
 pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
     let head = format!("HTTP {status} from {}", one_line(url, MAX_NAME_CHARS));
+    let media_type = media;
     let media =
         if media.is_empty() { String::new() } else { format!(" ({})", one_line(media, MAX_NAME_CHARS)) };
     let more = if truncated { "\n[the answer was longer; the rest was not read]" } else { "" };
@@ -17,9 +19,17 @@ pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
         }
         Err(_) => format!("[{} bytes that are not text]", body.len()),
     };
+    let text = if html::is_page(media_type, &text) { html::text_of(&text) } else { text };
     let text = if text.trim().is_empty() { "(the answer is empty)".to_owned() } else { text };
     let text = cut_middle(text.trim_end(), MAX_RESULT_CHARS.saturating_sub(2 * MAX_NAME_CHARS + 256));
     format!("{head}{media}{more}\n{text}")
+}
+
+/// What was saved, and where.
+pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64) -> String {
+    let url = one_line(url, MAX_NAME_CHARS);
+    let media = if media.is_empty() { "of no named type" } else { &one_line(media, MAX_NAME_CHARS) };
+    format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
 }
 
 fn is_text(media: &str) -> bool {
@@ -43,6 +53,15 @@ mod tests {
                 .ends_with("[8 bytes that are not text]")
         );
         assert!(fetched(200, "u", "text/html", b"caf\xe9 au lait", false).contains("caf\u{fffd} au lait"));
+        let page = b"<html><title>T</title><script>x</script><p>caf&eacute;";
+        assert_eq!(
+            fetched(200, "u", "text/html", page, false),
+            "HTTP 200 from u (text/html)\nT\n\ncaf\u{e9}"
+        );
+        assert_eq!(
+            saved(200, "https://docs.rs/a", "", "a\nb.bin", 7),
+            "HTTP 200 from https://docs.rs/a\nsaved to a\\nb.bin (7 bytes, of no named type)"
+        );
         let long = fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
         assert!(long.chars().count() <= MAX_RESULT_CHARS, "{}", long.chars().count());
     }

@@ -10,6 +10,7 @@ use super::intent;
 use crate::arguments::{invalid, no_nul, typed};
 use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
+use crate::path::WorkPath;
 use crate::schema::schema_of;
 
 /// The methods of `web_request`. `CONNECT` and `TRACE` are for proxies.
@@ -21,8 +22,8 @@ const MAX_MEDIA_BYTES: usize = 256;
 
 pub(super) static WEB_FETCH: ToolDef = ToolDef {
     name: "web_fetch",
-    description: "Reads a URL (GET) and returns its text. A URL that the user wrote passes as it is; others may have \
-                  to be approved.",
+    description: "Reads a URL (GET) and returns its text, or saves it unread with \"save_to\". A URL that the user wrote \
+                  passes as it is; others may have to be approved.",
     usage: r#"{"url": "https://example.org/page"}"#,
     sinks: &["url"],
     idempotent: true,
@@ -54,6 +55,8 @@ pub(super) static WEB_REQUEST: ToolDef = ToolDef {
 struct FetchArgs {
     /// An http or https URL.
     url: String,
+    /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
+    save_to: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -72,11 +75,22 @@ struct RequestArgs {
 fn prepare_fetch(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
     let args: FetchArgs = typed(&WEB_FETCH, arguments)?;
     check_url(&WEB_FETCH, &args.url)?;
-    let purpose = intent("read", &args.url);
-    let url = args.url.clone();
-    let fetch =
-        Fetch { method: "GET".to_owned(), url: args.url, body: None, content_type: None, save_to: None };
+    let path = args.save_to.as_deref().map(save_path).transpose()?;
+    let (purpose, url) = (intent("read", &args.url), args.url.clone());
+    // Where it is saved is no sink: what stays in the overlay leaves nothing.
+    let save_to = path.map(|path| path.as_str().to_owned());
+    let fetch = Fetch { method: "GET".to_owned(), url: args.url, body: None, content_type: None, save_to };
     Ok(Draft::new(Action::Fetch(fetch), purpose).sink("url", url))
+}
+
+/// A path that can name a file of the work folder.
+fn save_path(text: &str) -> Result<WorkPath, ToolError> {
+    let wrong = |problem: &str| invalid(&WEB_FETCH, &format!("'save_to' {problem}"));
+    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    if path.is_root() || text.ends_with('/') {
+        return Err(wrong("names a folder, not a file"));
+    }
+    if path.is_outside() { Err(wrong("leads out of the work folder")) } else { Ok(path) }
 }
 
 fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
