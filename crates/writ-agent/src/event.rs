@@ -170,6 +170,9 @@ pub struct ContextSeed {
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.
     pub history: Vec<ChatMessage>,
+    /// What the session keeps in the context: subscriptions, as they are at the beginning of the turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workspace: Vec<WorkspaceItem>,
     /// Whether this is the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.
@@ -211,6 +214,19 @@ pub struct MemoryItem {
     /// What kind it is.
     pub kind: MemoryKind,
     /// Its text.
+    pub text: String,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// Something that the session keeps in the context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceItem {
+    /// Its id in the session.
+    pub id: String,
+    /// What it is: a file, its lines, a URL.
+    pub title: String,
+    /// What it says now.
     pub text: String,
     /// How far it may be trusted.
     pub label: Label,

@@ -97,6 +97,7 @@ impl Turn {
             tools: Vec::new(),
             owner_profile: Vec::new(),
             history: Vec::new(),
+            workspace: Vec::new(),
             rehydrated: false,
             profile: String::new(),
             budget,

@@ -34,6 +34,8 @@ pub const PERMIT_TTL: Duration = Duration::from_secs(60);
 pub const MAX_ARGV: usize = 4_096;
 /// The most hosts that one command may name: more cannot be read in earnest.
 pub const MAX_HOSTS: usize = 64;
+/// The most turns that a subscription lasts: what is still needed then is subscribed to again.
+pub const MAX_SUBSCRIBED_TURNS: u64 = 100;
 /// The most bytes of all text in an action.
 pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
 /// The most files that one action may change.
@@ -293,7 +295,7 @@ fn judge(
         preapproved,
         reach: reach::of(&prepared.action, facts.egress),
         // Naming a place is leave to read from it, not to send something there.
-        owned: facts.owned && matches!(&prepared.action, Action::Fetch(fetch) if reach::is_read(fetch)),
+        owned: facts.owned && reach::only_reads(&prepared.action),
     };
     let (mut rules, mut reasons) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new()),

@@ -178,7 +178,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::CreateTool(CreateTool { name: name(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::InstallSkill(InstallSkill { name: name(), origin: "o".into(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::Docker(Docker { operation: "run".into(), image: name() }), &[(Name, "n")], OUT, high),
-        sample(Action::Subscribe(Subscribe { target: name(), stop: false }), &[(Name, "n")], OUT, medium),
+        sample(Action::Subscribe(Subscribe { target: name(), lines: None, turns: 5, stop: false }), &[(Path, "/work/n")], FREE, medium),
         sample(Action::Message(AgentMessage { to: "ann".into(), text: "t".into() }), &[(Recipient, "ann")], OUT, medium),
         sample(Action::Handoff(Handoff { to: "ann".into(), task: "t".into() }), &[(Recipient, "ann")], OUT, medium),
         sample(Action::Spawn(Spawn { agent: name(), task: "t".into(), budget: MicroUsd::new(1) }), &[(Name, "n")], OUT, medium),

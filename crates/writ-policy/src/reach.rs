@@ -44,6 +44,7 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
             if reach == Reach::Known && !is_read(fetch) { Reach::Unknown } else { reach }
         }
         Action::Browse(browse) => of_url(&browse.url, scope),
+        Action::Subscribe(subscribe) => subscribe.url().map_or(Reach::None, |url| of_url(url, scope)),
         Action::Connect(connect) => of_name(&format!("{}:{}", connect.host, connect.port), scope),
         Action::ReadFile(_)
         | Action::WriteFile(_)
@@ -56,7 +57,6 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)
@@ -69,8 +69,16 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
     }
 }
 
+/// Whether an action reads from a URL, now or turn by turn, and sends nothing else there.
+pub(crate) fn only_reads(action: &Action) -> bool {
+    if let Action::Fetch(fetch) = action {
+        return is_read(fetch);
+    }
+    matches!(action, Action::Subscribe(subscribe) if subscribe.url().is_some())
+}
+
 /// Whether a fetch asks for something and sends nothing but its URL.
-pub(crate) fn is_read(fetch: &Fetch) -> bool {
+fn is_read(fetch: &Fetch) -> bool {
     matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none()
 }
 

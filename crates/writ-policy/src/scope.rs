@@ -155,7 +155,11 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::CreateTool(create) => named(&create.name),
         Action::InstallSkill(install) => named(&install.name),
         Action::Docker(docker) => named(&docker.image),
-        Action::Subscribe(subscribe) => named(&subscribe.target),
+        Action::Subscribe(subscribe) if subscribe.stop => named(&subscribe.target),
+        Action::Subscribe(subscribe) => vec![match subscribe.url() {
+            Some(url) => (Dimension::Host, host_of(url)),
+            None => (Dimension::Path, resolve(WORK, &subscribe.target)),
+        }],
         Action::Message(message) => vec![(Dimension::Recipient, message.to.clone())],
         Action::Handoff(handoff) => vec![(Dimension::Recipient, handoff.to.clone())],
         Action::Spawn(spawn) => named(&spawn.agent),

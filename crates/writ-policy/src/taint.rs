@@ -44,6 +44,9 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         // Any part of a URL can carry something out, so a listed host is no excuse.
         Action::Fetch(_) if standing.owned => TaintVerdict::Pass,
         Action::Fetch(_) => COMPOSED,
+        // Files of the work folder, and the end of a subscription, tell nobody anything.
+        Action::Subscribe(subscribe) if subscribe.url().is_none() || standing.owned => TaintVerdict::Pass,
+        Action::Subscribe(_) => COMPOSED,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
@@ -59,7 +62,6 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)

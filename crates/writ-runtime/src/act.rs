@@ -25,6 +25,9 @@ use crate::passage::{Passage, Standing};
 use crate::perform;
 use crate::session::Session;
 
+/// The one agent of a session talks to the person and does the work.
+pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
+
 /// The longest summary of a step, in characters.
 const MAX_SUMMARY: usize = 160;
 
@@ -141,7 +144,7 @@ impl Place {
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
         let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
         let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
-        let toolset = self.core.tools.toolset(AgentRole::Executor, &allow);
+        let toolset = self.core.tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
             Err(error) => return Ok(Err(toolset.refusal(&error, label))),

@@ -83,6 +83,10 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
         .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
         .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
         .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
         .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
         .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use writ_agent::effect::Effect;
-use writ_agent::event::{BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage};
+use writ_agent::event::{
+    BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage, WorkspaceItem,
+};
 use writ_agent::turn::Turn;
+use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_types::action::MemoryKind;
 use writ_types::entry::{Entry, Fact, TurnPhase};
@@ -22,6 +24,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::MicroUsd;
 
+use crate::act::{Place, ROLES};
 use crate::config::{EXPIRY_EVERY, LEASE_TTL, MAX_RUNNING_TURNS};
 use crate::core::Core;
 use crate::drive::Drive;
@@ -192,7 +195,10 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
             text: lease.message.text.clone(),
             label: Label::from_source(record.taint, source),
         }],
-        seed: seed(core, session)?,
+        seed: ContextSeed {
+            workspace: kept(core, session, (turn, number), &authority).await?,
+            ..seed(core, session)?
+        },
         config: core.config.agent_config.clone(),
     }));
     let mut machine = Turn::new();
@@ -347,6 +353,24 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     Ok(lost_step)
 }
 
+/// What the session keeps in the context, as it is now.
+async fn kept(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    (turn, number): (TurnId, u64),
+    authority: &Arc<Authority>,
+) -> Result<Vec<WorkspaceItem>, EngineError> {
+    let place = Place {
+        core: Arc::clone(core),
+        session: Arc::clone(session),
+        turn: Some(turn),
+        number,
+        authority: Arc::clone(authority),
+        spent: core.spent(session, MicroUsd::ZERO)?,
+    };
+    place.materialize().await
+}
+
 /// What the model is to know besides the message.
 fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
     let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
@@ -357,7 +381,7 @@ fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
     let state = session.state();
     Ok(ContextSeed {
         system: core.config.system.clone(),
-        tools: core.tools.specs(AgentRole::Executor, &allow),
+        tools: core.tools.toolset_of(&ROLES, &allow).specs(),
         owner_profile: profile
             .into_iter()
             .map(|memory| MemoryItem {
@@ -368,6 +392,7 @@ fn seed(core: &Core, session: &Session) -> Result<ContextSeed, EngineError> {
             })
             .collect(),
         history: rows.into_iter().map(|row| row.message).collect(),
+        workspace: Vec::new(),
         rehydrated: state.rehydrated,
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {

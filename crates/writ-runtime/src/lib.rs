@@ -41,6 +41,8 @@ mod perform;
 
 mod reach;
 
+mod subscriptions;
+
 mod asks;
 
 mod project;

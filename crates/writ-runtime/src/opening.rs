@@ -13,7 +13,10 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, SURFACE, Session, State, Terms};
+use crate::session::{
+    CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, SUBSCRIPTIONS, SURFACE, Session, State, Terms,
+};
+use crate::subscriptions;
 
 /// How many of the newest sessions are looked at for one of the page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
@@ -135,6 +138,7 @@ impl Core {
             closed: row.metadata.contains_key(CLOSED_AT),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
+            subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscriptions::read).unwrap_or_default(),
             new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
             ..State::default()

@@ -58,6 +58,10 @@ pub(crate) async fn perform(
         Action::Say(_) => say(place, permit).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
+        Action::Subscribe(subscribe) => {
+            opened(place, permit)?;
+            place.core.subscribe(place, subscribe).await?
+        }
         Action::Forget(_)
         | Action::Browse(_)
         | Action::SendFile(_)
@@ -65,7 +69,6 @@ pub(crate) async fn perform(
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)

@@ -237,6 +237,8 @@ async fn carry_out(
         | PerformedOutcome::Remembered { .. }
         | PerformedOutcome::Fetched { .. }
         | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Subscribed { .. }
+        | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Said => {
             said.insert(0, rendered.text);

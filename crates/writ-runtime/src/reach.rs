@@ -12,7 +12,7 @@ use writ_policy::reach::{self, Reach};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
-use writ_types::action::{Action, Connect, Fetch};
+use writ_types::action::{Action, Connect};
 use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
@@ -191,26 +191,27 @@ impl Core {
 
     /// Whether a fetch would be from one host too many that no list names: the owner has pasted a list of links, or
     /// somebody else has.
-    fn is_one_too_many(&self, fetch: &Fetch, session: SessionId) -> Result<bool, EngineError> {
+    fn is_one_too_many(&self, action: &Action, session: SessionId) -> Result<bool, EngineError> {
         let session = self.session(session)?;
         let scope = self.scope_of(&session);
-        let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
+        let unlisted = reach::of(action, &scope) == Reach::Unknown;
         let state = session.state();
-        let known =
-            Target::from_url(&fetch.url).is_ok_and(|to| state.new_hosts.contains(&to.host.to_string()));
+        let known = url_of(action)
+            .and_then(|url| Target::from_url(url).ok())
+            .is_some_and(|to| state.new_hosts.contains(&to.host.to_string()));
         Ok(unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS)
     }
 
-    /// Whether all sinks of a fetch stand in what the owner wrote in its session, and it is not one host too many.
+    /// Whether all sinks of an action that reads from a URL stand in what the owner wrote in its session, and it is not one host too many.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
-        let (Action::Fetch(fetch), Some(session)) = (&prepared.action, prepared.session) else {
+        let (Some(_), Some(session)) = (url_of(&prepared.action), prepared.session) else {
             return Ok(false);
         };
-        if self.is_one_too_many(fetch, session)? {
+        if self.is_one_too_many(&prepared.action, session)? {
             return Ok(false);
         }
         let query = LedgerQuery {
@@ -225,4 +226,12 @@ impl Core {
         });
         Ok(owner::owns_all(&texts.collect::<Vec<_>>(), &prepared.sinks))
     }
+}
+
+/// The URL that an action reads from, now or turn by turn.
+fn url_of(action: &Action) -> Option<&str> {
+    if let Action::Fetch(fetch) = action {
+        return Some(&fetch.url);
+    }
+    if let Action::Subscribe(subscribe) = action { subscribe.url() } else { None }
 }

@@ -21,6 +21,7 @@ use writ_types::unit::Tokens;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::subscriptions::Subscription;
 
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
 pub(crate) const MAX_INTERRUPTS: usize = 64;
@@ -31,6 +32,8 @@ pub(crate) const CLOSED_AT: &str = "closed_at";
 pub(crate) const GRANTED_HOSTS: &str = "granted_hosts";
 /// The key of a session's metadata with the hosts that no list names and that it has read from.
 pub(crate) const NEW_HOSTS: &str = "new_hosts";
+/// The key of a session's metadata with what it keeps in the context.
+pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
 /// The key of a session's metadata that says where it was opened.
@@ -92,6 +95,8 @@ pub(crate) struct State {
     pub(crate) granted: BTreeSet<HostPattern>,
     /// Hosts that no list names and that it has read from.
     pub(crate) new_hosts: BTreeSet<String>,
+    /// What it keeps in the context.
+    pub(crate) subscriptions: Vec<Subscription>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -184,6 +189,10 @@ impl Session {
             .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
             .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
             .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+            .allow(
+                ActionKind::Subscribe,
+                [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+            )
             .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
             .allow(ActionKind::WriteFile, write)
             .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])

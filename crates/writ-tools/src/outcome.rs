@@ -83,6 +83,18 @@ pub enum PerformedOutcome {
         /// Its size, in bytes.
         bytes: u64,
     },
+    /// Something is kept in the context.
+    Subscribed {
+        /// The subscription's id.
+        id: String,
+        /// For how many turns.
+        turns: u64,
+    },
+    /// A subscription has ended.
+    Unsubscribed {
+        /// Its id.
+        id: String,
+    },
     /// A host may be reached from now on.
     Reachable {
         /// The host.

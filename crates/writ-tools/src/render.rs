@@ -59,6 +59,11 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Saved { status, url, media, path, bytes } => {
             (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
         }
+        PerformedOutcome::Subscribed { id, turns } => (
+            format!("subscription {id}: in the context from the next turn on, for {turns} turns"),
+            ToolOutcome::Done,
+        ),
+        PerformedOutcome::Unsubscribed { id } => (format!("subscription {id} has ended"), ToolOutcome::Done),
         PerformedOutcome::Reachable { host, port } => {
             (format!("{host}:{port} can be reached from this session now; try again"), ToolOutcome::Done)
         }

@@ -12,12 +12,16 @@ mod patch;
 
 mod search;
 
+mod subscribe;
+
 mod tell;
 
 mod web;
 
 /// Every tool, sorted by name.
-pub(crate) static CORE: [&ToolDef; 11] = [
+pub(crate) static CORE: [&ToolDef; 13] = [
+    &subscribe::CONTEXT_SUBSCRIBE,
+    &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
     &files::FILE_READ,
     &files::FILE_WRITE,

@@ -364,10 +364,22 @@ pub struct Docker {
 /// Something to keep in the context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribe {
-    /// A path or URL.
+    /// A file, relative to the work folder, or an http or https URL; to stop, the subscription's id.
     pub target: String,
+    /// The first and last line of a file, counted from one; `None`: all of it.
+    pub lines: Option<(u64, u64)>,
+    /// For how many turns after this one.
+    pub turns: u64,
     /// Whether to stop rather than start.
     pub stop: bool,
+}
+
+impl Subscribe {
+    /// The URL that is subscribed to, if it is one.
+    pub fn url(&self) -> Option<&str> {
+        let is_url = self.target.starts_with("http://") || self.target.starts_with("https://");
+        (is_url && !self.stop).then_some(self.target.as_str())
+    }
 }
 
 /// A message to another agent.

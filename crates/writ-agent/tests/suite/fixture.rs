@@ -214,6 +214,7 @@ pub(crate) fn seed() -> ContextSeed {
         tools: vec![tool("shell_exec"), tool("file_read")],
         owner_profile: Vec::new(),
         history: Vec::new(),
+        workspace: Vec::new(),
         rehydrated: false,
         profile: "conversation".to_owned(),
         budget: BudgetSeed { used: Tokens::ZERO, limit: Tokens::new(500_000), given: None },

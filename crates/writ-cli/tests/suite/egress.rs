@@ -19,6 +19,9 @@ mod packages;
 #[path = "egress/fetches.rs"]
 mod fetches;
 
+#[path = "egress/subscriptions.rs"]
+mod subscriptions;
+
 use mirror::Mirror;
 
 /// All connections in the ledger, those of the newest entry first.
