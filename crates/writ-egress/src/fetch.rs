@@ -46,6 +46,8 @@ struct FetchRequest {
     body: Option<String>,
     content_type: Option<String>,
     body_max: u64,
+    /// When it has taken too long, redirects included.
+    deadline: tokio::time::Instant,
 }
 
 /// What a fetch brought.
@@ -178,9 +180,8 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Fetched, FetchError> {
         let (body, content_type) = (fetch.body.clone(), fetch.content_type.clone());
-        let following = self.hops(fetch, FetchRequest { body, content_type, body_max }, gatekeeper);
-        let limit = self.fetch_timeout;
-        tokio::time::timeout(limit, following).await.unwrap_or(Err(FetchError::Timeout(limit)))
+        let deadline = tokio::time::Instant::now() + self.fetch_timeout;
+        self.hops(fetch, FetchRequest { body, content_type, body_max, deadline }, gatekeeper).await
     }
 
     async fn hops(
@@ -221,10 +222,15 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Answer, FetchError> {
         let began = Instant::now();
-        let (reached, answer) = self.ask(hop, request, scope, gatekeeper).await;
+        // What is cut here is recorded like any other: its request may have been sent.
+        let asking = self.ask(hop, request, scope, gatekeeper);
+        let late = || (None, Err(FetchError::Timeout(self.fetch_timeout)));
+        let asked = tokio::time::timeout_at(request.deadline, asking).await;
+        let (reached, answer) = asked.unwrap_or_else(|_| late());
         let (verdict, rule) = match (&answer, reached) {
             (Ok(_), Some((_, rule))) => (Verdict::Allowed, rule.as_str()),
             (Err(FetchError::Refused(refusal)), _) => (refusal.verdict(), refusal.rule()),
+            (Err(FetchError::Timeout(_)), _) => (Verdict::Failed, "egress.timeout"),
             (Err(_), _) | (Ok(_), None) => (Verdict::Failed, "egress.bad_answer"),
         };
         let sent = request.body.as_ref().map_or(0, String::len);

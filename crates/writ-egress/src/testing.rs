@@ -199,6 +199,17 @@ impl Server {
         .await
     }
 
+    /// Reads what comes in and says nothing.
+    pub(crate) async fn mute() -> Self {
+        Self::start("127.0.0.1:0", |mut stream, seen| async move {
+            let mut step = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut step).await {
+                seen.fetch_add(count, Ordering::SeqCst);
+            }
+        })
+        .await
+    }
+
     /// Answers each connection's first head with fixed bytes, and ends.
     pub(crate) async fn fixed(at: &str, answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();

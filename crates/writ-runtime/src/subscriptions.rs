@@ -3,9 +3,10 @@
 //! Each reading is an action of its own that passes the door. One that would have to be asked about is not made: the
 //! item says so instead, and so does one that cannot be read.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 use writ_agent::event::WorkspaceItem;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_store::batch::{Batch, Op};
@@ -13,7 +14,7 @@ use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render;
 use writ_types::action::{Action, Fetch, ReadFile, ReadMode, Subscribe};
 use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
-use writ_types::error::{Exit, Report};
+use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::{Label, Taint};
 
 use crate::act::{Place, outcome_entry};
@@ -29,6 +30,8 @@ const TOOL: &str = "subscription";
 const MAX_SUBSCRIPTIONS: usize = 16;
 /// The most estimated tokens of all subscriptions of a session together: an eighteenth of the default context.
 const MAX_TOKENS: u64 = 10_000;
+/// How long a turn's beginning may wait for them: after that none is begun, and the last ends within a fetch's limit.
+const READING_MAX: Duration = Duration::from_secs(20);
 /// The most lines of a file that has none named; what is longer is cut by [`MAX_TOKENS`] anyway.
 const MAX_LINES: u64 = 2_000;
 
@@ -160,8 +163,13 @@ impl Place {
         self.core.count_subscriptions();
         let mut left = MAX_TOKENS;
         let mut items = Vec::new();
+        let began = self.core.clock.now();
         for one in list {
-            let (text, label) = self.look(&one).await?;
+            let (text, label) = if self.core.clock.now().since(began) < READING_MAX {
+                self.look(&one).await?
+            } else {
+                ("[not read: the others took too long]".to_owned(), Label::new(Taint::Owner))
+            };
             let text = within(&text, left);
             left = left.saturating_sub(estimate_tokens(&text).get());
             items.push(WorkspaceItem { title: one.title(), id: one.id, text, label });
@@ -180,7 +188,7 @@ impl Place {
         };
         let permit = match self.core.pass(self.reading(one), standing).await? {
             Passage::Permit(permit) => permit,
-            Passage::Denied(denial) => return Ok((format!("[not read: {}]", denial.text), own)),
+            Passage::Denied(denial) => return Ok((format!("[not read: {}]", denial.outside()), own)),
             Passage::Ask(_) => {
                 let why = "[not read: its host has to be listed, or the user has to write its URL]";
                 return Ok((why.to_owned(), own));
@@ -190,7 +198,18 @@ impl Place {
             }
         };
         let attempt = permit.attempt();
-        let (prepared, performed) = perform::perform(self, *permit, &CancellationToken::new()).await?;
+        let prepared = permit.prepared().clone();
+        let reading = perform::perform(self, *permit, &self.core.stop_now);
+        let read = tokio::select! {
+            read = reading => read,
+            () = self.core.stop_now.cancelled() => return Err(EngineError::Stopping),
+        };
+        let performed = match read {
+            Ok((_, performed)) => performed,
+            // A turn can go on without what it is subscribed to.
+            Err(EngineError::Sandbox(error)) => PerformedOutcome::Failed { report: error.report() },
+            Err(error) => return Err(error),
+        };
         let rendered = render(&prepared, &performed);
         self.core.append(self.session.id, self.at(), outcome_entry(attempt, &rendered)).await?;
         Ok((rendered.text, rendered.label))

@@ -255,6 +255,22 @@ async fn a_server_that_lies_or_drips_is_an_error() {
     assert!(fixture.get(url).await.is_err());
 }
 
+/// What was asked for and never answered is a record, too: the request may have carried something out.
+#[tokio::test]
+async fn a_fetch_that_takes_too_long_is_recorded() {
+    let drips = Server::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nfar less").await;
+    let mute = Server::mute().await;
+    for server in [&drips, &mute] {
+        let mut fixture = fixture_of(server);
+        fixture.egress.fetch_timeout = Duration::from_millis(200);
+        let url = format!("http://silent.test:{}/take?secret", server.address.port());
+        let error = fixture.get(url).await.expect_err("no answer");
+        let records = fixture.keeper.records();
+        let [record] = records.as_slice() else { panic!("{error}: {records:?}") };
+        assert_eq!((record.host.as_str(), record.verdict), ("silent.test", Verdict::Failed), "{error}");
+    }
+}
+
 fn fixture_of(server: &Server) -> Fixture {
     fixture(pinned("silent.test", server.address))
 }
