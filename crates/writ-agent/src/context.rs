@@ -2,7 +2,7 @@
 //!
 //! In the order of the request: *system* (pinned texts, tools; byte-identical
 //! between calls), *memory* that is pinned, *chronicle* (the history), what
-//! was recalled for this turn, *current* (the turn itself). Only the end of a
+//! was recalled for this turn, *workspace* (subscriptions), *current* (the turn itself). Only the end of a
 //! request differs from that of the one before, so providers can cache the rest.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
 use crate::config::{ContextConfig, Profile, Share};
-use crate::event::{ContextSeed, MemoryItem, SystemSource, SystemText};
+use crate::event::{ContextSeed, MemoryItem, SystemSource, SystemText, WorkspaceItem};
 use crate::notice;
 use crate::text;
 
@@ -40,6 +40,8 @@ pub enum Zone {
     Memory,
     /// The conversation before this turn.
     Chronicle,
+    /// What the session keeps in the context: subscriptions.
+    Workspace,
     /// This turn.
     Current,
 }
@@ -106,8 +108,8 @@ impl Assembled {
 ///
 /// Above the eviction threshold, unpinned items leave until the request is at
 /// or below it: history over its share (oldest first), recalled memory over its
-/// share (least relevant first), then the rest of both, then old steps of this
-/// turn. A call and its results leave together. What the user said in this
+/// share (least relevant first), then the rest of both, then subscriptions (the
+/// youngest first), then old steps of this turn. A call and its results leave together. What the user said in this
 /// turn, its last step and pinned items stay. One text takes a quarter of the
 /// budget at most then ([`MAX_TEXT_SHARE`]), less if what must stay does not
 /// fit; it is cut with a visible mark.
@@ -170,6 +172,7 @@ struct Zones {
     history: VecDeque<Unit>,
     rehydrated: Vec<Unit>,
     hits: Vec<Unit>,
+    workspace: Vec<Unit>,
     current: Vec<Unit>,
 }
 
@@ -201,6 +204,11 @@ impl Zones {
                 .collect(),
             rehydrated,
             hits: hits.iter().map(|item| memory(item, false)).collect(),
+            workspace: seed
+                .workspace
+                .iter()
+                .map(|item| Unit::new(vec![workspace_message(item)], most_chars, false))
+                .collect(),
             current,
         }
     }
@@ -221,6 +229,8 @@ impl Zones {
             } else if let Some(unit) = self.hits.pop() {
                 memory -= unit.tokens;
                 unit
+            } else if let Some(unit) = self.workspace.pop() {
+                unit
             } else if let Some(oldest) = self.current.iter().position(|unit| !unit.pinned) {
                 self.current.remove(oldest)
             } else {
@@ -237,6 +247,7 @@ impl Zones {
             + sum(&self.history)
             + sum(&self.rehydrated)
             + sum(&self.hits)
+            + sum(&self.workspace)
             + sum(&self.current)
     }
 
@@ -266,6 +277,7 @@ impl Zones {
         self.history.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.rehydrated.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.hits.into_iter().for_each(|unit| place(Zone::Memory, unit));
+        self.workspace.into_iter().for_each(|unit| place(Zone::Workspace, unit));
         self.current.into_iter().for_each(|unit| place(Zone::Current, unit));
         let request = ModelRequest {
             system: system_text(&seed.system),
@@ -336,6 +348,15 @@ fn memory_message(item: &MemoryItem) -> ChatMessage {
         text = text::external("memory", &text);
     }
     let text = format!("[Memory, {}] {text}", format!("{:?}", item.kind).to_lowercase());
+    ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
+}
+
+fn workspace_message(item: &WorkspaceItem) -> ChatMessage {
+    let mut text = item.text.clone();
+    if item.label.taint == Taint::External {
+        text = text::external("subscription", &text);
+    }
+    let text = format!("[Subscription {}: {}] {text}", item.id, item.title);
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
 }
 

@@ -173,6 +173,9 @@ pub struct ContextSeed {
     /// Where the conversation stands that a stored event leaves out: it is read there again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_rows: Option<HistoryRows>,
+    /// What the session keeps in the context: subscriptions, as they are at the beginning of the turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workspace: Vec<WorkspaceItem>,
     /// Whether this is the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.
@@ -223,6 +226,19 @@ pub struct MemoryItem {
     /// What kind it is.
     pub kind: MemoryKind,
     /// Its text.
+    pub text: String,
+    /// How far it may be trusted.
+    pub label: Label,
+}
+
+/// Something that the session keeps in the context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceItem {
+    /// Its id in the session.
+    pub id: String,
+    /// What it is: a file, its lines, a URL.
+    pub title: String,
+    /// What it says now.
     pub text: String,
     /// How far it may be trusted.
     pub label: Label,

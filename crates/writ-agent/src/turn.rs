@@ -98,6 +98,7 @@ impl Turn {
             owner_profile: Vec::new(),
             history: Vec::new(),
             history_rows: None,
+            workspace: Vec::new(),
             rehydrated: false,
             profile: String::new(),
             budget,

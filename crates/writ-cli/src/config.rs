@@ -24,6 +24,7 @@ use writ_types::error::{Exit, Report, ToReport};
 use crate::env::Env;
 use crate::home::Home;
 
+use egress::EgressLists;
 use layer::{Finding, Layer};
 use merge::{Effective, Which};
 use schema::KeyPath;
@@ -37,6 +38,8 @@ mod nearest;
 pub(crate) mod merge;
 
 pub(crate) mod policies;
+
+pub(crate) mod egress;
 
 /// The project's configuration, below the project.
 pub(crate) const PROJECT_FILE: &str = ".writ/config.toml";
@@ -151,6 +154,8 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// A turn's context and limits.
     pub(crate) turn: writ_agent::config::Config,
+    /// What may be reached.
+    pub(crate) egress: EgressLists,
     /// How long tools may run.
     pub(crate) timeouts: writ_tools::config::Config,
     /// The server of page and API.
@@ -253,6 +258,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
     for (section, table) in [
         ("budget", table_of(&BudgetConfig::default())),
         ("sandbox", table_of(&SandboxConfig::default())),
+        ("egress", table_of(&EgressLists::default())),
         ("timeouts", table_of(&writ_tools::config::Config::default())),
         ("secrets", table_of(&writ_secrets::config::Config::default())),
         ("server", table_of(&ServerConfig::default())),
@@ -292,6 +298,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let mut typed = Typed { effective: &effective, findings };
     let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
     let sandbox = typed.read("sandbox", section("sandbox"));
+    let egress = typed.read("egress", in_list(section("egress"), "pin"));
     let timeouts = typed.read("timeouts", section("timeouts"));
     let secrets = typed.read("secrets", secrets);
     let server = typed.read("server", section("server"));
@@ -313,6 +320,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         gates,
         sandbox: sandbox?,
         turn,
+        egress: egress?,
         timeouts: timeouts?,
         server: server?,
         secrets: secrets?,
@@ -328,6 +336,15 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     }
     config.check(findings);
     Some(config)
+}
+
+/// A section in which the numbered tables at `key` are a list again.
+fn in_list(mut section: Table, key: &str) -> Table {
+    if let Some(Value::Table(numbered)) = section.remove(key) {
+        let tables = numbered.into_iter().map(|(_, table)| table).collect();
+        section.insert(key.to_owned(), Value::Array(tables));
+    }
+    section
 }
 
 /// Reads tables into settings; what does not fit becomes a finding at the key that is to blame.

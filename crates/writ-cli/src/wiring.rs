@@ -104,10 +104,10 @@ async fn exporter(
     context: &Context,
     config: &Config,
     secrets: &Arc<SecretStore>,
-    egress: Option<&Arc<Egress>>,
+    egress: &Arc<Egress>,
     resource: Resource,
 ) -> Result<Option<Exporter>, Failure> {
-    let Some((base, egress)) = config.telemetry.otlp_endpoint.as_ref().zip(egress) else { return Ok(None) };
+    let Some(base) = &config.telemetry.otlp_endpoint else { return Ok(None) };
     let wrong = |text: String, hint| Failure::new(Exit::Config, "telemetry.endpoint", text, hint);
     let bearer = match &config.telemetry.otlp_token {
         Some(key) => {
@@ -154,6 +154,7 @@ pub(crate) async fn engine(
         agent_config: config.turn.clone(),
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
+        egress: config.egress.scope(&config.models),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
     };
@@ -163,13 +164,14 @@ pub(crate) async fn engine(
         run: run.map(|run| run.to_string()).unwrap_or_default(),
         installation: runtime.installation.to_string(),
     };
-    let egress = way_out(context, config)?;
-    let exporter = exporter(context, config, &secrets, egress.as_ref(), resource).await?;
+    let egress = way_out(context)?;
+    let exporter = exporter(context, config, &secrets, &egress, resource).await?;
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
     let parts = Parts {
-        models: models(context, config, secrets, egress).await?,
+        models: models(context, config, secrets, Arc::clone(&egress)).await?,
+        egress,
         config: runtime,
         clock,
         store,
@@ -205,13 +207,10 @@ fn wants_models(config: &Config) -> bool {
     models.default.is_some() || !models.roles.is_empty() || detect::is_wanted(&config.models)
 }
 
-/// The way out for everything that the engine itself sends, if it sends anything.
-fn way_out(context: &Context, config: &Config) -> Result<Option<Arc<Egress>>, Failure> {
-    if !wants_models(config) && config.telemetry.otlp_endpoint.is_none() {
-        return Ok(None);
-    }
+/// The way out for everything that the engine itself sends.
+fn way_out(context: &Context) -> Result<Arc<Egress>, Failure> {
     sweep(&context.home.runtime());
-    Ok(Some(Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?)))
+    Ok(Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?))
 }
 
 /// The models, if any is configured, or else found.
@@ -219,9 +218,11 @@ async fn models(
     context: &Context,
     config: &Config,
     secrets: Arc<SecretStore>,
-    egress: Option<Arc<Egress>>,
+    egress: Arc<Egress>,
 ) -> Result<Option<Models>, Failure> {
-    let Some(egress) = egress.filter(|_| wants_models(config)) else { return Ok(None) };
+    if !wants_models(config) {
+        return Ok(None);
+    }
     let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
     let mut config = config.models.clone();
     let found = detect::detect(&config, credentials.as_ref(), &egress).await;

@@ -43,6 +43,9 @@ mod interrupted;
 #[path = "suite/terminal.rs"]
 mod terminal;
 
+#[path = "suite/egress.rs"]
+mod egress;
+
 #[path = "suite/shared.rs"]
 mod shared;
 

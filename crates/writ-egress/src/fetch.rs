@@ -8,10 +8,10 @@ use reqwest::header::{
 };
 use reqwest::{Method, StatusCode, Url};
 use writ_policy::egress::host::{HostPattern, Scheme, Target};
-use writ_policy::egress::{EgressScope, Rule};
+use writ_policy::egress::{EgressScope, Judgement, Rule, judge_connection};
 use writ_policy::permit::{Permit, PermitExpired};
 use writ_types::action::{Action, ActionKind, Fetch};
-use writ_types::digest::Digest;
+use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::Timestamp;
 
@@ -23,7 +23,7 @@ mod tests;
 use crate::Lent;
 use crate::connect;
 use crate::error::EgressError;
-use crate::gatekeeper::{ConnectionRecord, Gatekeeper, NotRecorded, Refusal, Verdict};
+use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
 use crate::host::HostPort;
 use crate::line::{Limits, Way};
 use crate::perform::Egress;
@@ -40,15 +40,14 @@ const OVERHEAD: u64 = 1024 * 1024;
 /// Headers of an answer that are never handed on: they are credentials.
 const SECRET_HEADERS: [&str; 3] = ["set-cookie", "set-cookie2", "authorization"];
 
-/// What a fetch needs besides its permit.
+/// What is sent, and how much may come back.
 #[derive(Clone, Debug)]
-pub struct FetchRequest {
-    /// The body that is sent; its digest stands in the permit.
-    pub body: Option<Vec<u8>>,
-    /// What the body is: its media type.
-    pub content_type: Option<String>,
-    /// The most bytes of the answer's body that are kept, after decompression.
-    pub body_max: u64,
+struct FetchRequest {
+    body: Option<String>,
+    content_type: Option<String>,
+    body_max: u64,
+    /// When it has taken too long, redirects included.
+    deadline: tokio::time::Instant,
 }
 
 /// What a fetch brought.
@@ -150,7 +149,8 @@ struct Answer {
 
 impl Egress {
     /// Performs [`Action::Fetch`]. The permit stands for the host that its URL names; every other host on the way is
-    /// judged as the scope says, and every address of every host is.
+    /// judged as the scope says, and every address of every host is. At most `body_max` bytes of the answer's body are
+    /// kept, after decompression.
     ///
     /// No cookie, no credential and no referrer is sent, also not by redirects; `https` is never left for `http`; a
     /// body is sent on to the same host at most.
@@ -163,25 +163,25 @@ impl Egress {
         &self,
         permit: Permit,
         now: Timestamp,
-        request: FetchRequest,
+        body_max: u64,
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Fetched, FetchError> {
         let action = permit.open(now)?.prepared.action;
         let kind = action.kind();
         let Action::Fetch(fetch) = action else { return Err(FetchError::WrongAction(kind)) };
-        self.follow(&fetch, request, gatekeeper).await
+        self.follow(&fetch, body_max, gatekeeper).await
     }
 
     /// Follows a URL for which a permit has been consumed.
     pub(crate) async fn follow(
         &self,
         fetch: &Fetch,
-        request: FetchRequest,
+        body_max: u64,
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Fetched, FetchError> {
-        let following = self.hops(fetch, request, gatekeeper);
-        let limit = self.fetch_timeout;
-        tokio::time::timeout(limit, following).await.unwrap_or(Err(FetchError::Timeout(limit)))
+        let (body, content_type) = (fetch.body.clone(), fetch.content_type.clone());
+        let deadline = tokio::time::Instant::now() + self.fetch_timeout;
+        self.hops(fetch, FetchRequest { body, content_type, body_max, deadline }, gatekeeper).await
     }
 
     async fn hops(
@@ -190,18 +190,22 @@ impl Egress {
         mut request: FetchRequest,
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Fetched, FetchError> {
-        if request.body.as_deref().map(Digest::of) != fetch.body {
-            return Err(FetchError::BadRequest("the body is not the one that was permitted"));
-        }
         let mut hop = first(fetch)?;
         if request.body.is_some() && !takes_body(&hop.method) {
             return Err(FetchError::BadRequest("this method has no body"));
         }
         // A port that is not the web's must be listed, whoever permits the host.
-        let permitted = HostPattern::exact(hop.target.host.clone(), None);
+        let target = hop.target.clone();
+        let permitted = HostPattern::exact(target.host.clone(), None);
         for redirects in 0..=MAX_REDIRECTS {
             let mut scope = EgressScope::clone(&gatekeeper.scope());
             scope.granted.push(permitted.clone());
+            // Listed, and to be asked about each time: the permit is the answer.
+            if hop.target == target
+                && matches!(judge_connection(&scope, &target, None), Judgement::Ask { .. })
+            {
+                scope.granted.push(HostPattern::exact(target.host.clone(), Some(target.port)));
+            }
             let answer = self.hop(&hop, &request, &scope, gatekeeper).await?;
             let Some(location) = location(&answer) else { return Ok(fetched(hop, answer, redirects)) };
             hop = next(&hop, answer.status, location?, &mut request)?;
@@ -218,13 +222,18 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Answer, FetchError> {
         let began = Instant::now();
-        let (reached, answer) = self.ask(hop, request, scope, gatekeeper).await;
+        // What is cut here is recorded like any other: its request may have been sent.
+        let asking = self.ask(hop, request, scope, gatekeeper);
+        let late = || (None, Err(FetchError::Timeout(self.fetch_timeout)));
+        let asked = tokio::time::timeout_at(request.deadline, asking).await;
+        let (reached, answer) = asked.unwrap_or_else(|_| late());
         let (verdict, rule) = match (&answer, reached) {
             (Ok(_), Some((_, rule))) => (Verdict::Allowed, rule.as_str()),
             (Err(FetchError::Refused(refusal)), _) => (refusal.verdict(), refusal.rule()),
+            (Err(FetchError::Timeout(_)), _) => (Verdict::Failed, "egress.timeout"),
             (Err(_), _) | (Ok(_), None) => (Verdict::Failed, "egress.bad_answer"),
         };
-        let sent = request.body.as_ref().map_or(0, Vec::len);
+        let sent = request.body.as_ref().map_or(0, String::len);
         let record = ConnectionRecord {
             host: hop.target.host.to_string(),
             port: hop.target.port,

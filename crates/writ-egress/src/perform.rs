@@ -253,6 +253,7 @@ fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
         | Action::Escalate(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => Err(EgressError::NotOutbound(action.kind())),
+        | Action::Operate(_)
+        | Action::Connect(_) => Err(EgressError::NotOutbound(action.kind())),
     }
 }

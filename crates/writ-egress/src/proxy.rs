@@ -43,9 +43,10 @@ mod tests;
 pub use answer::{ASK_HEADER, CODE_HEADER};
 
 use crate::connect::Resolver;
-use crate::gatekeeper::{ConnectionRecord, Gatekeeper, NotRecorded, Refusal};
+use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
 use flow::{Flow, Place};
 use rate::Windows;
+use writ_types::entry::ConnectionRecord;
 
 /// The most records that are handed over at once.
 const BATCH_MAX: usize = 256;

@@ -16,7 +16,8 @@ use writ_policy::egress::{EgressScope, Pin};
 use writ_types::id::AskId;
 
 use crate::connect::{Later, Resolver, Stream};
-use crate::gatekeeper::{ConnectionRecord, Gatekeeper, NotAsked, NotRecorded};
+use crate::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
+use writ_types::entry::ConnectionRecord;
 
 /// Answers by script: each name has a list of answers, the last of which stays.
 #[derive(Debug, Default)]
@@ -193,6 +194,17 @@ impl Server {
                 if stream.write_all(&step[..count]).await.is_err() {
                     return;
                 }
+            }
+        })
+        .await
+    }
+
+    /// Reads what comes in and says nothing.
+    pub(crate) async fn mute() -> Self {
+        Self::start("127.0.0.1:0", |mut stream, seen| async move {
+            let mut step = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut step).await {
+                seen.fetch_add(count, Ordering::SeqCst);
             }
         })
         .await

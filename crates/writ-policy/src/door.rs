@@ -18,10 +18,12 @@ use writ_types::unit::Timestamp;
 
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
+use crate::egress::EgressScope;
 use crate::keys::Authority;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::prepared::Prepared;
-use crate::rules::{RuleSet, RuleVerdict};
+use crate::reach;
+use crate::rules::{RuleSet, RuleVerdict, Standing};
 use crate::scope;
 use crate::show;
 use crate::taint::{self, TaintVerdict};
@@ -30,6 +32,10 @@ use crate::taint::{self, TaintVerdict};
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
 /// The most arguments of a program (Linux itself allows more; no honest command needs them).
 pub const MAX_ARGV: usize = 4_096;
+/// The most hosts that one command may name: more cannot be read in earnest.
+pub const MAX_HOSTS: usize = 64;
+/// The most turns that a subscription lasts: what is still needed then is subscribed to again.
+pub const MAX_SUBSCRIBED_TURNS: u64 = 100;
 /// The most bytes of all text in an action.
 pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
 /// The most files that one action may change.
@@ -54,6 +60,10 @@ pub struct Facts<'a> {
     pub revoked: &'a BTreeSet<String>,
     /// The rules in force.
     pub rules: &'a RuleSet,
+    /// What may be reached: the owner's lists, and what this session was granted.
+    pub egress: &'a EgressScope,
+    /// Whether all sinks of the action are owner values ([`crate::owner`]).
+    pub owned: bool,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
     /// An approval for exactly this, or what was wrong with one that was given.
@@ -282,14 +292,20 @@ fn judge(
         return Err((DenyReason::Gate, gate.clone(), why.clone()));
     }
     let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind());
-    let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, preapproved) {
+    let standing = Standing {
+        preapproved,
+        reach: reach::of(&prepared.action, facts.egress),
+        // Naming a place is leave to read from it, not to send something there.
+        owned: facts.owned && reach::only_reads(&prepared.action),
+    };
+    let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None),
         RuleVerdict::Ask { rules, reasons, risk } => (rules, reasons, risk),
         RuleVerdict::Forbid { rule } => {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
-    match taint::judge(prepared) {
+    match taint::judge(prepared, standing) {
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if preapproved => {}
         TaintVerdict::Ask(why) => {
@@ -418,7 +434,8 @@ const fn durability(action: &Action) -> Durability {
         | Action::Escalate(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => Durability::Synced,
+        | Action::Operate(_)
+        | Action::Connect(_) => Durability::Synced,
     }
 }
 

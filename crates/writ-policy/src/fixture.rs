@@ -20,6 +20,7 @@ use crate::approval::{
 };
 use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
+use crate::egress::EgressScope;
 use crate::keys::grants::Grants;
 use crate::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use crate::permit::{Journal, RedeemError, Redemption};
@@ -106,6 +107,10 @@ pub(crate) fn exec() -> Exec {
     }
 }
 
+pub(crate) fn fetch(url: &str) -> Fetch {
+    Fetch { method: "GET".into(), url: url.into(), body: None, content_type: None, save_to: None }
+}
+
 pub(crate) fn change(path: &str) -> FileChange {
     FileChange {
         path: path.into(),
@@ -163,7 +168,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::Exec(exec()), &[(Profile, "task")], FREE, low),
         sample(Action::ReadFile(ReadFile { path: "src/.././a.txt".into(), mode: ReadMode::List }), &[(Path, "/work/a.txt")], READ, low),
         sample(Action::WriteFile(project_write(&["b.txt"])), &[(Where, "project"), (Path, "/home/me/p/b.txt")], OUT, medium),
-        sample(Action::Fetch(Fetch { method: "GET".into(), url: "https://Docs.RS:443/x?y".into(), body: None, save_to: None }), &[(Host, "docs.rs")], OUT, medium),
+        sample(Action::Fetch(fetch("https://Docs.RS:443/x?y")), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Browse(Browse { operation: "open".into(), url: "https://docs.rs/".into(), target: String::new() }), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Recall(Recall { query: "dog".into(), limit: 5 }), &[(Memory, "session")], READ, low),
         sample(Action::Remember(remember(MemoryTrust::Working, Taint::External)), &[(Memory, "session")], READ, low),
@@ -174,7 +179,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::CreateTool(CreateTool { name: name(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::InstallSkill(InstallSkill { name: name(), origin: "o".into(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::Docker(Docker { operation: "run".into(), image: name() }), &[(Name, "n")], OUT, high),
-        sample(Action::Subscribe(Subscribe { target: name(), stop: false }), &[(Name, "n")], OUT, medium),
+        sample(Action::Subscribe(Subscribe { target: name(), lines: None, turns: 5, stop: false }), &[(Path, "/work/n")], FREE, medium),
         sample(Action::Message(AgentMessage { to: "ann".into(), text: "t".into() }), &[(Recipient, "ann")], OUT, medium),
         sample(Action::Handoff(Handoff { to: "ann".into(), task: "t".into() }), &[(Recipient, "ann")], OUT, medium),
         sample(Action::Spawn(Spawn { agent: name(), task: "t".into(), budget: MicroUsd::new(1) }), &[(Name, "n")], OUT, medium),
@@ -183,6 +188,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::Vcs(Vcs { operation: "push".into(), repository: "/home/me/p".into(), target: "main".into() }), &[(Path, "/home/me/p"), (Name, "main")], OUT, high),
         sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest }), &[(Path, "/agent/AGENTS.md")], OUT, high),
         sample(Action::Operate(Operate { operation: "refund".into(), parameters: BTreeMap::new() }), &[(Name, "refund")], OUT, high),
+        sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
     ]
 }
 
@@ -249,6 +255,8 @@ pub(crate) struct World {
     pub(crate) revoked: BTreeSet<String>,
     pub(crate) rules: &'static RuleSet,
     pub(crate) budget: BudgetFacts,
+    pub(crate) egress: EgressScope,
+    pub(crate) owned: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
     pub(crate) verdicts: Verdicts,
     pub(crate) now: Timestamp,
@@ -286,6 +294,8 @@ impl World {
             revoked: BTreeSet::new(),
             rules,
             budget: BudgetFacts::default(),
+            egress: EgressScope::default(),
+            owned: false,
             approval: None,
             verdicts: Verdicts::default(),
             now: NOW,
@@ -305,6 +315,8 @@ impl World {
             revoked: &self.revoked,
             rules: self.rules,
             budget: &self.budget,
+            egress: &self.egress,
+            owned: self.owned,
             approval: self.approval.as_ref(),
         }
     }

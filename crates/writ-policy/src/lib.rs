@@ -3,8 +3,9 @@
 //! Pure: no I/O, no runtime, no clock, no randomness; what it must know are arguments. Read in this
 //! order: [`principal`] says who speaks, [`prepared`] what is wished, [`keys`] and [`scope`] what was
 //! granted, [`gate`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
-//! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order, and [`permit`] is what comes out. [`egress`] judges each connection
-//! of what a permit lets reach out.
+//! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order,
+//! and [`permit`] is what comes out. [`egress`] judges each connection of what a permit lets reach out; [`reach`] and
+//! [`owner`] tell the rules beforehand how far an action would reach, and whether the owner named where.
 
 pub mod principal;
 
@@ -35,6 +36,10 @@ pub mod door;
 pub mod permit;
 
 pub mod egress;
+
+pub mod reach;
+
+pub mod owner;
 
 mod report;
 

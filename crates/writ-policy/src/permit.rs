@@ -198,6 +198,26 @@ pub struct Permit {
     opened: Opened,
     entry: EntrySeq,
     expires_at: Timestamp,
+    saving: Option<Saving>,
+}
+
+/// The part of a fetch's permit that lets its answer be saved: once, to the file that the permit names. The network is
+/// asked by one performer and the file written by another; this is the second one's proof.
+///
+/// ```compile_fail,E0451
+/// let forged = writ_policy::permit::Saving { path: "a".to_owned() };
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is saved by itself"]
+pub struct Saving {
+    path: String,
+}
+
+impl Saving {
+    /// Consumes it. Only the performer calls this. The path is relative to the work folder.
+    pub fn open(self) -> String {
+        self.path
+    }
 }
 
 /// A permit that was consumed: what is to be performed, once, now.
@@ -222,7 +242,14 @@ impl Permit {
         entry: EntrySeq,
         expires_at: Timestamp,
     ) -> Self {
-        Self { opened: Opened { prepared, attempt }, entry, expires_at }
+        let save_to = if let Action::Fetch(fetch) = &prepared.action { fetch.save_to.clone() } else { None };
+        let saving = save_to.map(|path| Saving { path });
+        Self { opened: Opened { prepared, attempt }, entry, expires_at, saving }
+    }
+
+    /// Takes out what lets the answer of a fetch be saved; there is nothing to take a second time.
+    pub const fn take_saving(&mut self) -> Option<Saving> {
+        self.saving.take()
     }
 
     /// The action that is permitted.

@@ -13,6 +13,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 
 use crate::prepared::Prepared;
+use crate::reach::Reach;
 use crate::scope::{self, Dimension};
 
 const SCHEMA: &str = include_str!("rules/schema.cedarschema");
@@ -125,6 +126,17 @@ impl RuleSource {
     }
 }
 
+/// What rules may look at that is not in the action: the door knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether the owner approved this kind beforehand, within the key's scopes.
+    pub preapproved: bool,
+    /// How far the action would reach.
+    pub reach: Reach,
+    /// Whether everything that says where it leads stands in the owner's own words.
+    pub owned: bool,
+}
+
 /// The rules in force.
 #[derive(Debug)]
 pub struct RuleSet {
@@ -165,10 +177,10 @@ impl RuleSet {
 
     /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
     /// An evaluation error is a refusal.
-    pub fn judge(&self, prepared: &Prepared, preapproved: bool) -> RuleVerdict {
+    pub fn judge(&self, prepared: &Prepared, standing: Standing) -> RuleVerdict {
         let (mut rules, mut reasons, mut risk) = (BTreeSet::new(), BTreeSet::new(), None);
         for target in targets(&prepared.action) {
-            match self.judge_target(prepared, &target, preapproved) {
+            match self.judge_target(prepared, &target, standing) {
                 RuleVerdict::Permit => {}
                 RuleVerdict::Ask { rules: more_rules, reasons: more_reasons, risk: its } => {
                     rules.extend(more_rules);
@@ -181,9 +193,9 @@ impl RuleSet {
         if rules.is_empty() { RuleVerdict::Permit } else { RuleVerdict::Ask { rules, reasons, risk } }
     }
 
-    fn judge_target(&self, prepared: &Prepared, target: &str, preapproved: bool) -> RuleVerdict {
+    fn judge_target(&self, prepared: &Prepared, target: &str, standing: Standing) -> RuleVerdict {
         let refused = |rule: &str| RuleVerdict::Forbid { rule: rule.to_owned() };
-        let Some(request) = self.request(prepared, target, preapproved) else {
+        let Some(request) = self.request(prepared, target, standing) else {
             return refused("the request does not fit the schema");
         };
         let entities = Entities::empty();
@@ -213,7 +225,7 @@ impl RuleSet {
         RuleVerdict::Ask { rules, reasons, risk }
     }
 
-    fn request(&self, prepared: &Prepared, target: &str, preapproved: bool) -> Option<Request> {
+    fn request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
         let kind = prepared.action.kind();
         let action = uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
@@ -225,7 +237,9 @@ impl RuleSet {
             ("trust".to_owned(), string(facts.trust)),
             ("tool".to_owned(), string(&prepared.tool)),
             ("network".to_owned(), RestrictedExpression::new_bool(facts.network)),
-            ("preapproved".to_owned(), RestrictedExpression::new_bool(preapproved)),
+            ("preapproved".to_owned(), RestrictedExpression::new_bool(standing.preapproved)),
+            ("reach".to_owned(), string(standing.reach.as_str())),
+            ("owned".to_owned(), RestrictedExpression::new_bool(standing.owned)),
         ])
         .ok()?;
         Request::new(
@@ -347,7 +361,8 @@ impl Circumstances {
             | Action::ModelCall(_)
             | Action::Vcs(_)
             | Action::ModifySelf(_)
-            | Action::Operate(_) => none,
+            | Action::Operate(_)
+            | Action::Connect(_) => none,
         }
     }
 }

@@ -137,7 +137,10 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
             let paths = write.changes.iter().map(|c| (Dimension::Path, resolve(&write.root, &c.path)));
             [(Dimension::Place, place.to_owned())].into_iter().chain(paths).collect()
         }
-        Action::Fetch(fetch) => vec![(Dimension::Host, host_of(&fetch.url))],
+        Action::Fetch(fetch) => {
+            let saved = fetch.save_to.as_ref().map(|path| (Dimension::Path, resolve(WORK, path)));
+            [(Dimension::Host, host_of(&fetch.url))].into_iter().chain(saved).collect()
+        }
         Action::Browse(browse) => vec![(Dimension::Host, host_of(&browse.url))],
         Action::Recall(_) | Action::Forget(_) => vec![(Dimension::Memory, "session".to_owned())],
         Action::Remember(remember) => {
@@ -152,7 +155,11 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::CreateTool(create) => named(&create.name),
         Action::InstallSkill(install) => named(&install.name),
         Action::Docker(docker) => named(&docker.image),
-        Action::Subscribe(subscribe) => named(&subscribe.target),
+        Action::Subscribe(subscribe) if subscribe.stop => named(&subscribe.target),
+        Action::Subscribe(subscribe) => vec![match subscribe.url() {
+            Some(url) => (Dimension::Host, host_of(url)),
+            None => (Dimension::Path, resolve(WORK, &subscribe.target)),
+        }],
         Action::Message(message) => vec![(Dimension::Recipient, message.to.clone())],
         Action::Handoff(handoff) => vec![(Dimension::Recipient, handoff.to.clone())],
         Action::Spawn(spawn) => named(&spawn.agent),
@@ -163,6 +170,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         }
         Action::ModifySelf(modify) => vec![(Dimension::Path, resolve("/agent", &modify.path))],
         Action::Operate(operate) => named(&operate.operation),
+        Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
     }
 }
 

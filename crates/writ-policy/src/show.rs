@@ -224,7 +224,8 @@ fn describe_action(action: &Action, page: &mut Page) {
         | Action::ModelCall(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => {
+        | Action::Operate(_)
+        | Action::Connect(_) => {
             for (dimension, value) in crate::scope::attributes(action) {
                 let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
                 page.line(dimension.as_str(), &value);
@@ -302,7 +303,8 @@ pub const fn risk(action: &Action) -> Risk {
         | Action::Spawn(_)
         | Action::Escalate(_)
         | Action::Message(_)
-        | Action::Handoff(_) => Risk::Medium,
+        | Action::Handoff(_)
+        | Action::Connect(_) => Risk::Medium,
         Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)

@@ -6,6 +6,8 @@ use writ_types::action::{Action, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
 use crate::prepared::Prepared;
+use crate::reach::Reach;
+use crate::rules::Standing;
 
 /// What taint says of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +23,12 @@ pub enum TaintVerdict {
 const LEAVES: TaintVerdict =
     TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
 
-/// Judges a prepared action by the label that its arguments rest on.
-pub fn judge(prepared: &Prepared) -> TaintVerdict {
+const COMPOSED: TaintVerdict = TaintVerdict::Ask(
+    "It rests on external content, you have not written this URL, and whatever stands in it is told to its host.",
+);
+
+/// Judges a prepared action by the label that its arguments rest on, and by where it leads.
+pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, prepared.label.taint);
     }
@@ -31,7 +37,16 @@ pub fn judge(prepared: &Prepared) -> TaintVerdict {
     }
     match &prepared.action {
         Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
+        // Whom the owner has listed may be told what a program works on. Registries are needed for work that rests
+        // on project files, which are external themselves.
+        Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,
         Action::Exec(_) => LEAVES,
+        // Any part of a URL can carry something out, so a listed host is no excuse.
+        Action::Fetch(_) if standing.owned => TaintVerdict::Pass,
+        Action::Fetch(_) => COMPOSED,
+        // Files of the work folder, and the end of a subscription, tell nobody anything.
+        Action::Subscribe(subscribe) if subscribe.url().is_none() || standing.owned => TaintVerdict::Pass,
+        Action::Subscribe(_) => COMPOSED,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
@@ -40,22 +55,21 @@ pub fn judge(prepared: &Prepared) -> TaintVerdict {
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // Judged above, whatever its label.
         Action::Remember(_) => TaintVerdict::Pass,
-        Action::Fetch(_)
-        | Action::Browse(_)
+        Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)
         | Action::Escalate(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => LEAVES,
+        | Action::Operate(_)
+        | Action::Connect(_) => LEAVES,
     }
 }
 

@@ -27,6 +27,9 @@ use crate::perform::{self, Performed};
 use crate::session::Session;
 use crate::trace;
 
+/// The one agent of a session talks to the person and does the work.
+pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
+
 /// The longest summary of a step, in characters.
 const MAX_SUMMARY: usize = 160;
 
@@ -163,7 +166,7 @@ impl Place {
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
         let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
         let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
-        let toolset = self.core.tools.toolset(AgentRole::Executor, &allow);
+        let toolset = self.core.tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
             Err(error) => return Ok(Err(toolset.refusal(&error, label))),
@@ -243,6 +246,9 @@ pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
 
 /// Whether performing an action may change the work folder.
 const fn touches(action: &Action) -> bool {
+    if let Action::Fetch(fetch) = action {
+        return fetch.save_to.is_some();
+    }
     matches!(action, Action::Exec(_) | Action::WriteFile(_))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use writ_agent::event::SystemText;
 use writ_policy::budget::BudgetConfig;
+use writ_policy::egress::EgressScope;
 use writ_types::id::InstallationId;
 
 /// How long an ask lives unless configured otherwise (design 3.2).
@@ -53,6 +54,8 @@ pub struct RuntimeConfig {
     pub system: Vec<SystemText>,
     /// How many entries of the history a session begins with after a restart.
     pub max_chronicle_entries: usize,
+    /// What every session may reach before anything is granted to it.
+    pub egress: EgressScope,
     /// How long tools may run.
     pub timeouts: writ_tools::config::Config,
     /// Names of the tools that may be used; empty: all.

@@ -9,6 +9,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use writ_egress::Egress;
+use writ_egress::connect::SystemResolver;
+use writ_egress::proxy::{Proxy, ProxyConfig};
 use writ_models::Models;
 use writ_policy::approval::Approvers;
 use writ_policy::gate::GateSet;
@@ -78,7 +81,13 @@ const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 2
 /// What the owner's own agent may do at all. Where, is said by each session's task key.
 fn base_grants() -> Grants {
     Grants::default()
-        .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
+        .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
         .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
         .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
         .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
@@ -94,8 +103,8 @@ fn base_grants() -> Grants {
 /// use writ_runtime::core::Parts;
 ///
 /// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, gates, models, tools, sandbox, keys: _ } = parts;
-///     Parts { config, clock, store, rules, gates, models, tools, sandbox }
+///     let Parts { config, clock, store, rules, gates, models, egress, tools, sandbox, keys: _ } = parts;
+///     Parts { config, clock, store, rules, gates, models, egress, tools, sandbox }
 /// }
 /// ```
 #[derive(Debug)]
@@ -112,6 +121,8 @@ pub struct Parts {
     pub gates: GateSet,
     /// The models; `None`: none is configured.
     pub models: Option<Models>,
+    /// The way out.
+    pub egress: Arc<Egress>,
     /// The tools.
     pub tools: Registry,
     /// The sandbox.
@@ -130,6 +141,9 @@ pub(crate) struct Core {
     pub(crate) rules: RuleSet,
     pub(crate) gates: GateSet,
     pub(crate) models: Option<Models>,
+    pub(crate) egress: Arc<Egress>,
+    /// The way out of sandboxes; clones share its rates.
+    pub(crate) proxy: Proxy,
     pub(crate) tools: Registry,
     pub(crate) sandbox: Sandbox,
     pub(crate) keys: EngineKeys,
@@ -159,7 +173,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, clock, store, rules, gates, models, tools, sandbox, keys } = parts;
+        let Parts { config, clock, store, rules, gates, models, egress, tools, sandbox, keys } = parts;
         let verifier = Verifier {
             root: keys.root,
             router: keys.harness.verifying_key(),
@@ -175,6 +189,8 @@ impl Core {
             rules,
             gates,
             models,
+            egress,
+            proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver)),
             tools,
             sandbox,
             keys,

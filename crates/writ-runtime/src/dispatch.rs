@@ -9,13 +9,13 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{
-    BudgetSeed, ContextSeed, Event, HistoryRows, MemoryItem, Opened, StoredEvent, TurnMessage,
+    BudgetSeed, ContextSeed, Event, HistoryRows, MemoryItem, Opened, StoredEvent, TurnMessage, WorkspaceItem,
 };
 use writ_agent::turn::Turn;
+use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_types::action::MemoryKind;
 use writ_types::chat::ChatMessage;
@@ -26,6 +26,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::MicroUsd;
 
+use crate::act::{Place, ROLES};
 use crate::config::{EXPIRY_EVERY, LEASE_TTL, MAX_RUNNING_TURNS};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
@@ -189,6 +190,8 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let interrupts = session.begin(turn, number);
     renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
+    let mut held = Vec::from_iter(keyed);
+    let workspace = kept(core, session, (turn, number), &authority, &mut held).await?;
     let record = &lease.message.record;
     let source = Source {
         origin: "message".to_owned(),
@@ -205,7 +208,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
             text: lease.message.text.clone(),
             label: Label::from_source(record.taint, source),
         }],
-        seed,
+        seed: ContextSeed { workspace, ..seed },
         config: core.config.agent_config.clone(),
     };
     let mut stored = StoredEvent::new(Event::Opened(Box::new(opened)), now);
@@ -220,7 +223,6 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         .handle(stored.event, now, &mut due)
         .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
     let started = Fact::Phase { phase: TurnPhase::Started, reason: String::new() };
-    let mut held = Vec::from_iter(keyed);
     held.extend([
         Op::OpenTurn(NewTurn { id: turn, session: session.id, number, message: record.message, at: now }),
         core.entry(session.id, Some((turn, number)), started),
@@ -377,6 +379,30 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     Ok(lost_step)
 }
 
+/// What the session keeps in the context, as it is now.
+async fn kept(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    (turn, number): (TurnId, u64),
+    authority: &Arc<Authority>,
+    keyed: &mut Vec<Op>,
+) -> Result<Vec<WorkspaceItem>, EngineError> {
+    if session.state().subscriptions.is_empty() {
+        return Ok(Vec::new());
+    }
+    // They are read with the turn's key.
+    core.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
+    let place = Place {
+        core: Arc::clone(core),
+        session: Arc::clone(session),
+        turn: Some(turn),
+        number,
+        authority: Arc::clone(authority),
+        spent: core.spent(session, MicroUsd::ZERO)?,
+    };
+    place.materialize().await
+}
+
 /// What the model is to know besides the message, and the history apart from it.
 fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>), EngineError> {
     let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
@@ -390,7 +416,7 @@ fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
-        tools: core.tools.specs(AgentRole::Executor, &allow),
+        tools: core.tools.toolset_of(&ROLES, &allow).specs(),
         owner_profile: profile
             .into_iter()
             .map(|memory| MemoryItem {
@@ -402,6 +428,7 @@ fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>
             .collect(),
         history: Vec::new(),
         history_rows,
+        workspace: Vec::new(),
         rehydrated: state.rehydrated,
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {

@@ -42,6 +42,10 @@ mod passage;
 
 mod perform;
 
+mod reach;
+
+mod subscriptions;
+
 mod asks;
 
 mod passkeys;

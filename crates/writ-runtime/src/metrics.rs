@@ -111,6 +111,11 @@ impl Metrics {
         self.gates.get_or_create(&Gate { r#type: point_name(point), result }).inc();
     }
 
+    /// How many subscriptions the sessions in memory have.
+    pub(crate) fn subscriptions(&self, count: usize) {
+        self.subscriptions.set(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
     /// A tool was performed. Names are those of the registry, so their number is bounded.
     pub(crate) fn tool(&self, tool: &str) {
         self.tools.get_or_create(&Tool { tool: tool.to_owned() }).inc();

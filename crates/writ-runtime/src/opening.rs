@@ -1,10 +1,11 @@
 //! Opening and finding sessions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
+use writ_policy::egress::host::HostPattern;
 use writ_store::batch::{Batch, NewSession, Op};
 use writ_types::id::SessionId;
 
@@ -12,7 +13,10 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, CONVERSATION, SURFACE, Session, State, Terms};
+use crate::session::{
+    CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, SUBSCRIPTIONS, SURFACE, Session, State, Terms,
+};
+use crate::subscriptions;
 
 /// How many of the newest sessions are looked at for one of the page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
@@ -133,6 +137,9 @@ impl Core {
             rehydrated: row.turn_number > 0,
             closed: row.metadata.contains_key(CLOSED_AT),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
+            granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
+            subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscriptions::read).unwrap_or_default(),
+            new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
             ..State::default()
         };
@@ -149,4 +156,14 @@ impl Core {
         }
         Arc::clone(sessions.entry(session.id).or_insert(session))
     }
+}
+
+/// The hosts of a list; what is none opens nothing.
+fn hosts(list: &Value) -> BTreeSet<HostPattern> {
+    texts(list).iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The texts of a list.
+fn texts(list: &Value) -> BTreeSet<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -67,10 +67,17 @@ impl Core {
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
         let revoked = self.revoked(standing.authority)?;
         let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
+        let owned = self.is_owned(&prepared)?;
+        let egress = match prepared.session {
+            Some(session) => self.scope_of(self.session(session)?.as_ref()),
+            None => self.config.egress.clone(),
+        };
         let facts = Facts {
             authority: standing.authority,
             revoked: &revoked,
             rules: &self.rules,
+            egress: &egress,
+            owned,
             budget: &budget,
             approval: standing.approval,
         };

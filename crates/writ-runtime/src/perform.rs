@@ -11,7 +11,7 @@ use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
-use writ_types::action::{Action, Place as WritePlace};
+use writ_types::action::{Action, Exec, Place as WritePlace};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::error::{Exit, Report, ToReport};
@@ -30,6 +30,8 @@ pub(crate) struct Performed {
     pub(crate) ops: Vec<Op>,
 }
 
+mod web;
+
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
 ///
 /// # Errors
@@ -43,7 +45,7 @@ pub(crate) async fn perform(
     let prepared = permit.prepared().clone();
     let mut ops = Vec::new();
     let outcome = match &prepared.action {
-        Action::Exec(exec) => run(place, permit, exec.timeout_ms, cancel).await?,
+        Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.session.workspace(&place.core).await?;
             let reading = workspace.read(permit, place.core.clock.now());
@@ -71,15 +73,19 @@ pub(crate) async fn perform(
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
+        Action::Fetch(fetch) => web::fetch(place, permit, fetch).await?,
+        Action::Connect(connect) => web::connect(place, permit, connect).await?,
+        Action::Subscribe(subscribe) => {
+            opened(place, permit)?;
+            place.core.subscribe(place, subscribe).await?
+        }
         Action::Forget(_)
-        | Action::Fetch(_)
         | Action::Browse(_)
         | Action::SendFile(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)
@@ -124,14 +130,21 @@ fn settle(result: Result<PerformedOutcome, SandboxError>) -> Result<PerformedOut
 async fn run(
     place: &Place,
     permit: Permit,
-    timeout_ms: u64,
+    exec: &Exec,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
+    let now = place.core.clock.now();
     let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
-    let running = workspace.exec(permit, place.core.clock.now(), options);
-    let done = running.instrument(trace::sandbox(SandboxWork::Exec)).await;
-    settle(done.map(|result| exec_outcome(result, timeout_ms)))
+    let done = if exec.hosts.is_empty() {
+        workspace.exec(permit, now, options).instrument(trace::sandbox(SandboxWork::Exec)).await
+    } else {
+        let tool = permit.prepared().tool.clone();
+        let running = |network| workspace.exec(permit, now, ExecOptions { network, ..options });
+        let beside = web::beside_proxy(place, &exec.hosts, &tool, running);
+        beside.instrument(trace::sandbox(SandboxWork::Exec)).await?
+    };
+    settle(done.map(|result| exec_outcome(result, exec.timeout_ms)))
 }
 
 /// What a program did, as the tools read it.

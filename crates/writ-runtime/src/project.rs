@@ -235,6 +235,11 @@ async fn carry_out(
         | PerformedOutcome::Written { .. }
         | PerformedOutcome::Memories { .. }
         | PerformedOutcome::Remembered { .. }
+        | PerformedOutcome::Fetched { .. }
+        | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Subscribed { .. }
+        | PerformedOutcome::Unsubscribed { .. }
+        | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Said => {
             said.insert(0, rendered.text);
             Ok(said)

@@ -1,5 +1,6 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,6 +8,7 @@ use tokio::sync::{OnceCell, mpsc};
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_policy::door::Mode;
+use writ_policy::egress::host::HostPattern;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -20,12 +22,19 @@ use writ_types::unit::Tokens;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::subscriptions::Subscription;
 
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
 pub(crate) const MAX_INTERRUPTS: usize = 64;
 
 /// The key of a session's metadata that says when it was closed.
 pub(crate) const CLOSED_AT: &str = "closed_at";
+/// The key of a session's metadata with the hosts that it was granted.
+pub(crate) const GRANTED_HOSTS: &str = "granted_hosts";
+/// The key of a session's metadata with the hosts that no list names and that it has read from.
+pub(crate) const NEW_HOSTS: &str = "new_hosts";
+/// The key of a session's metadata with what it keeps in the context.
+pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
 /// The key of a session's metadata that says where it was opened.
@@ -63,6 +72,8 @@ pub(crate) struct Session {
     state: Mutex<State>,
     /// Held while the work folder is diffed or applied, so that nothing is approved that is being changed.
     pub(crate) applying: tokio::sync::Mutex<()>,
+    /// Held while the granted hosts are changed.
+    pub(crate) granting: tokio::sync::Mutex<()>,
 }
 
 /// What changes from turn to turn.
@@ -83,6 +94,12 @@ pub(crate) struct State {
     /// An interrupted step has left changes behind, in a session whose owner has approved changes beforehand: they
     /// were not meant with that.
     pub(crate) left_behind: bool,
+    /// Hosts that a person has approved for this session.
+    pub(crate) granted: BTreeSet<HostPattern>,
+    /// Hosts that no list names and that it has read from.
+    pub(crate) new_hosts: BTreeSet<String>,
+    /// What it keeps in the context.
+    pub(crate) subscriptions: Vec<Subscription>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -104,6 +121,7 @@ impl Session {
             workspace: OnceCell::new(),
             state: Mutex::new(state),
             applying: tokio::sync::Mutex::new(()),
+            granting: tokio::sync::Mutex::new(()),
         }
     }
 
@@ -171,7 +189,13 @@ impl Session {
             write.extend([(Dimension::Place, "project"), (Dimension::Path, project.as_str())]);
         }
         let grants = Grants::default()
-            .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
+            .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+            .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+            .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+            .allow(
+                ActionKind::Subscribe,
+                [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+            )
             .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
             .allow(ActionKind::WriteFile, write)
             .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])

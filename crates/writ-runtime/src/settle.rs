@@ -87,7 +87,8 @@ impl Lost {
             | Action::Escalate(_)
             | Action::Vcs(_)
             | Action::ModifySelf(_)
-            | Action::Operate(_) => None,
+            | Action::Operate(_)
+            | Action::Connect(_) => None,
         };
         Self { attempt, session, turn, turn_number, call, approval, label, model }
     }

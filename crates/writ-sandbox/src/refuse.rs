@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use writ_policy::permit::Permit;
+use writ_policy::permit::{Permit, Saving};
 use writ_types::unit::Timestamp;
 
 use crate::apply::{Applied, ApplyError};
@@ -106,6 +106,10 @@ impl Workspace {
     }
 
     pub async fn write(&self, _: Permit, _: Timestamp) -> Result<Written, SandboxError> {
+        match self.0 {}
+    }
+
+    pub async fn save(&self, _: Saving, _: Vec<u8>) -> Result<Written, SandboxError> {
         match self.0 {}
     }
 

@@ -30,6 +30,7 @@ use writ_policy::approval::{
 };
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
+use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
@@ -188,7 +189,15 @@ impl Fixture {
         approval: Option<&Result<Approval, ApprovalError>>,
     ) -> Decided {
         let (revoked, budget) = (BTreeSet::new(), BudgetFacts::default());
-        let facts = Facts { authority, revoked: &revoked, rules: shipped_rules(), budget: &budget, approval };
+        let facts = Facts {
+            authority,
+            revoked: &revoked,
+            rules: shipped_rules(),
+            budget: &budget,
+            egress: &EgressScope::default(),
+            owned: false,
+            approval,
+        };
         match precheck(prepared, &facts, NOW) {
             Ok(checked) => decide(checked, &Verdicts::default(), &facts, NOW),
             Err(denial) => Decided::Deny(denial),

@@ -50,6 +50,8 @@ pub enum OutputKind {
     ProcessOutput,
     /// What files hold: external.
     FileContent,
+    /// What a host of the network answered: external.
+    WebContent,
     /// What was remembered: as trusted as each memory.
     Memory,
     /// The harness's own words.

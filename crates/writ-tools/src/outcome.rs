@@ -57,6 +57,51 @@ pub enum PerformedOutcome {
         /// Its id.
         id: MemoryId,
     },
+    /// A URL was answered.
+    Fetched {
+        /// The HTTP status of the last hop.
+        status: u16,
+        /// The URL of the last hop.
+        url: String,
+        /// What the body is, in the server's word; empty if it did not say.
+        media: String,
+        /// The body, or its beginning.
+        body: Vec<u8>,
+        /// Whether there was more.
+        truncated: bool,
+    },
+    /// What a URL answered was saved.
+    Saved {
+        /// The HTTP status of the last hop.
+        status: u16,
+        /// The URL of the last hop.
+        url: String,
+        /// What it is, in the server's word; empty if it did not say.
+        media: String,
+        /// The file, relative to the work folder.
+        path: String,
+        /// Its size, in bytes.
+        bytes: u64,
+    },
+    /// Something is kept in the context.
+    Subscribed {
+        /// The subscription's id.
+        id: String,
+        /// For how many turns.
+        turns: u64,
+    },
+    /// A subscription has ended.
+    Unsubscribed {
+        /// Its id.
+        id: String,
+    },
+    /// A host may be reached from now on.
+    Reachable {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
     /// Something was said.
     Said,
     /// It could not be done.

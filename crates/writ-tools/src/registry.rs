@@ -83,6 +83,11 @@ impl Registry {
 
     /// What an agent of this role is offered under this allow-list.
     pub fn toolset(&self, role: AgentRole, allow: &AllowList) -> Toolset<'_> {
+        self.toolset_of(&[role], allow)
+    }
+
+    /// What an agent that has several roles is offered under this allow-list.
+    pub fn toolset_of(&self, roles: &[AgentRole], allow: &AllowList) -> Toolset<'_> {
         let allowed = |name: &str| match allow {
             AllowList::All => true,
             AllowList::Only(names) => names.contains(name),
@@ -90,7 +95,7 @@ impl Registry {
         let offered = self
             .tools
             .iter()
-            .filter(|(name, tool)| tool.roles.contains(&role) && allowed(name))
+            .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allowed(name))
             .map(|(name, tool)| (*name, *tool))
             .collect();
         Toolset { registry: self, offered }

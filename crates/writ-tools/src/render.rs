@@ -11,6 +11,10 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use crate::text::{cut_end, cut_middle, one_line};
 
+mod html;
+
+mod web;
+
 /// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
 pub const MAX_RESULT_CHARS: usize = 24_000;
 
@@ -48,6 +52,21 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Written { files } => (written(files), ToolOutcome::Done),
         PerformedOutcome::Memories { hits } => (memories(hits), ToolOutcome::Done),
         PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
+        PerformedOutcome::Fetched { status, url, media, body, truncated } => {
+            let outcome = if *status < 400 { ToolOutcome::Done } else { ToolOutcome::Failed };
+            (web::fetched(*status, url, media, body, *truncated), outcome)
+        }
+        PerformedOutcome::Saved { status, url, media, path, bytes } => {
+            (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
+        }
+        PerformedOutcome::Subscribed { id, turns } => (
+            format!("subscription {id}: in the context from the next turn on, for {turns} turns"),
+            ToolOutcome::Done,
+        ),
+        PerformedOutcome::Unsubscribed { id } => (format!("subscription {id} has ended"), ToolOutcome::Done),
+        PerformedOutcome::Reachable { host, port } => {
+            (format!("{host}:{port} can be reached from this session now; try again"), ToolOutcome::Done)
+        }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
     };
@@ -64,6 +83,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let from_action = match &prepared.action {
         Action::Exec(exec) => Some(source(exec.argv.first().map_or("", String::as_str))),
         Action::ReadFile(read) => Some(source(read_detail(read))),
+        Action::Fetch(fetch) => Some(source(&fetch.url)),
         Action::WriteFile(_)
         | Action::Recall(_)
         | Action::Remember(_)
@@ -72,10 +92,10 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::SendFile(_)
         | Action::Subscribe(_)
         | Action::ModelCall(_)
-        | Action::ModifySelf(_) => None,
+        | Action::ModifySelf(_)
+        | Action::Connect(_) => None,
         // No tool of this crate leads to these; whatever they return comes from outside.
-        Action::Fetch(_)
-        | Action::Browse(_)
+        Action::Browse(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)

@@ -12,10 +12,16 @@ mod patch;
 
 mod search;
 
+mod subscribe;
+
 mod tell;
 
+mod web;
+
 /// Every tool, sorted by name.
-pub(crate) static CORE: [&ToolDef; 9] = [
+pub(crate) static CORE: [&ToolDef; 13] = [
+    &subscribe::CONTEXT_SUBSCRIBE,
+    &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
     &files::FILE_READ,
     &files::FILE_WRITE,
@@ -25,6 +31,8 @@ pub(crate) static CORE: [&ToolDef; 9] = [
     &search::SEARCH,
     &exec::SHELL_EXEC,
     &tell::TELL_USER,
+    &web::WEB_FETCH,
+    &web::WEB_REQUEST,
 ];
 
 /// The longest statement of what a call is for, in characters.

@@ -66,6 +66,8 @@ pub enum Action {
     ModifySelf(ModifySelf),
     /// Run a declared operation of the security proxy.
     Operate(Operate),
+    /// Open connections to a host through the proxy, for the rest of the session.
+    Connect(Connect),
 }
 
 impl Action {
@@ -95,6 +97,7 @@ impl Action {
             Self::Vcs(_) => ActionKind::Vcs,
             Self::ModifySelf(_) => ActionKind::ModifySelf,
             Self::Operate(_) => ActionKind::Operate,
+            Self::Connect(_) => ActionKind::Connect,
         }
     }
 }
@@ -220,8 +223,10 @@ pub struct Fetch {
     pub method: String,
     /// The URL.
     pub url: String,
-    /// Digest of the body sent, if any.
-    pub body: Option<Digest>,
+    /// The body that is sent, whole, so that it is shown and hashed with the rest.
+    pub body: Option<String>,
+    /// What the body is: its media type.
+    pub content_type: Option<String>,
     /// Where the answer is saved, relative to the work folder.
     pub save_to: Option<String>,
 }
@@ -359,10 +364,22 @@ pub struct Docker {
 /// Something to keep in the context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribe {
-    /// A path or URL.
+    /// A file, relative to the work folder, or an http or https URL; to stop, the subscription's id.
     pub target: String,
+    /// The first and last line of a file, counted from one; `None`: all of it.
+    pub lines: Option<(u64, u64)>,
+    /// For how many turns after this one.
+    pub turns: u64,
     /// Whether to stop rather than start.
     pub stop: bool,
+}
+
+impl Subscribe {
+    /// The URL that is subscribed to, if it is one.
+    pub fn url(&self) -> Option<&str> {
+        let is_url = self.target.starts_with("http://") || self.target.starts_with("https://");
+        (is_url && !self.stop).then_some(self.target.as_str())
+    }
 }
 
 /// A message to another agent.
@@ -449,4 +466,13 @@ pub struct Operate {
     pub operation: String,
     /// Its parameters.
     pub parameters: BTreeMap<String, String>,
+}
+
+/// A host to be reached through the proxy. Where it lies on the network is judged with every connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connect {
+    /// The host in its canonical form: lower case, A-labels.
+    pub host: String,
+    /// The port.
+    pub port: u16,
 }

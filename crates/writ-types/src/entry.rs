@@ -10,6 +10,13 @@ use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionI
 use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 
+mod connection;
+
+pub use connection::{ConnectionRecord, Verdict};
+
+/// The most connections that one entry tells of; more are told by further entries.
+pub const MAX_CONNECTIONS: usize = 256;
+
 /// One fact: who, when, in which turn, and what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -333,6 +340,11 @@ pub enum Fact {
         /// What is missing against the full recipe, in words; empty on rung 1.
         reduced: String,
     },
+    /// Connections left, or tried to: after their end, several at once.
+    Connected {
+        /// The connections, in the order of their ends; at most [`MAX_CONNECTIONS`].
+        connections: Vec<ConnectionRecord>,
+    },
     /// A reply went out.
     Replied {
         /// The first entry that it rests on.
@@ -367,6 +379,7 @@ impl Fact {
             Self::Restored { .. } => "restored",
             Self::Applied { .. } => "applied",
             Self::SandboxReady { .. } => "sandbox_ready",
+            Self::Connected { .. } => "connected",
             Self::Replied { .. } => "replied",
         }
     }

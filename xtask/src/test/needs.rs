@@ -17,28 +17,46 @@ pub(super) enum Need {
     Git,
     /// A Python interpreter.
     Python,
+    /// pip, as a module of the system's Python.
+    Pip,
     /// The `node` program.
     Node,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
     /// The `systemd-analyze` program.
     Systemd,
+    /// The `npm` program.
+    Npm,
+    /// The `curl` program.
+    Curl,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 6] =
-        [Self::Git, Self::Python, Self::Node, Self::OpenAi, Self::Systemd, Self::UserNamespaces];
+    const ALL: [Self; 9] = [
+        Self::Git,
+        Self::Python,
+        Self::Pip,
+        Self::Node,
+        Self::Npm,
+        Self::Curl,
+        Self::OpenAi,
+        Self::Systemd,
+        Self::UserNamespaces,
+    ];
 
     /// What the names of its tests hold.
     pub(super) const fn marker(self) -> &'static str {
         match self {
             Self::Git => "needs_git",
             Self::Python => "needs_python",
+            Self::Pip => "needs_pip",
             Self::Node => "needs_node",
             Self::OpenAi => "needs_openai",
             Self::Systemd => "needs_systemd",
+            Self::Npm => "needs_npm",
+            Self::Curl => "needs_curl",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -48,9 +66,12 @@ impl Need {
         match self {
             Self::Git => "git is not installed",
             Self::Python => "python3 is not installed",
+            Self::Pip => "pip is not installed for the system's python3",
             Self::Node => "node is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
             Self::Systemd => "systemd-analyze is not installed",
+            Self::Npm => "npm is not installed",
+            Self::Curl => "curl is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -60,9 +81,12 @@ impl Need {
         match self {
             Self::Git => Some("git"),
             Self::Python => Some("python3"),
+            Self::Pip => Some("python3-pip"),
             Self::Node => Some("nodejs"),
             Self::OpenAi => Some("python3-venv"),
             Self::Systemd => Some("systemd"),
+            Self::Npm => Some("npm"),
+            Self::Curl => Some("curl"),
             Self::UserNamespaces => None,
         }
     }
@@ -71,6 +95,11 @@ impl Need {
         match self {
             Self::Git => process::exists("git"),
             Self::Python => process::exists("python3"),
+            Self::Pip => {
+                // The sandbox has the system's interpreter, whatever stands before it on this PATH.
+                let pip = Program::new("/usr/bin/python3", &["-m", "pip", "--version"]);
+                pip.output().is_ok_and(|output| output.success)
+            }
             Self::Node => process::exists("node"),
             Self::OpenAi => {
                 let python = openai_folder(root).join("bin/python");
@@ -78,6 +107,8 @@ impl Need {
                 probe.is_ok_and(|output| output.success)
             }
             Self::Systemd => process::exists("systemd-analyze"),
+            Self::Npm => process::exists("npm"),
+            Self::Curl => process::exists("curl"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);

@@ -3,7 +3,7 @@
 use serde_json::json;
 use writ_agent::config::{Config, ContextConfig, Limits, Profile};
 use writ_agent::context::{ContextError, MAX_MEMORY_CHARS, Zone, assemble};
-use writ_agent::event::{ContextSeed, Event, MemoryItem, SystemSource, SystemText, Verdict};
+use writ_agent::event::{ContextSeed, Event, MemoryItem, SystemSource, SystemText, Verdict, WorkspaceItem};
 use writ_agent::notice;
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolOutcome};
 use writ_types::error::{Exit, ToReport};
@@ -302,4 +302,37 @@ fn a_blocked_message_is_not_in_the_context() {
     driver.feed(Event::InputJudged { verdict: Verdict::Block { reason: "no".to_owned() } });
     let seen = driver.turn.context().expect("fits").request;
     assert!(!texts_of(&seen).contains("secret words"));
+}
+
+/// Rows: SIL-070 (subscriptions leave after history and memory, before this turn) SIL-083 (in part: the zone)
+#[test]
+fn subscriptions_stand_between_memory_and_the_turn_and_keep_their_label() {
+    let item = |id: &str, text: &str| WorkspaceItem {
+        id: id.to_owned(),
+        title: "a.txt".to_owned(),
+        text: text.to_owned(),
+        label: Label::new(Taint::External),
+    };
+    let seed = ContextSeed { workspace: vec![item("s1", "one"), item("s2", "two")], ..seed() };
+    let config = ContextConfig::default();
+    let current = [said(Role::User, "hello")];
+    let made = assemble(&config, &seed, &[], &current, Tokens::new(100)).expect("fits");
+    let zones: Vec<Zone> =
+        made.items.iter().map(|item| item.zone).filter(|zone| *zone != Zone::System).collect();
+    assert_eq!(zones, [Zone::Workspace, Zone::Workspace, Zone::Current]);
+    assert_eq!(made.label.taint, Taint::External);
+    let text = serde_json::to_string(&made.request.messages).expect("JSON");
+    assert!(text.contains("[Subscription s1: a.txt] \u{27e6}external data from subscription"), "{text}");
+    let long = "word ".repeat(8_000);
+    let long = ["s2", "s3", "s4", "s5", "s6"].map(|id| item(id, &long));
+    let seed = ContextSeed { workspace: [vec![item("s1", "keep")], long.to_vec()].concat(), ..seed };
+    let config = budget(20_000);
+    let made = assemble(&config, &seed, &[], &current, Tokens::new(100)).expect("fits");
+    let text = serde_json::to_string(&made.request.messages).expect("JSON");
+    assert!(
+        made.evicted > 0 && text.contains("Subscription s1") && !text.contains("Subscription s6"),
+        "{}",
+        made.evicted
+    );
+    assert!(text.contains("hello"));
 }

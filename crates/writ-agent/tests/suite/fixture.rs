@@ -215,6 +215,7 @@ pub(crate) fn seed() -> ContextSeed {
         owner_profile: Vec::new(),
         history: Vec::new(),
         history_rows: None,
+        workspace: Vec::new(),
         rehydrated: false,
         profile: "conversation".to_owned(),
         budget: BudgetSeed { used: Tokens::ZERO, limit: Tokens::new(500_000), given: None },

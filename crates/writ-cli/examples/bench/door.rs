@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use ed25519_dalek::{Signer as _, SigningKey};
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
+use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::prepared::Prepared;
@@ -41,8 +42,15 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     let authority = authority(&rules)?;
     let revoked: BTreeSet<String> = (0..REVOKED).map(|n| format!("{n:064x}")).collect();
     let budget = BudgetFacts::default();
-    let facts =
-        Facts { authority: &authority, revoked: &revoked, rules: &rules, budget: &budget, approval: None };
+    let facts = Facts {
+        authority: &authority,
+        revoked: &revoked,
+        rules: &rules,
+        budget: &budget,
+        egress: &EgressScope::default(),
+        owned: false,
+        approval: None,
+    };
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = [9_u8; MESSAGE_BYTES];
     let (public, signature) = (key.verifying_key(), key.sign(&message));

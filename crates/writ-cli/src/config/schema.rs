@@ -2,9 +2,11 @@
 //!
 //! The values themselves live in the `Config` of each crate; tests hold this table to them.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use toml::Value;
+use writ_policy::egress::host::{Host, HostPattern};
 use writ_types::frame::MAX_FRAME_BYTES;
 
 /// A key as its segments: `["budget", "max_tokens_per_day"]`.
@@ -42,6 +44,14 @@ pub(crate) enum Kind {
     Texts,
     /// One of a few words.
     OneOf(&'static [&'static str]),
+    /// A list of some of a few words.
+    SomeOf(&'static [&'static str]),
+    /// A host, by name or address.
+    Host,
+    /// A list of hosts, each with a port or without; `*.` stands for everything below.
+    Hosts,
+    /// An address of the network.
+    Address,
     /// An `http` or `https` address without user name and password.
     Url,
     /// A reference to a credential, never its value.
@@ -161,6 +171,13 @@ pub(crate) const KEYS: &[Key] = &[
     lower("limits.max_identical_calls", COUNT_32),
     lower("limits.max_output_tokens", COUNT),
     lower("limits.max_turn_secs", COUNT_32),
+    owner("egress.allowed", Kind::Hosts),
+    owner("egress.blocked", Kind::Hosts),
+    owner("egress.always_ask", Kind::Hosts),
+    owner("egress.registries", Kind::SomeOf(&["pypi", "npm", "crates", "apt", "github"])),
+    owner("egress.opaque", Kind::Hosts),
+    owner("egress.pin.*.host", Kind::Host),
+    owner("egress.pin.*.address", Kind::Address),
     owner("timeouts.default_ms", COUNT),
     owner("timeouts.max_ms", COUNT),
     owner("timeouts.tools.*", COUNT),
@@ -187,7 +204,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Sections that are lists: `[[gates]]`.
-const LISTS: [&str; 1] = ["gates"];
+pub(crate) const LISTS: [&str; 2] = ["gates", "egress.pin"];
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug)]
@@ -204,9 +221,7 @@ pub(crate) enum Place {
 
 /// What stands at a path.
 pub(crate) fn place(path: &[String]) -> Place {
-    if let [only] = path
-        && LISTS.contains(&only.as_str())
-    {
+    if LISTS.contains(&dotted(path).as_str()) {
         return Place::List;
     }
     let mut found = Place::Nothing;
@@ -260,6 +275,16 @@ impl Kind {
             }
             Self::Texts => value.as_array().is_some_and(|items| items.iter().all(Value::is_str)),
             Self::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::SomeOf(words) => {
+                let known = |item: &Value| item.as_str().is_some_and(|text| words.contains(&text));
+                value.as_array().is_some_and(|items| items.iter().all(known))
+            }
+            Self::Host => value.as_str().is_some_and(|text| text.parse::<Host>().is_ok()),
+            Self::Hosts => {
+                let fits = |item: &Value| item.as_str().is_some_and(|t| t.parse::<HostPattern>().is_ok());
+                value.as_array().is_some_and(|items| items.iter().all(fits))
+            }
+            Self::Address => value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok()),
             Self::Url => value.as_str().is_some_and(is_plain_url),
             Self::Credential => value
                 .as_str()
@@ -284,6 +309,12 @@ impl Kind {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 format!("one of {}", quoted.join(", "))
             }
+            Self::SomeOf(words) => format!("a list of some of: {}", words.join(", ")),
+            Self::Host => "a host, such as \"docs.rs\"".into(),
+            Self::Hosts => {
+                "a list of hosts, such as \"docs.rs\", \"*.example.org\" or \"git.example.org:9418\"".into()
+            }
+            Self::Address => "an address, such as \"192.0.2.7\" or \"2001:db8::7\"".into(),
             Self::Url => "an http or https address without user name and password".into(),
             Self::Credential => {
                 "a reference: \"secret:NAME\", \"env:NAME\" or \"vault://MOUNT/PATH#FIELD\", \
@@ -301,12 +332,21 @@ impl Kind {
             if table.len() == 1 { table.remove("value") } else { None }
         };
         let value = match self {
-            Self::Flag | Self::Whole(..) | Self::Share | Self::Folders | Self::Texts => {
-                typed().ok_or_else(|| self.expected())?
-            }
-            Self::Text | Self::AnyText | Self::Folder | Self::OneOf(_) | Self::Url | Self::Credential => {
-                Value::String(text.to_owned())
-            }
+            Self::Flag
+            | Self::Whole(..)
+            | Self::Share
+            | Self::Folders
+            | Self::Texts
+            | Self::SomeOf(_)
+            | Self::Hosts => typed().ok_or_else(|| self.expected())?,
+            Self::Text
+            | Self::AnyText
+            | Self::Folder
+            | Self::OneOf(_)
+            | Self::Host
+            | Self::Address
+            | Self::Url
+            | Self::Credential => Value::String(text.to_owned()),
         };
         self.check(&value).map(|()| value)
     }
@@ -340,7 +380,11 @@ mod tests {
 
     #[test]
     fn kinds_tell_right_from_wrong() {
-        let good: [(Kind, &str); 9] = [
+        let good: [(Kind, &str); 13] = [
+            (Kind::Hosts, "[\"docs.rs\", \"*.example.org:8080\"]"),
+            (Kind::Host, "docs.rs"),
+            (Kind::Address, "2001:db8::7"),
+            (Kind::SomeOf(&["a"]), "[\"a\"]"),
             (Kind::Flag, "true"),
             (Kind::Whole(1, 10), "10"),
             (Kind::Whole(0, MOST), "500_000"),
@@ -354,7 +398,12 @@ mod tests {
         for (kind, text) in good {
             assert!(kind.parse_text(text).is_ok(), "{kind:?} {text}");
         }
-        let bad: [(Kind, &str); 14] = [
+        let bad: [(Kind, &str); 19] = [
+            (Kind::Hosts, "[\"http://docs.rs\"]"),
+            (Kind::Hosts, "[\"0x7f.1\"]"),
+            (Kind::Host, "docs.rs:80"),
+            (Kind::Address, "docs.rs"),
+            (Kind::SomeOf(&["a"]), "[\"b\"]"),
             (Kind::Flag, "yes"),
             (Kind::Whole(1, 10), "11"),
             (Kind::Whole(1, 10), "0"),

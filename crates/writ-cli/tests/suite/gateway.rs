@@ -1191,6 +1191,40 @@ fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
     assert_eq!(back.until("message")["text"], "Late.", "the turn went on without its client");
 }
 
+/// Rows: SIL-246
+#[test]
+fn needs_userns_open_subscriptions_are_counted() {
+    let turns: [&[(&str, Value)]; 4] = [
+        &[
+            ("context_subscribe", json!({ "path": "a.txt", "turns": 2 })),
+            ("context_subscribe", json!({ "path": "b.txt", "turns": 9 })),
+        ],
+        &[("context_unsubscribe", json!({ "id": "s2" })), ("context_unsubscribe", json!({ "id": "s2" }))],
+        &[],
+        &[],
+    ];
+    let mut script: Vec<Reply> = Vec::new();
+    for calls in turns {
+        script.extend(calls.iter().map(|(tool, arguments)| Reply::call(tool, arguments.clone())));
+        script.push(Reply::text("Done."));
+    }
+    let mut script = script.into_iter();
+    let web =
+        Web::with(move |_: &ParsedRequest| script.next().unwrap_or_else(|| Reply::text("No more.")), &[]);
+    let open = || {
+        let answer = web.ask("GET", "/metrics", &[], "");
+        let line = answer.body.lines().find(|line| line.starts_with("writ_subscriptions_active "));
+        line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned()
+    };
+    assert_eq!(open(), "0");
+    // Two begin; one is ended, once; the other has had its two turns.
+    for expected in ["2", "1", "1", "0"] {
+        let done = web.bench.chat("go on", &[]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        assert_eq!(open(), expected);
+    }
+}
+
 /// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247 SIL-303
 #[test]
 fn what_is_measured_is_told_to_prometheus() {

@@ -28,7 +28,7 @@ fn fixture(scope: EgressScope) -> Fixture {
 }
 
 fn wish(method: &str, url: impl Into<String>) -> Fetch {
-    Fetch { method: method.to_owned(), url: url.into(), body: None, save_to: None }
+    Fetch { method: method.to_owned(), url: url.into(), body: None, content_type: None, save_to: None }
 }
 
 impl Fixture {
@@ -42,10 +42,9 @@ impl Fixture {
         url: impl Into<String>,
         body: Option<&str>,
     ) -> Result<Fetched, FetchError> {
-        let body = body.map(|text| text.as_bytes().to_vec());
-        let fetch = Fetch { body: body.as_deref().map(Digest::of), ..wish(method, url) };
-        let request = FetchRequest { body, content_type: Some("text/plain".to_owned()), body_max: 100_000 };
-        self.egress.follow(&fetch, request, &*self.keeper).await
+        let content_type = body.map(|_| "text/plain".to_owned());
+        let fetch = Fetch { body: body.map(str::to_owned), content_type, ..wish(method, url) };
+        self.egress.follow(&fetch, 100_000, &*self.keeper).await
     }
 }
 
@@ -193,10 +192,6 @@ async fn a_body_goes_to_the_permitted_host_only() {
         assert_eq!(second.bytes() > before, followed);
     }
     let (server, fixture, url) = served("start.test", answer("200 OK", b"")).await;
-    let request = FetchRequest { body: Some(b"other".to_vec()), content_type: None, body_max: 10 };
-    let fetch = Fetch { body: Some(Digest::of(b"permitted")), ..wish("POST", url.as_str()) };
-    let error = fixture.egress.follow(&fetch, request, &*fixture.keeper).await.expect_err("another body");
-    assert!(matches!(error, FetchError::BadRequest(_)), "{error}");
     assert!(fixture.send("GET", &url, Some("x")).await.is_err(), "a GET has no body");
     assert!(fixture.send("CONNECT", &url, None).await.is_err());
     assert_eq!((server.connections(), fixture.keeper.records().len()), (0, 0));
@@ -258,6 +253,22 @@ async fn a_server_that_lies_or_drips_is_an_error() {
     // It echoes the request, which is no answer; or says nothing in time.
     let url = format!("http://silent.test:{}/", silent.address.port());
     assert!(fixture.get(url).await.is_err());
+}
+
+/// What was asked for and never answered is a record, too: the request may have carried something out.
+#[tokio::test]
+async fn a_fetch_that_takes_too_long_is_recorded() {
+    let drips = Server::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nfar less").await;
+    let mute = Server::mute().await;
+    for server in [&drips, &mute] {
+        let mut fixture = fixture_of(server);
+        fixture.egress.fetch_timeout = Duration::from_millis(200);
+        let url = format!("http://silent.test:{}/take?secret", server.address.port());
+        let error = fixture.get(url).await.expect_err("no answer");
+        let records = fixture.keeper.records();
+        let [record] = records.as_slice() else { panic!("{error}: {records:?}") };
+        assert_eq!((record.host.as_str(), record.verdict), ("silent.test", Verdict::Failed), "{error}");
+    }
 }
 
 fn fixture_of(server: &Server) -> Fixture {

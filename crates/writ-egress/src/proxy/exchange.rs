@@ -18,7 +18,8 @@ use super::answer::{self, Body};
 use super::flow::{Counted, Flow, Place};
 use super::{Serving, head, hello, request};
 use crate::connect::{self, Stream};
-use crate::gatekeeper::{Refusal, Verdict};
+use crate::gatekeeper::Refusal;
+use writ_types::entry::Verdict;
 
 /// Bytes carried at once each way. A TLS record is at most 16 KiB, so larger steps gain nothing.
 const STEP: usize = 16 * 1024;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::Instant;
 use writ_policy::egress::host::Target;
 
-use crate::gatekeeper::{ConnectionRecord, Verdict};
+use writ_types::entry::{ConnectionRecord, Verdict};
 
 /// A reserved place for one record.
 pub(crate) type Place = OwnedPermit<ConnectionRecord>;

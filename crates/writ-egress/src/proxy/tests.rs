@@ -14,8 +14,8 @@ use writ_policy::egress::EgressScope;
 
 use super::{Proxy, ProxyConfig, ProxyError};
 use crate::connect::Stream as TcpStream;
-use crate::gatekeeper::Verdict;
 use crate::testing::{Keeper, Script, Server, pattern, pinned, provider};
+use writ_types::entry::Verdict;
 
 mod limits;
 
@@ -80,7 +80,7 @@ impl Running {
         (String::from_utf8(head).expect("text"), stream)
     }
 
-    async fn end(self) -> Result<Vec<crate::gatekeeper::ConnectionRecord>, ProxyError> {
+    async fn end(self) -> Result<Vec<writ_types::entry::ConnectionRecord>, ProxyError> {
         self.stop.cancel();
         let served = tokio::time::timeout(PATIENCE, self.serving).await.expect("ends in time");
         served.expect("no panic").map(|()| self.keeper.records())

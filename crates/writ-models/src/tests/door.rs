@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ed25519_dalek::SigningKey;
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
+use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
@@ -81,8 +82,15 @@ pub(crate) async fn permit(action: Action) -> Permit {
         intent: "ask the model".into(),
     };
     let (revoked, budget) = (BTreeSet::new(), BudgetFacts::default());
-    let facts =
-        Facts { authority: &authority, revoked: &revoked, rules: rules(), budget: &budget, approval: None };
+    let facts = Facts {
+        authority: &authority,
+        revoked: &revoked,
+        rules: rules(),
+        budget: &budget,
+        egress: &EgressScope::default(),
+        owned: false,
+        approval: None,
+    };
     let checked = precheck(prepared, &facts, NOW).expect("passes the first stage");
     let Decided::Grant(grant) = decide(checked, &Verdicts::default(), &facts, NOW) else {
         panic!("the shipped rules permit model calls")

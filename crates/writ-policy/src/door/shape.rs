@@ -1,10 +1,10 @@
 //! Shape and bounds of actions: what is malformed goes no further.
 
 use serde_json::Value;
-use writ_types::action::{Action, ChangeKind, Exec, Place, WriteFile};
+use writ_types::action::{Action, ChangeKind, Exec, Place, Subscribe, WriteFile};
 use writ_types::digest::Digest;
 
-use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES};
+use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_SUBSCRIBED_TURNS};
 
 /// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
 /// same hash, and an approval for one would be good for the other.
@@ -25,8 +25,13 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
     match action {
         Action::Exec(exec) => check_exec(exec),
         Action::WriteFile(write) => check_write(write),
+        Action::Fetch(fetch) => match &fetch.save_to {
+            Some(path) if path.is_empty() => Err("the file to save to has no proper name".into()),
+            Some(_) if fetch.method != "GET" => Err("only what GET brings is saved".into()),
+            Some(_) | None => Ok(()),
+        },
+        Action::Subscribe(subscribe) => check_subscribe(subscribe),
         Action::ReadFile(_)
-        | Action::Fetch(_)
         | Action::Browse(_)
         | Action::Recall(_)
         | Action::Remember(_)
@@ -37,7 +42,6 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
-        | Action::Subscribe(_)
         | Action::Message(_)
         | Action::Handoff(_)
         | Action::Spawn(_)
@@ -45,7 +49,8 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         | Action::ModelCall(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => Ok(()),
+        | Action::Operate(_)
+        | Action::Connect(_) => Ok(()),
     }
 }
 
@@ -60,6 +65,9 @@ fn check_exec(exec: &Exec) -> Result<(), String> {
     if texts.chain(&exec.hosts).any(|text| text.contains('\0')) {
         return Err("an argument holds a NUL character".into());
     }
+    if exec.hosts.len() > MAX_HOSTS {
+        return Err(format!("{} hosts; the limit is {MAX_HOSTS}", exec.hosts.len()));
+    }
     if !exec.cwd.starts_with('/') {
         return Err("the working directory is not absolute".into());
     }
@@ -70,6 +78,23 @@ fn check_exec(exec: &Exec) -> Result<(), String> {
         return Err("the time limit is zero".into());
     }
     Ok(())
+}
+
+fn check_subscribe(subscribe: &Subscribe) -> Result<(), String> {
+    if subscribe.target.is_empty() {
+        return Err("there is nothing to subscribe to".into());
+    }
+    if subscribe.stop {
+        return Ok(());
+    }
+    if !(1..=MAX_SUBSCRIBED_TURNS).contains(&subscribe.turns) {
+        return Err(format!("{} turns; the limit is {MAX_SUBSCRIBED_TURNS}", subscribe.turns));
+    }
+    match subscribe.lines {
+        Some((first, last)) if first == 0 || last < first => Err("the lines are no range".into()),
+        Some(_) if subscribe.url().is_some() => Err("a URL has no lines".into()),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn check_write(write: &WriteFile) -> Result<(), String> {
@@ -135,6 +160,7 @@ fn paths(action: &Action) -> Vec<&str> {
         | Action::Spawn(_)
         | Action::Escalate(_)
         | Action::ModelCall(_)
-        | Action::Operate(_) => Vec::new(),
+        | Action::Operate(_)
+        | Action::Connect(_) => Vec::new(),
     }
 }

@@ -3,8 +3,10 @@ use writ_types::taint::Taint;
 
 use super::*;
 use crate::fixture::{
-    PERMIT_ALL, exec, home_rules, prepared, project_write, remember, rules, samples, shipped, tainted,
+    PERMIT_ALL, exec, fetch, home_rules, prepared, project_write, remember, rules, samples, shipped, tainted,
 };
+
+const NOTHING: Standing = Standing { preapproved: false, reach: Reach::None, owned: false };
 
 fn project_rules(text: &str) -> RuleSource {
     RuleSource { origin: "project".into(), authorship: Authorship::Project, text: text.into() }
@@ -29,7 +31,7 @@ fn the_shipped_rules_decide_about_every_kind() {
     assert_eq!(samples().iter().map(|s| s.action.kind()).collect::<Vec<_>>(), ActionKind::ALL);
     for sample in samples() {
         for taint in [Taint::Owner, Taint::Auth, Taint::External] {
-            let verdict = shipped().judge(&tainted(sample.action.clone(), taint), false);
+            let verdict = shipped().judge(&tainted(sample.action.clone(), taint), NOTHING);
             match verdict {
                 RuleVerdict::Permit => assert!(!sample.asked, "{:?}", sample.action.kind()),
                 RuleVerdict::Ask { .. } => assert!(sample.asked, "{:?}", sample.action.kind()),
@@ -41,7 +43,7 @@ fn the_shipped_rules_decide_about_every_kind() {
 
 #[test]
 fn the_shipped_rules_tell_cases_of_one_kind_apart() {
-    let judge = |action, preapproved| shipped().judge(&prepared(action), preapproved);
+    let judge = |action, preapproved| shipped().judge(&prepared(action), Standing { preapproved, ..NOTHING });
     let write = |place| Action::WriteFile(WriteFile { place, ..project_write(&["a"]) });
     assert_eq!(judge(write(Place::Overlay), false), RuleVerdict::Permit);
     assert_eq!(asked_by(&judge(write(Place::Project), false)), ["ask-project-writes"]);
@@ -59,10 +61,34 @@ fn the_shipped_rules_let_external_content_become_no_truth() {
     for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {
         let action = Action::Remember(remember(trust, Taint::External));
         assert_eq!(
-            shipped().judge(&tainted(action.clone(), Taint::External), true),
+            shipped()
+                .judge(&tainted(action.clone(), Taint::External), Standing { preapproved: true, ..NOTHING }),
             forbidden("no-external-truth")
         );
-        assert_eq!(shipped().judge(&tainted(action, Taint::Owner), false), RuleVerdict::Permit);
+        assert_eq!(shipped().judge(&tainted(action, Taint::Owner), NOTHING), RuleVerdict::Permit);
+    }
+}
+
+/// Rows: WIN-169 WIN-171
+#[test]
+fn the_shipped_rules_ask_about_hosts_that_nobody_has_listed_and_refuse_blocked_ones() {
+    use Reach::{Blocked, Granted, Known, Unknown};
+    let exec = Action::Exec(Exec { hosts: vec!["a.example".into()], ..exec() });
+    let fetch = Action::Fetch(fetch("https://a.example/"));
+    let connect = Action::Connect(writ_types::action::Connect { host: "a.example".into(), port: 443 });
+    let judge = |action: &Action, reach, owned| {
+        shipped().judge(&prepared(action.clone()), Standing { reach, owned, ..NOTHING })
+    };
+    for reach in [Granted, Known] {
+        assert_eq!(judge(&exec, reach, false), RuleVerdict::Permit);
+        assert_eq!(judge(&fetch, reach, false), RuleVerdict::Permit);
+    }
+    assert_eq!(asked_by(&judge(&exec, Unknown, true)), ["ask-network"]);
+    assert_eq!(asked_by(&judge(&fetch, Unknown, false)), ["ask-fetch"]);
+    assert_eq!(judge(&fetch, Unknown, true), RuleVerdict::Permit);
+    assert_eq!(asked_by(&judge(&connect, Unknown, true)), ["ask-reach-out"]);
+    for action in [exec, fetch, connect] {
+        assert_eq!(judge(&action, Blocked, true), forbidden("no-blocked-hosts"));
     }
 }
 
@@ -80,13 +106,17 @@ fn rules_see_what_the_schema_promises() {
         (r#"context.tool == "tool""#, true),
         ("context.network", true),
         ("context.preapproved", false),
+        (r#"context.reach == "known""#, true),
+        (r#"context.reach == "none""#, false),
+        ("context.owned", true),
     ];
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
+    let standing = Standing { reach: Reach::Known, owned: true, ..NOTHING };
     for (condition, holds) in conditions {
         let rules = rules(&format!(
             "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ {condition} }};"
         ));
-        let verdict = rules.judge(&tainted(Action::Exec(reaching.clone()), Taint::Auth), false);
+        let verdict = rules.judge(&tainted(Action::Exec(reaching.clone()), Taint::Auth), standing);
         let expected = if holds { forbidden("x") } else { RuleVerdict::Permit };
         assert_eq!(verdict, expected, "{condition}");
     }
@@ -94,7 +124,7 @@ fn rules_see_what_the_schema_promises() {
     let truth = rules(&format!(
         "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ context.trust == \"verified\" }};"
     ));
-    assert_eq!(truth.judge(&prepared(verified), false), forbidden("x"));
+    assert_eq!(truth.judge(&prepared(verified), NOTHING), forbidden("x"));
 }
 
 #[test]
@@ -104,7 +134,7 @@ fn a_refusal_of_the_second_file_decides() {
          @id(\"a\") @ask(\"a?\") forbid (principal, action, resource == Target::\"/home/me/p/a\");
          @id(\"b\") @ask(\"b?\") forbid (principal, action, resource == Target::\"/home/me/p/b\");"
     ));
-    let judge = |paths: &[&str]| secret.judge(&prepared(Action::WriteFile(project_write(paths))), false);
+    let judge = |paths: &[&str]| secret.judge(&prepared(Action::WriteFile(project_write(paths))), NOTHING);
     assert_eq!(judge(&["c"]), RuleVerdict::Permit);
     assert_eq!(judge(&["c", "secret"]), forbidden("secret"));
     assert_eq!(judge(&["a", "x/../secret", "z"]), forbidden("secret"));
@@ -115,7 +145,7 @@ fn a_refusal_of_the_second_file_decides() {
 #[test]
 fn a_forbid_beats_an_ask_and_an_ask_beats_a_permit() {
     let ask = "@id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource);";
-    let judge = |text: &str| rules(text).judge(&prepared(Action::Exec(exec())), false);
+    let judge = |text: &str| rules(text).judge(&prepared(Action::Exec(exec())), NOTHING);
     assert_eq!(judge(PERMIT_ALL), RuleVerdict::Permit);
     assert_eq!(asked_by(&judge(&format!("{PERMIT_ALL} {ask}"))), ["ask"]);
     assert_eq!(
@@ -131,7 +161,7 @@ fn a_forbid_beats_an_ask_and_an_ask_beats_a_permit() {
 fn a_rule_that_cannot_be_evaluated_refuses() {
     let overflow = "forbid (principal, action, resource) when { 9223372036854775807 + 1 > 0 };";
     let judge = |rule: &str| {
-        rules(&format!("{PERMIT_ALL} @id(\"sum\") {rule}")).judge(&prepared(Action::Exec(exec())), false)
+        rules(&format!("{PERMIT_ALL} @id(\"sum\") {rule}")).judge(&prepared(Action::Exec(exec())), NOTHING)
     };
     assert_eq!(judge(overflow), forbidden("a rule could not be evaluated"));
     assert_eq!(judge(&format!("@ask(\"Sure?\") {overflow}")), forbidden("a rule could not be evaluated"));
@@ -146,7 +176,7 @@ fn the_same_request_gets_the_same_verdict() {
     for _ in 0..5 {
         let rules = rules(&format!("{PERMIT_ALL} {many}"));
         for _ in 0..20 {
-            assert_eq!(rules.judge(&prepared(Action::Exec(exec())), false), forbidden("no-10"));
+            assert_eq!(rules.judge(&prepared(Action::Exec(exec())), NOTHING), forbidden("no-10"));
         }
     }
 }
@@ -155,11 +185,11 @@ fn the_same_request_gets_the_same_verdict() {
 fn a_project_can_only_narrow() {
     let narrowing = project_rules("@id(\"p\") forbid (principal, action == Action::\"exec\", resource);");
     let both = RuleSet::load(&[RuleSource::shipped(), narrowing]).expect("valid");
-    assert_eq!(both.judge(&prepared(Action::Exec(exec())), false), forbidden("p"));
+    assert_eq!(both.judge(&prepared(Action::Exec(exec())), NOTHING), forbidden("p"));
     let asking =
         project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
     let both = RuleSet::load(&[RuleSource::shipped(), asking]).expect("valid");
-    let say = |to: &str| both.judge(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), false);
+    let say = |to: &str| both.judge(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), NOTHING);
     assert_eq!(asked_by(&say("owner")), ["p"]);
     assert_eq!(say("somebody"), forbidden("no rule permits it, even if approved"));
     let widening = project_rules(PERMIT_ALL);

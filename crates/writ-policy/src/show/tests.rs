@@ -85,6 +85,7 @@ fn letters_that_look_like_others_are_named() {
         method: "GET".into(),
         url: "https://\u{430}.\u{440}\u{444}/".into(),
         body: None,
+        content_type: None,
         save_to: None,
     };
     assert!(shown(Action::Fetch(fetch)).contains("host       '\u{430}.\u{440}\u{444}' (letters of several"));

@@ -1,15 +1,16 @@
 use writ_types::action::{ExecProfile, MemoryTrust, Place};
 
 use super::*;
-use crate::fixture::{exec, project_write, remember, samples, tainted};
+use crate::fixture::{exec, fetch, project_write, remember, samples, tainted};
 
 /// Rows: SIL-170 SIL-005
 #[test]
 fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};
     use Taint::{Auth, External, Owner};
-    let verdict =
-        |trust, noted, rests_on| judge(&tainted(Action::Remember(remember(trust, noted)), rests_on));
+    let verdict = |trust, noted, rests_on| {
+        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default())
+    };
     for trust in [Working, Verified, Constitutional] {
         for noted in [Owner, Auth, External] {
             for rests_on in [Owner, Auth, External] {
@@ -25,7 +26,7 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
 #[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {
     for sample in samples() {
-        let verdict = |taint| judge(&tainted(sample.action.clone(), taint));
+        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default());
         let kind = sample.action.kind();
         assert_eq!(verdict(Taint::Owner), TaintVerdict::Pass, "{kind:?}");
         assert_eq!(verdict(Taint::Auth), TaintVerdict::Pass, "{kind:?}");
@@ -36,11 +37,38 @@ fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() 
 
 #[test]
 fn the_same_kind_may_stay_inside_or_leave() {
-    let external = |action| judge(&tainted(action, Taint::External));
+    let external = |action| judge(&tainted(action, Taint::External), Standing::default());
     let reaching = writ_types::action::Exec { hosts: vec!["docs.rs".into()], ..exec() };
     assert!(matches!(external(Action::Exec(reaching)), TaintVerdict::Ask(_)));
     let verifying = writ_types::action::Exec { profile: ExecProfile::Verification, ..exec() };
     assert_eq!(external(Action::Exec(verifying)), TaintVerdict::Pass);
     let inside = writ_types::action::WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
     assert_eq!(external(Action::WriteFile(inside)), TaintVerdict::Pass);
+}
+
+/// Threat 13. Twins: what the owner wrote, and what names no host.
+#[test]
+fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or_a_registry() {
+    let passes = |action: &Action, taint, reach, owned| {
+        let standing = Standing { reach, owned, preapproved: false };
+        judge(&tainted(action.clone(), taint), standing) == TaintVerdict::Pass
+    };
+    let program = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
+    let plain = Action::Fetch(fetch("https://a.example/page"));
+    let query = Action::Fetch(fetch("https://a.example/page?secret"));
+    let sending = Action::Fetch(writ_types::action::Fetch {
+        method: "POST".into(),
+        body: Some("x".into()),
+        ..fetch("https://a.example/page")
+    });
+    for reach in [Reach::Granted, Reach::Known, Reach::Unknown, Reach::Blocked] {
+        let listed = matches!(reach, Reach::Granted | Reach::Known);
+        assert_eq!(passes(&program, Taint::External, reach, false), listed, "{reach:?}");
+        for fetch in [&plain, &query, &sending] {
+            assert!(!passes(fetch, Taint::External, reach, false), "{reach:?} {fetch:?}");
+            assert!(passes(fetch, Taint::External, reach, true), "{reach:?} {fetch:?}");
+            assert!(passes(fetch, Taint::Owner, reach, false), "{reach:?} {fetch:?}");
+        }
+    }
+    assert!(passes(&Action::Exec(exec()), Taint::External, Reach::None, false));
 }

@@ -136,6 +136,12 @@ fn summary(fact: &Fact) -> String {
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => format!("{} files of {project}", files.len()),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
+        Fact::Connected { connections } => {
+            let each = connections
+                .iter()
+                .map(|one| format!("{}:{} {} ({})", one.host, one.port, one.verdict.as_str(), one.rule));
+            each.collect::<Vec<_>>().join(", ")
+        }
         Fact::Replied { from, to, .. } => format!("rests on entries {from} to {to}"),
     }
 }

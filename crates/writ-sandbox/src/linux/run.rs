@@ -39,7 +39,7 @@ const SWEEP_GRACE: Duration = Duration::from_secs(1);
 /// A job and its limits.
 pub(crate) struct Launch {
     pub(crate) spec: Spec,
-    pub(crate) stdin: Option<String>,
+    pub(crate) stdin: Option<Vec<u8>>,
     pub(crate) time: Duration,
     pub(crate) memory: u64,
     /// Bytes kept of each stream.
@@ -327,10 +327,10 @@ async fn capture(
 }
 
 /// Writes standard input. A program that does not read it is no error.
-async fn feed(pipe: Option<pipe::Sender>, text: Option<String>, done: &CancellationToken) {
-    if let (Some(mut pipe), Some(text)) = (pipe, text) {
+async fn feed(pipe: Option<pipe::Sender>, bytes: Option<Vec<u8>>, done: &CancellationToken) {
+    if let (Some(mut pipe), Some(bytes)) = (pipe, bytes) {
         tokio::select! {
-            _ = pipe.write_all(text.as_bytes()) => {}
+            _ = pipe.write_all(&bytes) => {}
             () = done.cancelled() => {}
         }
     }

@@ -2,7 +2,7 @@
 //! be hostile; whatever it does with it stays in here.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,9 @@ use writ_types::action::{ChangeKind, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
 
 use super::{beneath, init};
-use crate::file::{ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, TEXT_MAX, Written};
+use crate::file::{
+    ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, SAVE_MAX, TEXT_MAX, Written,
+};
 
 mod search;
 
@@ -30,6 +32,8 @@ pub(crate) enum Request {
     Peek(String),
     /// To write one file.
     Write { change: FileChange, content: Option<String> },
+    /// To make or replace one file with what comes in over standard input: exactly so many bytes.
+    Save { path: String, bytes: u64 },
 }
 
 /// What it answers.
@@ -56,6 +60,7 @@ pub(crate) fn main(work: &Path, request: &Request) -> i32 {
         Request::Read(read) => self::read(work, read).map(Reply::Read),
         Request::Peek(path) => peek(work, path).map(Reply::Peek),
         Request::Write { change, content } => write(work, change, content.as_deref()).map(Reply::Written),
+        Request::Save { path, bytes } => save(work, path, *bytes, std::io::stdin()).map(Reply::Written),
     };
     let reply = reply.unwrap_or_else(Reply::Fault);
     serde_json::to_vec(&reply).map_or(1, |bytes| init::finish(&bytes))
@@ -198,6 +203,27 @@ fn write(work: &Path, change: &FileChange, content: Option<&str>) -> Result<Writ
     let mode = if change.executable { mode | 0o111 & (mode >> 2 | 0o100) } else { mode & !0o111 };
     replace(&folder, &name, content.as_bytes(), mode).map_err(fault)?;
     Ok(Written { digest: Some(digest), bytes: size(content.as_bytes()) })
+}
+
+/// Saves what comes in, if it is whole: somebody who died in the middle of sending it leaves no file.
+fn save(work: &Path, shown: &str, bytes: u64, mut from: impl Read) -> Result<Written, FileFault> {
+    let fault = |why: std::io::Error| io_fault(shown, &why);
+    let root = beneath::root(work).map_err(fault)?;
+    let path = clean(shown)?;
+    let name = path.file_name().map(PathBuf::from).ok_or_else(|| not(shown, "file"))?;
+    if bytes > SAVE_MAX {
+        return Err(FileFault::TooLarge { path: shown.to_owned(), bytes });
+    }
+    // What stands there must be a file; a folder or a link is not replaced.
+    open_file(&root, shown, &path)?;
+    let mut content = Vec::new();
+    from.by_ref().take(bytes.saturating_add(1)).read_to_end(&mut content).map_err(fault)?;
+    if size(&content) != bytes {
+        return Err(FileFault::Content { path: shown.to_owned() });
+    }
+    let folder = beneath::parent(&root, &path, true).map_err(fault)?;
+    replace(&folder, &name, &content, 0o644).map_err(fault)?;
+    Ok(Written { digest: Some(Digest::of(&content)), bytes })
 }
 
 /// Writes a file beside its place and renames it: others see the old content or the new.

@@ -1,5 +1,6 @@
 //! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
 
+mod files;
 mod lock;
 
 use std::fs;
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile, Place};
@@ -18,16 +18,15 @@ use writ_types::unit::Timestamp;
 use super::command::{Places, check, check_network, never_run, result};
 use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
-use super::spec::{Access, Event, Job, MESSAGE_MAX, Spec, Walls, Work};
+use super::spec::{Access, Job, Spec, Walls, Work};
 use super::toolchain::REGISTRY;
-use super::worker::{Reply, Request};
+use super::worker::Request;
 use super::{Inner, Sandbox, WriteLock, carry, copy, network, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult};
-use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
 
 /// What lies in a session's folder: the overlay's two layers, the home, a folder or copy in place of an overlay, and
 /// for the second rung a place for temporary files and one for verification.
@@ -153,53 +152,6 @@ impl Workspace {
         let found = action.kind();
         let Action::Exec(exec) = action else { return Err(SandboxError::WrongAction { found }) };
         self.run_exec(exec, options).await
-    }
-
-    /// Reads, lists or searches: [`Action::ReadFile`].
-    ///
-    /// # Errors
-    ///
-    /// If the permit is too old or for something else, if there is no such file, or if the sandbox cannot be made.
-    pub async fn read(&self, permit: Permit, now: Timestamp) -> Result<ReadResult, SandboxError> {
-        let action = permit.open(now)?.prepared.action;
-        let found = action.kind();
-        let Action::ReadFile(read) = action else { return Err(SandboxError::WrongAction { found }) };
-        let reply = self.ask(Request::Read(read)).await?;
-        let Reply::Read(result) = reply else { return Err(nonsense(&reply)) };
-        Ok(result)
-    }
-
-    /// Writes or deletes one file of the overlay: [`Action::WriteFile`] with [`Place::Overlay`].
-    ///
-    /// # Errors
-    ///
-    /// If the permit is too old or for something else, if the file is not what the change was made for, or if the
-    /// sandbox cannot be made.
-    pub async fn write(&self, permit: Permit, now: Timestamp) -> Result<Written, SandboxError> {
-        let action = permit.open(now)?.prepared.action;
-        let found = action.kind();
-        let Action::WriteFile(write) = action else { return Err(SandboxError::WrongAction { found }) };
-        if write.place != Place::Overlay {
-            return Err(SandboxError::WrongAction { found });
-        }
-        let [change] = <[_; 1]>::try_from(write.changes)
-            .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
-        let reply = self.ask(Request::Write { change, content: write.content }).await?;
-        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
-        Ok(written)
-    }
-
-    /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.
-    ///
-    /// # Errors
-    ///
-    /// If it is not a file, too large, outside, or if the sandbox cannot be made.
-    pub async fn peek(&self, path: &str) -> Result<Option<Peeked>, SandboxError> {
-        let reply = self.ask(Request::Peek(path.to_owned())).await?;
-        let Reply::Peek(found) = reply else { return Err(nonsense(&reply)) };
-        let Some(found) = found else { return Ok(None) };
-        let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
-        Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
     }
 
     /// What the session changed. Reads only, on the host, by directory handle: no permit is needed.
@@ -346,55 +298,21 @@ impl Workspace {
         }
         let launch = Launch {
             spec,
-            stdin: exec.stdin,
+            stdin: exec.stdin.map(String::into_bytes),
             time: Duration::from_millis(exec.timeout_ms.clamp(1, config.time_max_ms)),
             memory: config.memory_max,
             keep: config.output_max,
             kill_above: config.output_kill,
-            disk: Some((FOLDERS.map(|name| self.dir.join(name)).into(), config.overlay_max)),
+            disk: Some(self.disk()),
             options,
             hold: Some(hold),
         };
         result(self.sandbox.run(launch).await?, rung)
     }
 
-    /// Asks the worker. Readers share the folder; a writer has it for itself.
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, SandboxError> {
-        let (walls, _) = self.sandbox.walls().await?;
-        let writes = matches!(request, Request::Write { .. });
-        let hold: Option<OwnedMutexGuard<()>> =
-            if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
-        let access = if writes { Access::Write } else { Access::Read };
-        let places = self.places(walls, false);
-        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places));
-        spec.binds.clear();
-        spec.home_binds.clear();
-        spec.cwd = places.resolve(walls, WORK);
-        spec.scratch = places.scratch;
-        let launch = Launch {
-            spec,
-            stdin: None,
-            time: Duration::from_millis(FILE_TIME_MAX_MS),
-            memory: self.sandbox.config.memory_max,
-            keep: u64::from(MESSAGE_MAX),
-            kill_above: u64::from(MESSAGE_MAX),
-            disk: None,
-            options: ExecOptions::default(),
-            hold,
-        };
-        let finished = self.sandbox.run(launch).await?;
-        if let Some(limit) = finished.limit {
-            return Err(SandboxError::Stopped { why: limit.as_str().to_owned() });
-        }
-        if let Event::SetupFailed(fault) = finished.event {
-            return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
-        }
-        // The worker has read hostile files: what it says is data of a known shape or nothing.
-        match serde_json::from_slice(&finished.stdout.bytes) {
-            Ok(Reply::Fault(fault)) => Err(fault.into()),
-            Ok(reply) => Ok(reply),
-            Err(_) => Err(nonsense(&finished.event)),
-        }
+    /// The session's folders, and what they may have together.
+    fn disk(&self) -> (Vec<PathBuf>, u64) {
+        (FOLDERS.map(|name| self.dir.join(name)).into(), self.sandbox.config.overlay_max)
     }
 
     /// What is seen at `/work`.
@@ -486,10 +404,4 @@ fn make_folder(path: &Path) -> Result<(), SandboxError> {
 
 fn workspace(doing: &str, source: io::Error) -> SandboxError {
     SandboxError::Workspace { doing: doing.to_owned(), source }
-}
-
-/// The worker said something that it cannot have meant.
-fn nonsense(found: &impl std::fmt::Debug) -> SandboxError {
-    let why = super::worker::cut(&format!("{found:?}"), 200).to_owned();
-    SandboxError::Helper { doing: "reply", why }
 }

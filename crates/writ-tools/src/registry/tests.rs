@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use writ_types::action::{Action, ActionKind, ChangeKind, Exec, ExecProfile, MemoryTrust, Place, ReadMode};
+use writ_types::action::{
+    Action, ActionKind, ChangeKind, Exec, ExecProfile, MemoryTrust, Place, ReadMode, Subscribe,
+};
 use writ_types::digest::Digest;
 use writ_types::id::SessionId;
 use writ_types::taint::Taint;
@@ -61,14 +63,28 @@ fn names(role: AgentRole) -> Vec<&'static str> {
     Registry::core().toolset(role, &AllowList::All).names().collect()
 }
 
-/// Part of SIL-103, 104, 107, 108, 109, 110: who has which tool.
+/// Part of SIL-103, 104, 106, 107, 108, 109, 110, 111, 112: who has which tool.
 #[test]
 fn each_role_has_its_tools() {
-    assert_eq!(names(AgentRole::Proxy), ["file_read", "memory_search", "memory_store", "search"]);
+    assert_eq!(
+        names(AgentRole::Proxy),
+        [
+            "context_subscribe",
+            "context_unsubscribe",
+            "file_read",
+            "memory_search",
+            "memory_store",
+            "search",
+            "web_fetch"
+        ]
+    );
     assert_eq!(names(AgentRole::Planner), ["memory_search"]);
     assert_eq!(names(AgentRole::Verification), [""; 0]);
     let all: Vec<_> = Registry::core().tools().map(|tool| tool.name).collect();
-    assert_eq!(names(AgentRole::Executor), all);
+    let own = |name: &&&str| name.starts_with("context_");
+    assert_eq!(names(AgentRole::Executor), all.iter().filter(|name| !own(name)).copied().collect::<Vec<_>>());
+    let both = [AgentRole::Proxy, AgentRole::Executor];
+    assert_eq!(Registry::core().toolset_of(&both, &AllowList::All).names().collect::<Vec<_>>(), all);
     for (name, arguments) in [
         ("shell_exec", json!({"command": "true"})),
         ("file_write", json!({"path": "a", "content": ""})),
@@ -124,18 +140,19 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
 #[test]
 fn specs_are_sorted_and_byte_stable() {
     let registry = Registry::core();
-    let specs = registry.specs(AgentRole::Executor, &AllowList::All);
+    let both = [AgentRole::Proxy, AgentRole::Executor];
+    let specs = registry.toolset_of(&both, &AllowList::All).specs();
     let offered: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert!(offered.is_sorted());
     assert_eq!(offered, registry.tools().map(|tool| tool.name).collect::<Vec<_>>());
     let bytes = serde_json::to_string_pretty(&specs).expect("JSON");
     assert_eq!(
-        serde_json::to_string_pretty(&Registry::core().specs(AgentRole::Executor, &AllowList::All)).ok(),
+        serde_json::to_string_pretty(&Registry::core().toolset_of(&both, &AllowList::All).specs()).ok(),
         Some(bytes.clone())
     );
     insta::assert_snapshot!("specs", bytes);
     // The first request of a turn is at most 16 KB: the tools leave room for the rest.
-    assert!(serde_json::to_string(&specs).expect("JSON").len() < 6 * 1024);
+    assert!(serde_json::to_string(&specs).expect("JSON").len() < 7 * 1024);
 }
 
 #[test]
@@ -151,10 +168,12 @@ fn every_row_of_the_table_is_consistent() {
         }
         let example: Value = serde_json::from_str(tool.usage).expect("an example");
         let old = Peeked::File { bytes: b"a - b".to_vec(), executable: false };
-        let prepared = prepare_as(AgentRole::Executor, tool.name, example, Some(&old)).expect("prepared");
+        let role = tool.roles.last().copied().expect("a role");
+        let prepared = prepare_as(role, tool.name, example, Some(&old)).expect("prepared");
         assert!(tool.actions.contains(&prepared.action.kind()), "{}", tool.name);
         let sinks: Vec<_> = prepared.sinks.iter().map(|sink| sink.argument.as_str()).collect();
-        assert_eq!(sinks, tool.sinks, "{}", tool.name);
+        // A call without hosts names none.
+        assert!(tool.sinks.starts_with(&sinks), "{}: {sinks:?}", tool.name);
         assert_eq!(prepared.idempotent, tool.idempotent);
         assert_eq!(prepared.call.as_deref(), Some("call-1"));
         assert_eq!(prepared.label, label());
@@ -212,7 +231,6 @@ fn an_unknown_tool_is_an_error_result() {
 fn no_argument_reaches_a_field_of_the_harness() {
     for (tool, arguments, field) in [
         ("shell_exec", json!({"command": "id", "network": true}), "network"),
-        ("shell_exec", json!({"command": "id", "hosts": ["evil.example"]}), "hosts"),
         ("shell_exec", json!({"command": "id", "env": {"LD_PRELOAD": "x"}}), "env"),
         ("shell_exec", json!({"command": "id", "profile": "verification"}), "profile"),
         ("python_exec", json!({"script": "1", "stdin": "x"}), "stdin"),
@@ -586,5 +604,64 @@ proptest! {
                 Err(error) => prop_assert!(error.message().chars().count() <= MAX_MESSAGE_CHARS + 40),
             }
         }
+    }
+}
+
+/// Rows: SIL-111 (what is refused) SIL-112
+#[test]
+fn subscriptions_name_a_file_its_lines_or_a_url() {
+    let subscribe = |arguments: Value| {
+        let prepared = prepare_as(AgentRole::Proxy, "context_subscribe", arguments, None);
+        prepared.map(|prepared| prepared.action)
+    };
+    let made = |target: &str, lines, turns| {
+        let target = target.to_owned();
+        Action::Subscribe(Subscribe { target, lines, turns, stop: false })
+    };
+    assert_eq!(subscribe(json!({"path": "./a/b.txt"})).ok(), Some(made("a/b.txt", None, 10)));
+    let some = json!({"path": "a", "first_line": 2, "last_line": 3, "turns": 1});
+    assert_eq!(subscribe(some).ok(), Some(made("a", Some((2, 3)), 1)));
+    let url = "https://example.org/status";
+    assert_eq!(subscribe(json!({"url": url})).ok(), Some(made(url, None, 10)));
+    for wrong in [
+        json!({}),
+        json!({"path": "a", "url": url}),
+        json!({"path": "a", "type": "mail"}),
+        json!({"path": ""}),
+        json!({"path": "a/"}),
+        json!({"path": "../a"}),
+        json!({"path": "a", "first_line": 2}),
+        json!({"path": "a", "first_line": 3, "last_line": 2}),
+        json!({"path": "a", "first_line": 0, "last_line": 2}),
+        json!({"url": url, "first_line": 1, "last_line": 2}),
+        json!({"path": "a", "turns": 0}),
+        json!({"path": "a", "turns": 101}),
+        json!({"url": "example.org"}),
+        json!({"url": "file:///etc/passwd"}),
+        json!({"url": "https://u:p@example.org/"}),
+    ] {
+        assert!(subscribe(wrong.clone()).is_err(), "{wrong}");
+    }
+    let stop = |id: &str| {
+        let prepared = prepare_as(AgentRole::Proxy, "context_unsubscribe", json!({ "id": id }), None);
+        prepared.is_ok_and(
+            |prepared| matches!(prepared.action, Action::Subscribe(one) if one.stop && one.target == id),
+        )
+    };
+    assert!(stop("s1") && !stop("") && !stop("../s1") && !stop(&"s".repeat(65)));
+}
+
+/// Rows: WIN-214 (what is refused before anything is asked of the network)
+#[test]
+fn an_answer_is_saved_below_the_work_folder_only() {
+    let saved = |path: &str| {
+        let arguments = json!({"url": "https://example.org/a", "save_to": path});
+        let Action::Fetch(fetch) = prepare("web_fetch", arguments).ok()?.action else { panic!("no fetch") };
+        fetch.save_to
+    };
+    assert_eq!(saved("/work/a/b.bin").as_deref(), Some("a/b.bin"));
+    assert_eq!(saved("a/../b.bin").as_deref(), Some("b.bin"));
+    for path in ["", ".", "a/", "../x", "/work/../x", "/etc/x", "~/x", "a\0b"] {
+        assert_eq!(saved(path), None, "{path:?}");
     }
 }

@@ -1,10 +1,13 @@
-//! Programs: `shell_exec` and `python_exec`. They run in the session's sandbox, without a network.
+//! Programs: `shell_exec` and `python_exec`. They run in the session's sandbox, which has no
+//! network but the hosts that a call names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use writ_policy::door::MAX_HOSTS;
+use writ_policy::egress::host::HostPattern;
 use writ_types::action::{Action, ActionKind, Exec, ExecProfile};
 use writ_types::digest::Digest;
 
@@ -12,7 +15,7 @@ use super::intent;
 use crate::arguments::{invalid, no_nul, typed};
 use crate::command;
 use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
-use crate::error::ToolError;
+use crate::error::{ToolError, shown};
 use crate::path::WorkPath;
 use crate::schema::schema_of;
 
@@ -25,9 +28,9 @@ const MAX_ARG_BYTES: usize = 128 * 1024 - 1;
 pub(super) static SHELL_EXEC: ToolDef = ToolDef {
     name: "shell_exec",
     description: "Runs a program in the sandbox and returns its output. No shell is involved: pipes, redirections, \
-                  globs and variables work only with \"argv\": [\"sh\", \"-c\", \"...\"]. There is no network.",
+                  globs and variables work only with \"argv\": [\"sh\", \"-c\", \"...\"]. There is no network but \"hosts\".",
     usage: r#"{"command": "cargo test --quiet"}"#,
-    sinks: &["command", "cwd"],
+    sinks: &["command", "cwd", "hosts"],
     idempotent: false,
     output: OutputKind::ProcessOutput,
     actions: &[ActionKind::Exec],
@@ -40,9 +43,9 @@ pub(super) static SHELL_EXEC: ToolDef = ToolDef {
 pub(super) static PYTHON_EXEC: ToolDef = ToolDef {
     name: "python_exec",
     description: "Runs a Python 3 script in the sandbox and returns its output. It is isolated from user \
-                  packages and environment variables (python3 -I). There is no network.",
+                  packages and environment variables (python3 -I). There is no network but \"hosts\".",
     usage: r#"{"script": "print(6 * 7)"}"#,
-    sinks: &["script", "cwd"],
+    sinks: &["script", "cwd", "hosts"],
     idempotent: false,
     output: OutputKind::ProcessOutput,
     actions: &[ActionKind::Exec],
@@ -63,6 +66,8 @@ struct ShellArgs {
     cwd: Option<String>,
     /// Time limit in seconds.
     timeout_secs: Option<u64>,
+    /// Hosts that it may reach over HTTP, such as "pypi.org" or "example.org:8080".
+    hosts: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -76,6 +81,8 @@ struct PythonArgs {
     cwd: Option<String>,
     /// Time limit in seconds.
     timeout_secs: Option<u64>,
+    /// Hosts that it may reach over HTTP, such as "pypi.org" or "example.org:8080".
+    hosts: Option<Vec<String>>,
 }
 
 fn prepare_shell(
@@ -96,6 +103,7 @@ fn prepare_shell(
     };
     check_argv(&SHELL_EXEC, &argv)?;
     let cwd = cwd(&SHELL_EXEC, args.cwd.as_deref())?;
+    let hosts = hosts(&SHELL_EXEC, args.hosts)?;
     // Cannot fail: an argument without NUL can be quoted.
     let line = shlex::try_join(argv.iter().map(String::as_str)).unwrap_or_default();
     let exec = Exec {
@@ -105,10 +113,10 @@ fn prepare_shell(
         stdin: None,
         timeout_ms: timeout(&SHELL_EXEC, args.timeout_secs, context)?,
         profile: ExecProfile::Task,
-        hosts: Vec::new(),
+        hosts: hosts.clone(),
     };
     let purpose = intent("run", &line);
-    Ok(Draft::new(Action::Exec(exec), purpose).sink("command", line).sink("cwd", cwd))
+    Ok(with_hosts(Draft::new(Action::Exec(exec), purpose).sink("command", line).sink("cwd", cwd), hosts))
 }
 
 fn prepare_python(
@@ -125,6 +133,7 @@ fn prepare_python(
     argv.extend(args.args.unwrap_or_default());
     check_argv(&PYTHON_EXEC, &argv)?;
     let cwd = cwd(&PYTHON_EXEC, args.cwd.as_deref())?;
+    let hosts = hosts(&PYTHON_EXEC, args.hosts)?;
     let digest = Digest::of(args.script.as_bytes());
     let purpose = intent("run a Python script:", args.script.trim_start().lines().next().unwrap_or_default());
     let exec = Exec {
@@ -134,10 +143,10 @@ fn prepare_python(
         stdin: Some(args.script),
         timeout_ms: timeout(&PYTHON_EXEC, args.timeout_secs, context)?,
         profile: ExecProfile::Task,
-        hosts: Vec::new(),
+        hosts: hosts.clone(),
     };
     let draft = Draft::new(Action::Exec(exec), purpose).binding("script", digest);
-    Ok(draft.sink("script", digest.to_string()).sink("cwd", cwd))
+    Ok(with_hosts(draft.sink("script", digest.to_string()).sink("cwd", cwd), hosts))
 }
 
 fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> {
@@ -171,6 +180,28 @@ fn cwd(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
         return Err(invalid(tool, "'cwd' leads out of the work folder"));
     }
     Ok(path.absolute())
+}
+
+/// The hosts in their canonical form, each once: what is shown and hashed is what is opened.
+fn hosts(tool: &'static ToolDef, named: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
+    let named = named.unwrap_or_default();
+    if named.len() > MAX_HOSTS {
+        return Err(ToolError::TooLarge { tool: tool.name, what: "the number of hosts", limit: MAX_HOSTS });
+    }
+    let mut hosts = BTreeSet::new();
+    for name in &named {
+        let wrong = |problem: String| invalid(tool, &format!("'hosts' '{}': {problem}", shown(name)));
+        let host: HostPattern = name.parse().map_err(|problem| wrong(format!("{problem}")))?;
+        if name.starts_with('*') {
+            return Err(wrong("name each host by itself".to_owned()));
+        }
+        hosts.insert(host.to_string());
+    }
+    Ok(hosts.into_iter().collect())
+}
+
+fn with_hosts(draft: Draft, hosts: Vec<String>) -> Draft {
+    hosts.into_iter().fold(draft, |draft, host| draft.sink("hosts", host))
 }
 
 fn timeout(tool: &'static ToolDef, secs: Option<u64>, context: &ToolContext<'_>) -> Result<u64, ToolError> {

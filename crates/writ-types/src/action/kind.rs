@@ -30,11 +30,12 @@ pub enum ActionKind {
     Vcs,
     ModifySelf,
     Operate,
+    Connect,
 }
 
 impl ActionKind {
     /// Every kind, in the order of [`Action`](super::Action).
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Exec,
         Self::ReadFile,
         Self::WriteFile,
@@ -58,6 +59,7 @@ impl ActionKind {
         Self::Vcs,
         Self::ModifySelf,
         Self::Operate,
+        Self::Connect,
     ];
 
     /// The name used in keys, rules, records and on screens.
@@ -86,6 +88,7 @@ impl ActionKind {
             Self::Vcs => "vcs",
             Self::ModifySelf => "modify_self",
             Self::Operate => "operate",
+            Self::Connect => "connect",
         }
     }
 

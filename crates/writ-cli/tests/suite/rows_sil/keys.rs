@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::{Signature, SigningKey};
 use serde_json::{Value, json};
+use writ_egress::{Egress, EgressConfig};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
 use writ_policy::gate::GateSet;
 use writ_policy::principal::Evidence;
@@ -390,6 +391,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             agent_config: Default::default(),
             system: Vec::new(),
             max_chronicle_entries: 50,
+            egress: Default::default(),
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
         };
@@ -397,6 +399,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         let keys = EngineKeys::mint(&config, &rules, &root, harness, now).expect("minted");
         let parts = Parts {
             models: None,
+            egress: Arc::new(Egress::new(&EgressConfig::default(), dir.path()).expect("egress")),
             config,
             clock: Arc::new(Still(now)),
             store: store.clone(),

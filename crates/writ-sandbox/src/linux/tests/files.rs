@@ -173,3 +173,36 @@ async fn a_peek_gives_bytes_and_digest() {
         Err(SandboxError::File(FileFault::Outside { .. }))
     ));
 }
+
+/// Rows: WIN-214 (inside only, through no link) WIN-215
+#[tokio::test]
+async fn bytes_are_saved_whole_inside_and_through_no_link() {
+    let fixture = Fixture::new().await;
+    fixture.sh("mkdir -p out; ln -s /etc way; ln -s README.md to").await;
+    let bytes: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
+    let count = bytes.len() as u64;
+    let saved = fixture.workspace.save_at("new/deep/a.bin".into(), count, bytes.clone()).await.unwrap();
+    assert_eq!(saved, Written { digest: Some(Digest::of(&bytes)), bytes: count });
+    let told = fixture.sh("wc -c < new/deep/a.bin; sha256sum new/deep/a.bin | cut -c1-64").await;
+    assert_eq!(told, format!("3000000\n{}", Digest::of(&bytes)));
+    assert!(fixture.workspace.save_at("README.md".into(), 3, b"new".to_vec()).await.is_ok());
+    assert_eq!(fixture.sh("cat README.md").await, "new");
+
+    for (path, count) in [
+        ("../x", 1),
+        ("/etc/x", 1),
+        ("way/x", 1),
+        ("to", 1),
+        ("src", 1),
+        ("", 1),
+        // Less came than was said, and more.
+        ("short", 2),
+        ("long", 0),
+        ("large", crate::file::SAVE_MAX + 1),
+    ] {
+        let refused = fixture.workspace.save_at(path.into(), count, b"x".to_vec()).await;
+        assert!(matches!(refused, Err(SandboxError::File(_))), "{path:?}: {refused:?}");
+    }
+    let left = fixture.sh("ls -A . src /etc | grep -xE 'x|short|long|large|.*new' ; cat README.md").await;
+    assert_eq!(left, "new\nnew", "nothing else was made");
+}

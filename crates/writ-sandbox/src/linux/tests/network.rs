@@ -9,10 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::connect::{Later, Resolver};
-use writ_egress::gatekeeper::{ConnectionRecord, Gatekeeper, NotAsked, NotRecorded, Verdict};
+use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_egress::proxy::{Proxy, ProxyConfig};
 use writ_policy::egress::host::Target;
 use writ_policy::egress::{EgressScope, Pin};
+use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::id::AskId;
 
 use super::*;

@@ -1,0 +1,98 @@
+//! The owner's lists of hosts: the section `[egress]`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use writ_models::config::ModelsConfig;
+use writ_models::provider::Routes;
+use writ_policy::egress::host::HostPattern;
+use writ_policy::egress::{EgressScope, Pin, Registry};
+
+/// What may be reached, in the owner's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct EgressLists {
+    /// Hosts that may be reached without a question. Default: none.
+    pub(crate) allowed: Vec<HostPattern>,
+    /// Hosts that are refused, whoever approves. Default: none.
+    pub(crate) blocked: Vec<HostPattern>,
+    /// Hosts that are asked about for each piece of work, even where allowed. Default: none.
+    pub(crate) always_ask: Vec<HostPattern>,
+    /// Package registries that are open. Default: [`Registry::DEFAULT`].
+    pub(crate) registries: BTreeSet<Registry>,
+    /// Hosts to which a tunnel may carry what is not TLS. Default: none.
+    pub(crate) opaque: Vec<HostPattern>,
+    /// Hosts with a fixed address. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pin: Vec<Pin>,
+}
+
+impl Default for EgressLists {
+    fn default() -> Self {
+        Self {
+            allowed: Vec::new(),
+            blocked: Vec::new(),
+            always_ask: Vec::new(),
+            registries: Registry::DEFAULT.into(),
+            opaque: Vec::new(),
+            pin: Vec::new(),
+        }
+    }
+}
+
+impl EgressLists {
+    /// What every session may reach, before anything is granted to it.
+    pub(crate) fn scope(&self, models: &ModelsConfig) -> EgressScope {
+        EgressScope {
+            allowed: self.allowed.clone(),
+            blocked: self.blocked.clone(),
+            always_ask: self.always_ask.clone(),
+            registries: self.registries.clone(),
+            opaque: self.opaque.clone(),
+            pins: self.pin.clone(),
+            providers: providers(models),
+            own_addresses: own_addresses(),
+            ..EgressScope::default()
+        }
+    }
+}
+
+/// The hosts of the models that are configured.
+fn providers(models: &ModelsConfig) -> Vec<HostPattern> {
+    let Ok(routes) = Routes::new(models) else { return Vec::new() };
+    let hosts: BTreeSet<&str> = routes.all().map(|(_, route)| route.provider.host.as_str()).collect();
+    hosts.into_iter().filter_map(|host| host.parse().ok()).collect()
+}
+
+/// The addresses of this machine's interfaces now: an engine that outlives a change of network knows the old ones.
+fn own_addresses() -> BTreeSet<IpAddr> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeSet::new() };
+    interfaces
+        .filter_map(|interface| interface.address)
+        .filter_map(|address| {
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_among_the_machines_own_addresses() {
+        assert!(own_addresses().contains(&IpAddr::from([127, 0, 0, 1])));
+    }
+
+    #[test]
+    fn the_scope_is_what_the_lists_say() {
+        let lists =
+            EgressLists { blocked: vec!["*.evil.example".parse().expect("a pattern")], ..Default::default() };
+        let scope = lists.scope(&ModelsConfig::default());
+        assert_eq!(scope.blocked, lists.blocked);
+        assert_eq!(scope.registries, Registry::DEFAULT.into());
+        assert!(scope.allowed.is_empty() && scope.granted.is_empty() && scope.providers.is_empty());
+    }
+}

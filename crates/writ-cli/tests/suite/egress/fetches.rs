@@ -1,0 +1,146 @@
+//! What a fetch brings: pages as text, files into the work folder, and how many hosts the owner's word opens.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::super::turns::{Bench, calls};
+use super::super::{code, text};
+use super::last_request;
+use super::mirror::Mirror;
+
+/// Bytes that are no text, more than one message of the worker holds.
+fn noise(bytes: usize) -> Vec<u8> {
+    (0..=255_u8).rev().cycle().take(bytes).collect()
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) {
+    std::fs::write(folder.join(name), bytes).expect("written");
+}
+
+/// Rows: WIN-211 (40 MB saved; one that is too large is refused, not asked about) WIN-213 WIN-214 WIN-215
+#[test]
+fn needs_userns_a_fetch_saves_a_whole_answer_in_the_work_folder_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "data.bin", &noise(40_000_000));
+    write(folder.path(), "huge.bin", &noise(60_000_000));
+    let mirror = Mirror::of(folder.path());
+    let url = |path: &str| mirror.url("depot", path);
+    let save = |path: &str, to: &str| ("web_fetch", json!({ "url": url(path), "save_to": to }));
+    let list = vec![
+        save("/data.bin", "got/data.bin"),
+        save("/data.bin", "../out.bin"),
+        save("/data.bin", "/etc/out.bin"),
+        save("/data.bin", "way/out.bin"),
+        save("/huge.bin", "huge.bin"),
+        save("/none.bin", "none.bin"),
+        ("shell_exec", json!({ "argv": ["sh", "-c", "wc -c got/*; sha256sum < got/data.bin; ls"] })),
+    ];
+    let bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    std::os::unix::fs::symlink("/etc", bench.project().join("way")).expect("linked");
+    // The owner's own words: what an earlier answer brought would make the next URL a composed one.
+    let done =
+        bench.chat(&format!("get {} {} {}", url("/data.bin"), url("/huge.bin"), url("/none.bin")), &[]);
+    assert_eq!(code(&done), 10, "40 MB cannot be shown, so they stay inside: {}", text(&done));
+    let said = last_request(&bench);
+    for told in [
+        "saved to got/data.bin (40000000 bytes, application/octet-stream)",
+        "'save_to' leads out of the work folder",
+        "symbolic link",
+        "nothing was saved",
+        "HTTP 404 from",
+        "40000000 got/data.bin",
+        writ_types::digest::Digest::of(&noise(40_000_000)).to_string().as_str(),
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    assert!(!said.contains("none.bin\\nhuge") && !said.contains("\\nhuge.bin"), "no other file: {said}");
+    let here = std::fs::read_dir(bench.project()).expect("reads").count();
+    assert_eq!((here, bench.count("asked")), (1, 0), "the project is as it was, and nobody was asked");
+}
+
+/// A small file goes on as any change does: it is in the diff, and comes into the project with the approval.
+#[test]
+fn needs_userns_a_saved_file_is_part_of_the_diff() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "small.bin", &noise(300));
+    let mirror = Mirror::of(folder.path());
+    let url = mirror.url("depot", "/small.bin");
+    let list = vec![("web_fetch", json!({ "url": url, "save_to": "small.bin" }))];
+    let bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    let done = bench.chat("get it", &[]);
+    assert_eq!(code(&done), 5, "{}", text(&done));
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(std::fs::read(bench.project().join("small.bin")).expect("there"), noise(300));
+}
+
+/// Rows: SIL-106 (the text of a page, external)
+#[test]
+fn a_page_is_read_as_text_and_its_scripts_are_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page =
+        "<html><title>News</title><script>steal()</script><h1>Head</h1><p>One <a href='/b'>two</a></p>";
+    write(folder.path(), "page", page.as_bytes());
+    let mirror = Mirror::of(folder.path());
+    let url = mirror.url("depot", "/page");
+    let bench = Bench::new("openai", calls(vec![("web_fetch", json!({ "url": url }))], "Done."));
+    mirror.list_in(&bench);
+    let done = bench.chat(&format!("read {url}"), &[]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let said = last_request(&bench);
+    assert!(said.contains(r"News\n\n# Head\n\nOne two (/b)\n") && !said.contains("steal"), "{said}");
+    assert!(said.contains("external data from web_fetch"), "{said}");
+}
+
+/// The owner's word opens thirty hosts that no list names in a session; the thirty-first asks, also after a restart.
+/// Twin: one of the thirty, again.
+#[test]
+fn a_session_reads_from_thirty_new_hosts_and_asks_about_more() {
+    let mirror = Mirror::start();
+    let url = |n: usize| format!("http://n{n}.many.test:{}/{n}", mirror.port);
+    let rounds: Vec<Vec<usize>> = vec![(1..=15).collect(), (16..=30).collect(), vec![31, 7]];
+    let script = {
+        let urls: Vec<Vec<String>> =
+            rounds.iter().map(|round| round.iter().copied().map(url).collect()).collect();
+        let (mut round, mut next) = (0, 0);
+        move |_: &writ_testkit::model_server::ParsedRequest| {
+            let Some(url) = urls.get(round).and_then(|urls| urls.get(next)) else {
+                (round, next) = (round + 1, 0);
+                return writ_testkit::model_server::Reply::text("Done.");
+            };
+            next += 1;
+            writ_testkit::model_server::Reply::call("web_fetch", json!({ "url": url }))
+        }
+    };
+    let bench = Bench::new("openai", script);
+    let port = mirror.port;
+    // Listed for their port, and asked about each time: to the door, they are hosts that no list opens.
+    let mut config =
+        format!("[egress]\nallowed = [\"*.many.test:{port}\"]\nalways_ask = [\"*.many.test\"]\n");
+    for n in 1..=31 {
+        write!(config, "[[egress.pin]]\nhost = \"n{n}.many.test\"\naddress = \"127.0.0.1\"\n")
+            .expect("written");
+    }
+    std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
+    for round in &rounds {
+        super::super::engine::stop_engine_of(&bench.home);
+        let wish: Vec<String> = round.iter().copied().map(url).collect();
+        let done = bench.chat(&format!("read {}", wish.join(" ")), &[]);
+        let expected = if round.contains(&31) { 5 } else { 0 };
+        assert_eq!(code(&done), expected, "{}", text(&done));
+    }
+    let asked = mirror.asked();
+    assert_eq!(asked.len(), 31, "{asked:?}");
+    assert_eq!(
+        asked.last().map(String::as_str),
+        Some("GET /7 HTTP/1.1"),
+        "a host of the thirty is no new one"
+    );
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(mirror.asked().last().map(String::as_str), Some("GET /31 HTTP/1.1"));
+}

@@ -1,0 +1,136 @@
+//! What stays in the context: files, lines and URLs, as they are at the beginning of each turn.
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+
+use super::super::engine::stop_engine_of;
+use super::super::turns::Bench;
+use super::super::{code, text};
+use super::last_request;
+use super::mirror::Mirror;
+
+/// A script that makes the calls of a turn one after the other, then ends it; then those of the next turn.
+fn turns(mut turns: Vec<Vec<(&'static str, Value)>>) -> impl FnMut(&ParsedRequest) -> Reply {
+    turns.reverse();
+    turns.iter_mut().for_each(|calls| calls.reverse());
+    move |_| match turns.last_mut().and_then(Vec::pop) {
+        Some((tool, arguments)) => Reply::call(tool, arguments),
+        None => {
+            turns.pop();
+            Reply::text("Done.")
+        }
+    }
+}
+
+fn lines(marked: usize) -> String {
+    (1..=40).map(|n| if n == marked { format!("changed {n}\n") } else { format!("line {n}\n") }).collect()
+}
+
+/// Rows: SIL-083 SIL-084 SIL-086 (the gauge apart) SIL-111 (that an executor by itself lacks it: the registry's test)
+/// SIL-112
+#[test]
+fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_over() {
+    let subscribe = |path: &str, first: u64, last: u64, turns: u64| json!({ "path": path, "first_line": first, "last_line": last, "turns": turns });
+    let bench = Bench::new(
+        "openai",
+        turns(vec![
+            vec![
+                ("context_subscribe", json!({ "path": "whole.txt", "turns": 3 })),
+                ("context_subscribe", subscribe("part.txt", 10, 20, 9)),
+                ("context_subscribe", json!({ "path": "../out.txt" })),
+            ],
+            vec![],
+            vec![],
+            vec![
+                ("context_unsubscribe", json!({ "id": "s2" })),
+                ("context_unsubscribe", json!({ "id": "s9" })),
+            ],
+            vec![],
+        ]),
+    );
+    let write = |name: &str, text: &str| std::fs::write(bench.project().join(name), text).expect("written");
+    let chat = |word: &str| {
+        let done = bench.chat(word, &[]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        last_request(&bench)
+    };
+    write("whole.txt", "the first\n");
+    write("part.txt", &lines(30));
+    write("other.txt", "nobody asked\n");
+    let said = chat("watch them");
+    assert!(said.contains("subscription s1") && said.contains("subscription s2"), "{said}");
+    assert!(said.contains("leads out of the work folder") && !said.contains("[Subscription"), "{said}");
+
+    write("whole.txt", "the second\n");
+    write("part.txt", &lines(15));
+    let said = chat("one");
+    assert!(said.contains("[Subscription s1: whole.txt]") && said.contains("the second"), "{said}");
+    assert!(
+        said.contains("changed 15") && !said.contains("line 9\\n") && !said.contains("line 21"),
+        "{said}"
+    );
+    assert!(said.contains("external data from subscription") && !said.contains("nobody asked"), "{said}");
+
+    // A restart forgets nothing; what is gone says so.
+    stop_engine_of(&bench.home);
+    write("part.txt", &lines(30));
+    std::fs::remove_file(bench.project().join("whole.txt")).expect("removed");
+    let said = chat("two");
+    assert!(said.contains("does not exist") && !said.contains("changed 30"), "{said}");
+
+    let said = chat("three");
+    assert!(said.contains("[Subscription s1") && said.contains("subscription s2 has ended"), "{said}");
+    assert!(said.contains("there is no subscription 's9'"), "{said}");
+
+    let said = chat("four: the third turn of s1 is over");
+    assert!(!said.contains("[Subscription"), "{said}");
+    assert_eq!(bench.count("asked"), 0);
+    assert_eq!(code(&bench.home.run(&["audit", "verify"])), 0);
+}
+
+/// Threat 12 (a subscription is external in every turn). Rows: SIL-085 SIL-087
+#[test]
+fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = |text: &str| std::fs::write(folder.path().join("status"), text).expect("written");
+    page("all is well");
+    std::fs::write(folder.path().join("long"), "word ".repeat(20_000)).expect("written");
+    let mirror = Mirror::of(folder.path());
+    let (status, long) = (mirror.url("depot", "/status"), mirror.url("depot", "/long"));
+    let unlisted = "https://unlisted.example/status";
+    let bench = Bench::new(
+        "openai",
+        turns(vec![
+            vec![
+                ("context_subscribe", json!({ "url": status })),
+                ("context_subscribe", json!({ "url": long })),
+                ("context_subscribe", json!({ "url": format!("{long}?again") })),
+                ("context_subscribe", json!({ "url": unlisted })),
+                ("context_subscribe", json!({ "url": "ftp://unlisted.example/" })),
+            ],
+            vec![("web_fetch", json!({ "url": mirror.url("depot", "/composed") }))],
+        ]),
+    );
+    mirror.list_in(&bench);
+    let done = bench.chat("watch them", &[]);
+    assert_eq!(code(&done), 4, "{}", text(&done));
+    let denied = bench.events("denied");
+    assert_eq!(denied.len(), 1, "{denied:?}");
+    assert!(denied[0].to_string().contains("no-unlisted-subscriptions"), "{denied:?}");
+    assert!(mirror.asked().is_empty(), "nothing is read before the next turn");
+
+    page("something broke");
+    let done = bench.chat("go on", &[]);
+    assert_eq!(code(&done), 5, "a URL of a turn that has read from outside asks: {}", text(&done));
+    let said = last_request(&bench);
+    assert!(said.contains("something broke") && !said.contains("all is well"), "{said}");
+    assert!(
+        said.contains("subscriptions of a session have 10000 tokens") && said.len() < 80_000,
+        "{}",
+        said.len()
+    );
+    let replied = bench.events("replied");
+    assert!(replied.first().is_some_and(|row| row.to_string().contains("external")), "{replied:?}");
+    let read = ["/status", "/long", "/long?again"].map(|path| format!("GET {path} HTTP/1.1"));
+    assert_eq!(mirror.asked(), read);
+}

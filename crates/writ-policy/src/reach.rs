@@ -1,0 +1,172 @@
+//! How far an action would reach, by the lists of hosts in force.
+
+use writ_types::action::{Action, Fetch};
+
+use crate::egress::host::{Scheme, Target};
+use crate::egress::{EgressScope, Judgement, Rule, judge_connection};
+
+/// How far an action would reach: the worst over the hosts that it names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reach {
+    /// It names no host.
+    #[default]
+    None,
+    /// Hosts that the owner has listed, approved for good, or approved for this session.
+    Granted,
+    /// Package registries, to read from.
+    Known,
+    /// Hosts that no list names, or that are to be asked about each time.
+    Unknown,
+    /// Hosts, ports or addresses that are refused without a question, and what is no host.
+    Blocked,
+}
+
+impl Reach {
+    /// The name used in rules.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Granted => "granted",
+            Self::Known => "known",
+            Self::Unknown => "unknown",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
+/// How far an action would reach under `scope`. Names are judged only; addresses are when they are connected to.
+pub fn of(action: &Action, scope: &EgressScope) -> Reach {
+    match action {
+        Action::Exec(exec) => exec.hosts.iter().map(|host| of_name(host, scope)).max().unwrap_or_default(),
+        // A registry is known for what it gives: what is sent to it is sent to strangers.
+        Action::Fetch(fetch) => {
+            let reach = of_url(&fetch.url, scope);
+            if reach == Reach::Known && !is_read(fetch) { Reach::Unknown } else { reach }
+        }
+        Action::Browse(browse) => of_url(&browse.url, scope),
+        Action::Subscribe(subscribe) => subscribe.url().map_or(Reach::None, |url| of_url(url, scope)),
+        Action::Connect(connect) => of_name(&format!("{}:{}", connect.host, connect.port), scope),
+        Action::ReadFile(_)
+        | Action::WriteFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        // Its host comes from the owner's table of providers.
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => Reach::None,
+    }
+}
+
+/// Whether an action reads from a URL, now or turn by turn, and sends nothing else there.
+pub(crate) fn only_reads(action: &Action) -> bool {
+    if let Action::Fetch(fetch) = action {
+        return is_read(fetch);
+    }
+    matches!(action, Action::Subscribe(subscribe) if subscribe.url().is_some())
+}
+
+/// Whether a fetch asks for something and sends nothing but its URL.
+fn is_read(fetch: &Fetch) -> bool {
+    matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none()
+}
+
+/// A host, or a host with its port; without one the web's is meant.
+fn of_name(text: &str, scope: &EgressScope) -> Reach {
+    judged(Target::from_authority(Scheme::Https, text, Some(Scheme::Https.default_port())).ok(), scope)
+}
+
+fn of_url(url: &str, scope: &EgressScope) -> Reach {
+    judged(Target::from_url(url).ok(), scope)
+}
+
+fn judged(target: Option<Target>, scope: &EgressScope) -> Reach {
+    let Some(target) = target else { return Reach::Blocked };
+    match judge_connection(scope, &target, None) {
+        Judgement::Allow { rule: Rule::Granted | Rule::Allowed | Rule::Trusted } => Reach::Granted,
+        Judgement::Allow { rule: Rule::Registry } => Reach::Known,
+        // No other rule allows; if one did, it would be asked about.
+        Judgement::Allow { rule: _ } | Judgement::Ask { .. } => Reach::Unknown,
+        Judgement::Deny { .. } => Reach::Blocked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::action::{Connect, Exec};
+
+    use super::*;
+    use crate::egress::Registry;
+    use crate::egress::host::HostPattern;
+    use crate::fixture::{exec, fetch};
+
+    fn scope() -> EgressScope {
+        let list = |texts: &[&str]| -> Vec<HostPattern> {
+            texts.iter().map(|text| text.parse().expect("a pattern")).collect()
+        };
+        EgressScope {
+            allowed: list(&["docs.rs", "mirror.test:8080"]),
+            granted: list(&["approved.example:443"]),
+            blocked: list(&["evil.example"]),
+            always_ask: list(&["docs.rs:80"]),
+            ..EgressScope::default()
+        }
+    }
+
+    fn hosts(names: &[&str]) -> Reach {
+        let hosts = names.iter().map(|name| (*name).to_owned()).collect();
+        of(&Action::Exec(Exec { hosts, ..exec() }), &scope())
+    }
+
+    #[test]
+    fn the_worst_host_of_a_program_counts() {
+        assert_eq!(hosts(&[]), Reach::None);
+        assert_eq!(hosts(&["docs.rs", "approved.example", "mirror.test:8080"]), Reach::Granted);
+        assert_eq!(hosts(&["docs.rs", "pypi.org"]), Reach::Known);
+        assert_eq!(hosts(&["pypi.org", "strange.example"]), Reach::Unknown);
+        assert_eq!(hosts(&["mirror.test"]), Reach::Unknown, "it is listed with another port");
+        assert_eq!(hosts(&["docs.rs:80"]), Reach::Unknown, "it is asked about each time");
+        for odd in
+            ["evil.example", "127.0.0.1", "[::1]:80", "docs.rs:22", "docs.rs/x", "u@docs.rs", "", "0x7f.1"]
+        {
+            assert_eq!(hosts(&["docs.rs", odd, "strange.example"]), Reach::Blocked, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_reaches_as_far_as_its_url_and_its_method() {
+        let reach = |method: &str, url: &str| {
+            of(&Action::Fetch(Fetch { method: method.into(), ..fetch(url) }), &scope())
+        };
+        assert_eq!(reach("GET", "https://docs.rs/x?y"), Reach::Granted);
+        assert_eq!(reach("POST", "https://docs.rs/x"), Reach::Granted);
+        let registry = format!("https://{}/simple/", Registry::Pypi.hosts()[0]);
+        assert_eq!(reach("GET", &registry), Reach::Known);
+        assert_eq!(reach("POST", &registry), Reach::Unknown);
+        assert_eq!(reach("GET", "https://strange.example/"), Reach::Unknown);
+        for url in
+            ["https://evil.example/", "http://169.254.169.254/", "https://u:p@docs.rs/", "file:///etc/passwd"]
+        {
+            assert_eq!(reach("GET", url), Reach::Blocked, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_judged_with_its_port() {
+        let reach = |host: &str, port| of(&Action::Connect(Connect { host: host.into(), port }), &scope());
+        assert_eq!(reach("mirror.test", 8080), Reach::Granted);
+        assert_eq!(reach("strange.example", 443), Reach::Unknown);
+        assert_eq!(reach("strange.example", 22), Reach::Blocked);
+    }
+}

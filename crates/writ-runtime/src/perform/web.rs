@@ -1,0 +1,165 @@
+//! What leaves the machine: programs behind the proxy, fetches, and hosts that a session is granted.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use writ_egress::fetch::{FetchError, Fetched};
+use writ_egress::gatekeeper::Gatekeeper;
+use writ_egress::proxy::ProxyError;
+use writ_policy::egress::host::Target;
+use writ_policy::permit::{Permit, Saving};
+use writ_policy::reach::{self, Reach};
+use writ_sandbox::exec::Listener;
+use writ_sandbox::file::SAVE_MAX;
+use writ_tools::outcome::PerformedOutcome;
+use writ_types::action::{Action, Connect, Fetch};
+use writ_types::error::{Exit, Report, ToReport as _};
+
+use super::{opened, settle};
+use crate::act::Place;
+use crate::error::EngineError;
+use crate::reach::Gate;
+
+/// The most bytes of an answer that are kept: what fits a context many times over.
+const BODY_MAX: u64 = 1024 * 1024;
+
+/// Runs a program with a way out to `hosts`, and what else its session may reach. When it has ended, so have its
+/// connections, and all of them are in the ledger.
+///
+/// # Errors
+///
+/// If connections could not be written down: then nothing more passed.
+pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
+    place: &Place,
+    hosts: &[String],
+    tool: &str,
+    run: impl FnOnce(Option<mpsc::Sender<Listener>>) -> F,
+) -> Result<T, EngineError> {
+    let (sender, mut listeners) = mpsc::channel::<Listener>(1);
+    let stop = CancellationToken::new();
+    let gate: Arc<dyn Gatekeeper> = Arc::new(Gate::new(place.clone(), hosts));
+    let proxy = place.core.proxy.clone();
+    let serving = async {
+        match listeners.recv().await {
+            Some(listener) => proxy.serve(listener.into(), gate, tool, stop.clone()).await,
+            // The program was not started.
+            None => Ok(()),
+        }
+    };
+    let running = async {
+        let done = run(Some(sender)).await;
+        stop.cancel();
+        done
+    };
+    let (served, done) = tokio::join!(serving, running);
+    match served {
+        Ok(()) => Ok(done),
+        Err(ProxyError::Listener(why)) => {
+            // The program ran without a network and has said so itself.
+            tracing::warn!(%why, "a sandbox's way out could not be served");
+            Ok(done)
+        }
+        Err(error @ ProxyError::NotRecorded(_)) => Err(EngineError::Unwritable(error.to_string())),
+    }
+}
+
+/// Fetches a URL, and saves what it brings where the permit names a file.
+///
+/// # Errors
+///
+/// If the connections could not be written down, or the sandbox cannot be used at all.
+pub(super) async fn fetch(
+    place: &Place,
+    mut permit: Permit,
+    fetch: &Fetch,
+) -> Result<PerformedOutcome, EngineError> {
+    note_host(place, fetch).await?;
+    let saving = permit.take_saving();
+    let body_max = if saving.is_some() { SAVE_MAX } else { BODY_MAX };
+    let gate = Gate::new(place.clone(), &[]);
+    match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate).await {
+        Ok(fetched) => match (saving, &fetch.save_to) {
+            // What a host says instead of the file is no file.
+            (Some(saving), Some(path)) if fetched.status < 400 => save(place, saving, path, fetched).await,
+            (_, _) => Ok(shown(fetched)),
+        },
+        Err(FetchError::NotRecorded(why)) => Err(EngineError::Unwritable(why.to_string())),
+        Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
+    }
+}
+
+/// An answer that the model reads.
+fn shown(mut fetched: Fetched) -> PerformedOutcome {
+    let max = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
+    let truncated = fetched.truncated || fetched.body.len() > max;
+    fetched.body.truncate(max);
+    let media = media(&fetched);
+    PerformedOutcome::Fetched {
+        status: fetched.status,
+        url: fetched.url,
+        media,
+        body: fetched.body,
+        truncated,
+    }
+}
+
+fn media(fetched: &Fetched) -> String {
+    let media = fetched.headers.iter().find(|(name, _)| name == "content-type");
+    media.map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+/// Saves a whole answer to the file that the permit names.
+async fn save(
+    place: &Place,
+    saving: Saving,
+    path: &str,
+    fetched: Fetched,
+) -> Result<PerformedOutcome, EngineError> {
+    if fetched.truncated {
+        let text = format!("the answer has more than {SAVE_MAX} bytes; nothing was saved");
+        let report = Report::new(Exit::Budget, "fetch.too_large", text);
+        return Ok(PerformedOutcome::Failed { report: report.hint("Fetch a part of it with a program.") });
+    }
+    let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
+    let workspace = place.session.workspace(&place.core).await?;
+    settle(workspace.save(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
+        status,
+        url,
+        media,
+        path: path.to_owned(),
+        bytes: written.bytes,
+    }))
+}
+
+/// Counts a host that no list names among those that the session has read from.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
+    let scope = place.core.scope_of(&place.session);
+    let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
+    match Target::from_url(&fetch.url) {
+        Ok(target) if unlisted => place.core.note_new_host(&place.session, target.host.to_string()).await,
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Grants the session the host that a person has approved.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(super) async fn connect(
+    place: &Place,
+    permit: Permit,
+    connect: &Connect,
+) -> Result<PerformedOutcome, EngineError> {
+    opened(place, permit)?;
+    match place.core.grant_host(&place.session, connect).await? {
+        Ok(()) => Ok(PerformedOutcome::Reachable { host: connect.host.clone(), port: connect.port }),
+        Err(why) => Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "connect.host", why) }),
+    }
+}

@@ -1,0 +1,237 @@
+//! What a session may reach: its scope, its asks about hosts, and the records of its connections.
+
+use std::sync::Arc;
+
+use writ_egress::connect::Later;
+use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
+use writ_policy::egress::EgressScope;
+use writ_policy::egress::host::{Host, HostPattern, Target};
+use writ_policy::owner;
+use writ_policy::prepared::{Prepared, Sink};
+use writ_policy::reach::{self, Reach};
+use writ_store::approvals::AskState;
+use writ_store::batch::{Batch, Op};
+use writ_store::ledger::row::LedgerQuery;
+use writ_types::action::{Action, Connect};
+use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
+use writ_types::id::{AskId, SessionId};
+use writ_types::taint::{Label, Taint};
+
+use crate::act::Place;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::passage::{Passage, Standing};
+use crate::session::{GRANTED_HOSTS, NEW_HOSTS, Session};
+
+/// What the harness calls itself where it asks about a host.
+const PROXY: &str = "proxy";
+/// The most asks about hosts of one session that wait at once: more cannot be read in earnest.
+const MAX_OPEN_ASKS: usize = 16;
+/// The most asks that are looked through to count those of a session.
+const MAX_ASKS_READ: usize = 1_000;
+/// The most hosts that a session is granted.
+const MAX_GRANTED: usize = 256;
+/// The most hosts that no list names and that a session reads from because the owner wrote a URL there (design 3.7).
+const MAX_NEW_HOSTS: usize = 30;
+/// The most messages of a session, newest first, in which owner values are looked for.
+const MAX_OWNER_TEXTS: usize = 500;
+
+/// The gatekeeper of one piece of work: what its session may reach, and what was approved for it alone.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    place: Place,
+    granted: Vec<HostPattern>,
+}
+
+impl Gate {
+    /// For work that was permitted to reach `hosts`; what is no host opens nothing.
+    pub(crate) fn new(place: Place, hosts: &[String]) -> Self {
+        Self { place, granted: hosts.iter().filter_map(|host| host.parse().ok()).collect() }
+    }
+
+    async fn open_ask(&self, target: &Target) -> Result<AskId, NotAsked> {
+        let (core, session) = (&self.place.core, &self.place.session);
+        let broken = |error: &dyn std::fmt::Display| {
+            tracing::warn!(%error, "nobody could be asked about a host");
+            NotAsked("the engine cannot ask now".to_owned())
+        };
+        let prepared = self.wish(target);
+        let hash = prepared.hash(core.rules.digest()).map_err(|error| broken(&error))?;
+        for state in [AskState::Open, AskState::Approved, AskState::Denied] {
+            let asked = core.store.ask_for(hash, state).map_err(|error| broken(&error))?;
+            match asked {
+                Some(_) if state == AskState::Denied => return Err(NotAsked("a person said no".to_owned())),
+                Some(ask) => return Ok(ask.card.ask_id),
+                None => {}
+            }
+        }
+        let open = core.store.asks(Some(AskState::Open), MAX_ASKS_READ).map_err(|error| broken(&error))?;
+        let of_session = |ask: &&writ_store::approvals::Ask| {
+            ask.prepared.tool == PROXY && ask.prepared.session == Some(session.id)
+        };
+        if open.iter().filter(of_session).count() >= MAX_OPEN_ASKS {
+            return Err(NotAsked(format!("{MAX_OPEN_ASKS} hosts are asked about already")));
+        }
+        let standing = Standing {
+            authority: &self.place.authority,
+            spent: self.place.spent,
+            approval: None,
+            mode: session.mode(),
+        };
+        match core.pass(prepared, standing).await.map_err(|error| broken(&error))? {
+            Passage::Ask(ask) => {
+                let opened = core.open_ask(session, *ask, "").await.map_err(|error| broken(&error))?;
+                opened.map_err(NotAsked)
+            }
+            Passage::Denied(denial) => Err(NotAsked(denial.outside())),
+            // Rules that permit it without a question would have to be performed here; nobody has said so.
+            Passage::Permit(_) | Passage::Simulated(_) => {
+                Err(NotAsked("list the host, or keep the rule that asks".to_owned()))
+            }
+        }
+    }
+
+    /// The same wish for the same host and port, whatever connects: so that there is one ask for it.
+    fn wish(&self, target: &Target) -> Prepared {
+        let (core, (host, port)) = (&self.place.core, (target.host.to_string(), target.port));
+        Prepared {
+            agent: core.config.agent.clone(),
+            session: Some(self.place.session.id),
+            turn: self.place.turn,
+            turn_number: self.place.number,
+            call: None,
+            tool: PROXY.to_owned(),
+            sinks: vec![Sink { argument: "host".to_owned(), value: format!("{host}:{port}") }],
+            // Whatever runs in a sandbox may have read anything.
+            label: Label::new(Taint::External),
+            bindings: Default::default(),
+            idempotent: true,
+            intent: format!("let this session connect to {host}:{port}"),
+            action: Action::Connect(Connect { host, port }),
+        }
+    }
+}
+
+impl Gatekeeper for Gate {
+    fn scope(&self) -> Arc<EgressScope> {
+        let mut scope = self.place.core.scope_of(&self.place.session);
+        scope.granted.extend(self.granted.iter().cloned());
+        Arc::new(scope)
+    }
+
+    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+        Box::pin(self.open_ask(target))
+    }
+
+    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+        Box::pin(async move {
+            let (core, session) = (&self.place.core, &self.place.session);
+            let entries = batch.chunks(MAX_CONNECTIONS).map(|some| {
+                core.entry(session.id, self.place.at(), Fact::Connected { connections: some.to_vec() })
+            });
+            let kept = core.store.commit(Batch::relaxed(entries.collect())).await;
+            kept.map(|_| ()).map_err(|error| NotRecorded(error.to_string()))
+        })
+    }
+}
+
+impl Core {
+    /// What a session may reach: the owner's lists, and the hosts that it was granted.
+    pub(crate) fn scope_of(&self, session: &Session) -> EgressScope {
+        let mut scope = self.config.egress.clone();
+        scope.granted.extend(session.state().granted.iter().cloned());
+        scope
+    }
+
+    /// Grants a session a host, for as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written. The inner error is in words: what is wrong with the host.
+    pub(crate) async fn grant_host(
+        &self,
+        session: &Session,
+        connect: &Connect,
+    ) -> Result<Result<(), String>, EngineError> {
+        let Ok(host) = connect.host.parse::<Host>() else {
+            return Ok(Err(format!("'{}' is no host", connect.host)));
+        };
+        let _one_at_a_time = session.granting.lock().await;
+        let mut granted = session.state().granted.clone();
+        granted.insert(HostPattern::exact(host, Some(connect.port)));
+        if granted.len() > MAX_GRANTED {
+            return Ok(Err(format!("this session has {MAX_GRANTED} hosts already: list some of them")));
+        }
+        let texts: Vec<serde_json::Value> = granted.iter().map(|host| host.to_string().into()).collect();
+        let (key, value) = (GRANTED_HOSTS.to_owned(), Some(texts.into()));
+        let op = Op::SetSessionMetadata { session: session.id, key, value };
+        self.store.commit(Batch::synced(vec![op])).await?;
+        session.state().granted = granted;
+        Ok(Ok(()))
+    }
+
+    /// Notes that a session reads from a host that no list names.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn note_new_host(&self, session: &Session, host: String) -> Result<(), EngineError> {
+        let _one_at_a_time = session.granting.lock().await;
+        let mut hosts = session.state().new_hosts.clone();
+        if hosts.len() >= MAX_GRANTED || !hosts.insert(host) {
+            return Ok(());
+        }
+        let texts: Vec<serde_json::Value> = hosts.iter().map(|host| host.as_str().into()).collect();
+        let (key, value) = (NEW_HOSTS.to_owned(), Some(texts.into()));
+        let op = Op::SetSessionMetadata { session: session.id, key, value };
+        self.store.commit(Batch::relaxed(vec![op])).await?;
+        session.state().new_hosts = hosts;
+        Ok(())
+    }
+
+    /// Whether a fetch would be from one host too many that no list names: the owner has pasted a list of links, or
+    /// somebody else has.
+    fn is_one_too_many(&self, action: &Action, session: SessionId) -> Result<bool, EngineError> {
+        let session = self.session(session)?;
+        let scope = self.scope_of(&session);
+        let unlisted = reach::of(action, &scope) == Reach::Unknown;
+        let state = session.state();
+        let known = url_of(action)
+            .and_then(|url| Target::from_url(url).ok())
+            .is_some_and(|to| state.new_hosts.contains(&to.host.to_string()));
+        Ok(unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS)
+    }
+
+    /// Whether all sinks of an action that reads from a URL stand in what the owner wrote in its session, and it is not one host too many.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be read.
+    pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
+        let (Some(_), Some(session)) = (url_of(&prepared.action), prepared.session) else {
+            return Ok(false);
+        };
+        if self.is_one_too_many(&prepared.action, session)? {
+            return Ok(false);
+        }
+        let query = LedgerQuery {
+            event: Some("received".to_owned()),
+            session: Some(session),
+            limit: MAX_OWNER_TEXTS,
+            ..LedgerQuery::default()
+        };
+        let texts = self.store.ledger_search(&query)?.into_iter().filter_map(|row| {
+            let Fact::Received { record, text, .. } = row.entry()?.fact else { return None };
+            (record.taint == Taint::Owner).then_some(text)
+        });
+        Ok(owner::owns_all(&texts.collect::<Vec<_>>(), &prepared.sinks))
+    }
+}
+
+/// The URL that an action reads from, now or turn by turn.
+fn url_of(action: &Action) -> Option<&str> {
+    if let Action::Fetch(fetch) = action {
+        return Some(&fetch.url);
+    }
+    if let Action::Subscribe(subscribe) = action { subscribe.url() } else { None }
+}

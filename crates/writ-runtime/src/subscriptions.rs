@@ -1,0 +1,272 @@
+//! What a session keeps in the context: files, lines and URLs, read again at the beginning of each turn.
+//!
+//! Each reading is an action of its own that passes the door. One that would have to be asked about is not made: the
+//! item says so instead, and so does one that cannot be read.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use writ_agent::event::WorkspaceItem;
+use writ_policy::prepared::{Prepared, Sink};
+use writ_store::batch::{Batch, Op};
+use writ_tools::outcome::PerformedOutcome;
+use writ_tools::render::render;
+use writ_types::action::{Action, Fetch, ReadFile, ReadMode, Subscribe};
+use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
+use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::taint::{Label, Taint};
+
+use crate::act::{Place, outcome_entry};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::passage::{Passage, Standing};
+use crate::perform;
+use crate::session::{SUBSCRIPTIONS, Session};
+
+/// What the harness calls itself where it reads what is subscribed to.
+const TOOL: &str = "subscription";
+/// The most subscriptions of one session: each costs a reading in every turn.
+const MAX_SUBSCRIPTIONS: usize = 16;
+/// The most estimated tokens of all subscriptions of a session together: an eighteenth of the default context.
+const MAX_TOKENS: u64 = 10_000;
+/// How long a turn's beginning may wait for them: after that none is begun, and the last ends within a fetch's limit.
+const READING_MAX: Duration = Duration::from_secs(20);
+/// The most lines of a file that has none named; what is longer is cut by [`MAX_TOKENS`] anyway.
+const MAX_LINES: u64 = 2_000;
+
+/// One subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Subscription {
+    /// Its id in the session.
+    id: String,
+    /// A file of the work folder, or a URL.
+    target: String,
+    /// First and last line.
+    lines: Option<(u64, u64)>,
+    /// The number of the last turn that it is there for.
+    last_turn: u64,
+}
+
+/// The subscriptions of a session's metadata; what is none is left out.
+pub(crate) fn read(stored: &Value) -> Vec<Subscription> {
+    let list = stored.as_array().into_iter().flatten();
+    list.filter_map(|one| serde_json::from_value(one.clone()).ok()).take(MAX_SUBSCRIPTIONS).collect()
+}
+
+impl Subscription {
+    fn title(&self) -> String {
+        match self.lines {
+            Some((first, last)) => format!("{}, lines {first} to {last}", self.target),
+            None => self.target.clone(),
+        }
+    }
+
+    /// What reads it.
+    fn action(&self) -> Action {
+        let wish = Subscribe { target: self.target.clone(), lines: self.lines, turns: 1, stop: false };
+        if let Some(url) = wish.url() {
+            let url = url.to_owned();
+            return Action::Fetch(Fetch {
+                method: "GET".to_owned(),
+                url,
+                body: None,
+                content_type: None,
+                save_to: None,
+            });
+        }
+        let (first_line, last) = self.lines.unwrap_or((1, MAX_LINES));
+        let lines = last.saturating_sub(first_line).saturating_add(1);
+        Action::ReadFile(ReadFile { path: self.target.clone(), mode: ReadMode::Text { first_line, lines } })
+    }
+}
+
+impl Core {
+    /// Begins or ends a subscription, for which a permit has been consumed.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn subscribe(
+        &self,
+        place: &Place,
+        wish: &Subscribe,
+    ) -> Result<PerformedOutcome, EngineError> {
+        let failed = |text: String| {
+            Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "subscription", text) })
+        };
+        let mut list = place.session.state().subscriptions.clone();
+        if wish.stop {
+            let before = list.len();
+            list.retain(|one| one.id != wish.target);
+            if list.len() == before {
+                return failed(format!("there is no subscription '{}'", wish.target));
+            }
+            self.keep_subscriptions(&place.session, list).await?;
+            return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
+        }
+        let last_turn = place.number.saturating_add(wish.turns);
+        let turns = wish.turns;
+        let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
+        let id = if let Some(same) = same {
+            same.last_turn = last_turn;
+            same.id.clone()
+        } else {
+            if list.len() >= MAX_SUBSCRIPTIONS {
+                return failed(format!("there are {MAX_SUBSCRIPTIONS} subscriptions already: end one"));
+            }
+            let taken = |id: &str| list.iter().any(|one| one.id == id);
+            let mut ids = (1..=MAX_SUBSCRIPTIONS).map(|n| format!("s{n}"));
+            let id = ids.find(|id| !taken(id)).unwrap_or_default();
+            let (target, lines) = (wish.target.clone(), wish.lines);
+            list.push(Subscription { id: id.clone(), target, lines, last_turn });
+            id
+        };
+        self.keep_subscriptions(&place.session, list).await?;
+        Ok(PerformedOutcome::Subscribed { id, turns })
+    }
+
+    async fn keep_subscriptions(
+        &self,
+        session: &Session,
+        list: Vec<Subscription>,
+    ) -> Result<(), EngineError> {
+        let value = serde_json::to_value(&list).map_err(|why| EngineError::Machine(why.to_string()))?;
+        let (key, value) = (SUBSCRIPTIONS.to_owned(), Some(value));
+        self.store
+            .commit(Batch::relaxed(vec![Op::SetSessionMetadata { session: session.id, key, value }]))
+            .await?;
+        session.state().subscriptions = list;
+        self.count_subscriptions();
+        Ok(())
+    }
+
+    fn count_subscriptions(&self) {
+        let count = self.sessions().values().map(|session| session.state().subscriptions.len()).sum();
+        self.metrics.subscriptions(count);
+    }
+}
+
+impl Place {
+    /// Reads everything that the session is subscribed to, and ends what has had its turns.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written. What cannot be read says so in its text.
+    pub(crate) async fn materialize(&self) -> Result<Vec<WorkspaceItem>, EngineError> {
+        let all = self.session.state().subscriptions.clone();
+        let list: Vec<Subscription> =
+            all.iter().filter(|one| one.last_turn >= self.number).cloned().collect();
+        if list.len() < all.len() {
+            self.core.keep_subscriptions(&self.session, list.clone()).await?;
+        }
+        self.core.count_subscriptions();
+        let mut left = MAX_TOKENS;
+        let mut items = Vec::new();
+        let began = self.core.clock.now();
+        for one in list {
+            let (text, label) = if self.core.clock.now().since(began) < READING_MAX {
+                self.look(&one).await?
+            } else {
+                ("[not read: the others took too long]".to_owned(), Label::new(Taint::Owner))
+            };
+            let text = within(&text, left);
+            left = left.saturating_sub(estimate_tokens(&text).get());
+            items.push(WorkspaceItem { title: one.title(), id: one.id, text, label });
+        }
+        Ok(items)
+    }
+
+    /// What one of them says now.
+    async fn look(&self, one: &Subscription) -> Result<(String, Label), EngineError> {
+        let own = Label::new(Taint::Owner);
+        let standing = Standing {
+            authority: &self.authority,
+            spent: self.spent,
+            approval: None,
+            mode: self.session.mode(),
+        };
+        let permit = match self.core.pass(self.reading(one), standing).await? {
+            Passage::Permit(permit) => permit,
+            Passage::Denied(denial) => return Ok((format!("[not read: {}]", denial.outside()), own)),
+            Passage::Ask(_) => {
+                let why = "[not read: its host has to be listed, or the user has to write its URL]";
+                return Ok((why.to_owned(), own));
+            }
+            Passage::Simulated(_) => {
+                return Ok(("[not read: this session only simulates]".to_owned(), own));
+            }
+        };
+        let attempt = permit.attempt();
+        let prepared = permit.prepared().clone();
+        let reading = perform::perform(self, *permit, &self.core.stop_now);
+        let read = tokio::select! {
+            read = reading => read,
+            () = self.core.stop_now.cancelled() => return Err(EngineError::Stopping),
+        };
+        let performed = match read {
+            Ok((_, performed)) => performed,
+            // A turn can go on without what it is subscribed to.
+            Err(EngineError::Sandbox(error)) => PerformedOutcome::Failed { report: error.report() },
+            Err(error) => return Err(error),
+        };
+        let rendered = render(&prepared, &performed);
+        self.core.append(self.session.id, self.at(), outcome_entry(attempt, &rendered)).await?;
+        Ok((rendered.text, rendered.label))
+    }
+
+    /// The wish to read one of them. It rests on the subscription, which has passed the door itself.
+    fn reading(&self, one: &Subscription) -> Prepared {
+        Prepared {
+            agent: self.core.config.agent.clone(),
+            session: Some(self.session.id),
+            turn: self.turn,
+            turn_number: self.number,
+            call: None,
+            tool: TOOL.to_owned(),
+            sinks: vec![Sink { argument: "target".to_owned(), value: one.target.clone() }],
+            label: Label::new(Taint::Owner),
+            bindings: Default::default(),
+            idempotent: true,
+            intent: format!("read what the session is subscribed to: {}", one.title()),
+            action: one.action(),
+        }
+    }
+}
+
+/// A text within a number of estimated tokens, with a mark where something is missing.
+fn within(text: &str, tokens: u64) -> String {
+    if estimate_tokens(text).get() <= tokens {
+        return text.to_owned();
+    }
+    let chars = usize::try_from(tokens.saturating_mul(CHARS_PER_TOKEN)).unwrap_or(usize::MAX);
+    let kept: String = text.chars().take(chars).collect();
+    format!("{kept}\n[cut: the subscriptions of a session have {MAX_TOKENS} tokens together]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_read_within_bounds_and_nonsense_is_left_out() {
+        let one = Subscription { id: "s1".into(), target: "a".into(), lines: Some((1, 2)), last_turn: 7 };
+        let good = serde_json::to_value(&one).expect("JSON");
+        let mut list = vec![serde_json::json!({"id": 1}), Value::Null];
+        list.extend(std::iter::repeat_n(good, 40));
+        assert_eq!(read(&Value::from(list)), vec![one; MAX_SUBSCRIPTIONS]);
+        assert!(read(&Value::Null).is_empty());
+    }
+
+    /// Rows: SIL-087 (the cut)
+    #[test]
+    fn texts_are_cut_to_what_is_left() {
+        assert_eq!(within("short", 100), "short");
+        let cut = within(&"x".repeat(1_000), 10);
+        assert!(
+            cut.starts_with(&"x".repeat(30)) && !cut.contains(&"x".repeat(41)) && cut.contains("[cut"),
+            "{cut}"
+        );
+        assert!(within("text", 0).starts_with("\n[cut"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Files of the work folder, through the worker inside the sandbox.
+
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use writ_policy::permit::{Permit, Saving};
+use writ_types::action::{Action, Place};
+use writ_types::unit::Timestamp;
+
+use super::super::init::WORK;
+use super::super::run::Launch;
+use super::super::spec::{Access, Event, Job, MESSAGE_MAX};
+use super::super::worker::{self, Reply, Request};
+use super::Workspace;
+use crate::error::SandboxError;
+use crate::exec::ExecOptions;
+use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
+
+impl Workspace {
+    /// Reads, lists or searches: [`Action::ReadFile`].
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if there is no such file, or if the sandbox cannot be made.
+    pub async fn read(&self, permit: Permit, now: Timestamp) -> Result<ReadResult, SandboxError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::ReadFile(read) = action else { return Err(SandboxError::WrongAction { found }) };
+        let reply = self.ask(Request::Read(read)).await?;
+        let Reply::Read(result) = reply else { return Err(nonsense(&reply)) };
+        Ok(result)
+    }
+
+    /// Writes or deletes one file of the overlay: [`Action::WriteFile`] with [`Place::Overlay`].
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if the file is not what the change was made for, or if the
+    /// sandbox cannot be made.
+    pub async fn write(&self, permit: Permit, now: Timestamp) -> Result<Written, SandboxError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::WriteFile(write) = action else { return Err(SandboxError::WrongAction { found }) };
+        if write.place != Place::Overlay {
+            return Err(SandboxError::WrongAction { found });
+        }
+        let [change] = <[_; 1]>::try_from(write.changes)
+            .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
+        let reply = self.ask(Request::Write { change, content: write.content }).await?;
+        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
+        Ok(written)
+    }
+
+    /// Saves what a fetch brought to the file that its permit names, with the folders on the way. A file that is there
+    /// is replaced as a whole.
+    ///
+    /// # Errors
+    ///
+    /// If it is larger than [`SAVE_MAX`](crate::file::SAVE_MAX), if something else than a file stands there, or if the
+    /// sandbox cannot be made.
+    pub async fn save(&self, saving: Saving, content: Vec<u8>) -> Result<Written, SandboxError> {
+        let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        self.save_at(saving.open(), bytes, content).await
+    }
+
+    pub(crate) async fn save_at(
+        &self,
+        path: String,
+        bytes: u64,
+        content: Vec<u8>,
+    ) -> Result<Written, SandboxError> {
+        let reply = self.hand(Request::Save { path, bytes }, Some(content)).await?;
+        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
+        Ok(written)
+    }
+
+    /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a file, too large, outside, or if the sandbox cannot be made.
+    pub async fn peek(&self, path: &str) -> Result<Option<Peeked>, SandboxError> {
+        let reply = self.ask(Request::Peek(path.to_owned())).await?;
+        let Reply::Peek(found) = reply else { return Err(nonsense(&reply)) };
+        let Some(found) = found else { return Ok(None) };
+        let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
+        Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
+    }
+
+    /// Asks the worker. Readers share the folder; a writer has it for itself.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, SandboxError> {
+        self.hand(request, None).await
+    }
+
+    /// Asks the worker, and hands it bytes over standard input.
+    async fn hand(&self, request: Request, input: Option<Vec<u8>>) -> Result<Reply, SandboxError> {
+        let (walls, _) = self.sandbox.walls().await?;
+        let writes = matches!(request, Request::Write { .. } | Request::Save { .. });
+        let hold: Option<OwnedMutexGuard<()>> =
+            if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
+        let access = if writes { Access::Write } else { Access::Read };
+        let places = self.places(walls, false);
+        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places));
+        spec.binds.clear();
+        spec.home_binds.clear();
+        spec.cwd = places.resolve(walls, WORK);
+        spec.scratch = places.scratch;
+        let launch = Launch {
+            spec,
+            stdin: input,
+            time: Duration::from_millis(FILE_TIME_MAX_MS),
+            memory: self.sandbox.config.memory_max,
+            keep: u64::from(MESSAGE_MAX),
+            kill_above: u64::from(MESSAGE_MAX),
+            disk: writes.then(|| self.disk()),
+            options: ExecOptions::default(),
+            hold,
+        };
+        let finished = self.sandbox.run(launch).await?;
+        if let Some(limit) = finished.limit {
+            return Err(SandboxError::Stopped { why: limit.as_str().to_owned() });
+        }
+        if let Event::SetupFailed(fault) = finished.event {
+            return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
+        }
+        // The worker has read hostile files: what it says is data of a known shape or nothing.
+        match serde_json::from_slice(&finished.stdout.bytes) {
+            Ok(Reply::Fault(fault)) => Err(fault.into()),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(nonsense(&finished.event)),
+        }
+    }
+}
+
+/// The worker said something that it cannot have meant.
+fn nonsense(found: &impl std::fmt::Debug) -> SandboxError {
+    let why = worker::cut(&format!("{found:?}"), 200).to_owned();
+    SandboxError::Helper { doing: "reply", why }
+}

@@ -1,0 +1,68 @@
+//! What a URL answered, as text.
+
+use super::html;
+use crate::render::{MAX_NAME_CHARS, MAX_RESULT_CHARS};
+use crate::text::{cut_middle, one_line};
+
+/// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
+pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
+    let head = format!("HTTP {status} from {}", one_line(url, MAX_NAME_CHARS));
+    let media_type = media;
+    let media =
+        if media.is_empty() { String::new() } else { format!(" ({})", one_line(media, MAX_NAME_CHARS)) };
+    let more = if truncated { "\n[the answer was longer; the rest was not read]" } else { "" };
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => text.to_owned(),
+        // A body that was cut may end in the middle of a character.
+        Err(error) if is_text(media.as_str()) || error.error_len().is_none() => {
+            String::from_utf8_lossy(body).into_owned()
+        }
+        Err(_) => format!("[{} bytes that are not text]", body.len()),
+    };
+    let text = if html::is_page(media_type, &text) { html::text_of(&text) } else { text };
+    let text = if text.trim().is_empty() { "(the answer is empty)".to_owned() } else { text };
+    let text = cut_middle(text.trim_end(), MAX_RESULT_CHARS.saturating_sub(2 * MAX_NAME_CHARS + 256));
+    format!("{head}{media}{more}\n{text}")
+}
+
+/// What was saved, and where.
+pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64) -> String {
+    let url = one_line(url, MAX_NAME_CHARS);
+    let media = if media.is_empty() { "of no named type" } else { &one_line(media, MAX_NAME_CHARS) };
+    format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
+}
+
+fn is_text(media: &str) -> bool {
+    let media = media.to_ascii_lowercase();
+    ["text/", "json", "xml", "javascript"].iter().any(|kind| media.contains(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_say_where_they_came_from_and_what_is_missing() {
+        let text = fetched(200, "https://docs.rs/", "text/plain", b"hello\n", false);
+        assert_eq!(text, "HTTP 200 from https://docs.rs/ (text/plain)\nhello");
+        let cut = fetched(200, "https://docs.rs/", "", "h\u{e9}".as_bytes().get(..2).expect("two"), true);
+        assert!(cut.contains("the rest was not read") && cut.contains("\nh\u{fffd}"), "{cut}");
+        assert!(fetched(204, "u", "", b"", false).ends_with("(the answer is empty)"));
+        assert!(
+            fetched(200, "u", "image/png", b"\x89PNG\xff\x00\x00\x00", false)
+                .ends_with("[8 bytes that are not text]")
+        );
+        assert!(fetched(200, "u", "text/html", b"caf\xe9 au lait", false).contains("caf\u{fffd} au lait"));
+        let page = b"<html><title>T</title><script>x</script><p>caf&eacute;";
+        assert_eq!(
+            fetched(200, "u", "text/html", page, false),
+            "HTTP 200 from u (text/html)\nT\n\ncaf\u{e9}"
+        );
+        assert_eq!(
+            saved(200, "https://docs.rs/a", "", "a\nb.bin", 7),
+            "HTTP 200 from https://docs.rs/a\nsaved to a\\nb.bin (7 bytes, of no named type)"
+        );
+        let long = fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
+        assert!(long.chars().count() <= MAX_RESULT_CHARS, "{}", long.chars().count());
+    }
+}

@@ -1,0 +1,132 @@
+//! The web: `web_fetch` reads from a URL, `web_request` sends something to one.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_policy::egress::host::Target;
+use writ_types::action::{Action, ActionKind, Fetch};
+
+use super::intent;
+use crate::arguments::{invalid, no_nul, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::error::ToolError;
+use crate::path::WorkPath;
+use crate::schema::schema_of;
+
+/// The methods of `web_request`. `CONNECT` and `TRACE` are for proxies.
+const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
+/// The methods that carry a body.
+const WITH_BODY: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
+/// The longest media type, in bytes.
+const MAX_MEDIA_BYTES: usize = 256;
+
+pub(super) static WEB_FETCH: ToolDef = ToolDef {
+    name: "web_fetch",
+    description: "Reads a URL (GET) and returns its text, or saves it unread with \"save_to\". A URL that the user wrote \
+                  passes as it is; others may have to be approved.",
+    usage: r#"{"url": "https://example.org/page"}"#,
+    sinks: &["url"],
+    idempotent: true,
+    output: OutputKind::WebContent,
+    actions: &[ActionKind::Fetch],
+    roles: &[AgentRole::Proxy, AgentRole::Executor],
+    schema: schema_of::<FetchArgs>,
+    needs: needs_nothing,
+    prepare: prepare_fetch,
+};
+
+pub(super) static WEB_REQUEST: ToolDef = ToolDef {
+    name: "web_request",
+    description: "Sends an HTTP request to a URL and returns the text of the answer. Unless the user listed the host, \
+                  a person must approve it.",
+    usage: r#"{"method": "POST", "url": "https://example.org/api", "body": "{}", "content_type": "application/json"}"#,
+    sinks: &["method", "url", "body"],
+    idempotent: false,
+    output: OutputKind::WebContent,
+    actions: &[ActionKind::Fetch],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<RequestArgs>,
+    needs: needs_nothing,
+    prepare: prepare_request,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FetchArgs {
+    /// An http or https URL.
+    url: String,
+    /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
+    save_to: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RequestArgs {
+    /// DELETE, GET, HEAD, PATCH, POST or PUT.
+    method: String,
+    /// An http or https URL.
+    url: String,
+    /// The body, as text.
+    body: Option<String>,
+    /// The body's media type.
+    content_type: Option<String>,
+}
+
+fn prepare_fetch(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: FetchArgs = typed(&WEB_FETCH, arguments)?;
+    check_url(&WEB_FETCH, &args.url)?;
+    let path = args.save_to.as_deref().map(save_path).transpose()?;
+    let (purpose, url) = (intent("read", &args.url), args.url.clone());
+    // Where it is saved is no sink: what stays in the overlay leaves nothing.
+    let save_to = path.map(|path| path.as_str().to_owned());
+    let fetch = Fetch { method: "GET".to_owned(), url: args.url, body: None, content_type: None, save_to };
+    Ok(Draft::new(Action::Fetch(fetch), purpose).sink("url", url))
+}
+
+/// A path that can name a file of the work folder.
+fn save_path(text: &str) -> Result<WorkPath, ToolError> {
+    let wrong = |problem: &str| invalid(&WEB_FETCH, &format!("'save_to' {problem}"));
+    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    if path.is_root() || text.ends_with('/') {
+        return Err(wrong("names a folder, not a file"));
+    }
+    if path.is_outside() { Err(wrong("leads out of the work folder")) } else { Ok(path) }
+}
+
+fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let RequestArgs { method, url, body, content_type } = typed(&WEB_REQUEST, arguments)?;
+    check_url(&WEB_REQUEST, &url)?;
+    if !METHODS.contains(&method.as_str()) {
+        return Err(invalid(&WEB_REQUEST, &format!("'method' must be one of {}", METHODS.join(", "))));
+    }
+    if body.is_some() && !WITH_BODY.contains(&method.as_str()) {
+        return Err(invalid(&WEB_REQUEST, &format!("{method} has no 'body'")));
+    }
+    if let Some(media) = &content_type {
+        let plain = media.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if media.is_empty() || media.len() > MAX_MEDIA_BYTES || !plain || body.is_none() {
+            return Err(invalid(&WEB_REQUEST, "'content_type' is the media type of a 'body'"));
+        }
+    }
+    let purpose = intent(&method, &url);
+    let sinks = Draft::new(
+        Action::Fetch(Fetch {
+            method: method.clone(),
+            url: url.clone(),
+            body: body.clone(),
+            content_type,
+            save_to: None,
+        }),
+        purpose,
+    );
+    let draft = sinks.sink("method", method).sink("url", url);
+    Ok(match body {
+        Some(body) => draft.sink("body", body),
+        None => draft,
+    })
+}
+
+fn check_url(tool: &'static ToolDef, url: &str) -> Result<(), ToolError> {
+    no_nul(tool, "url", url)?;
+    Target::from_url(url).map(|_| ()).map_err(|problem| invalid(tool, &format!("'url': {problem}")))
+}
