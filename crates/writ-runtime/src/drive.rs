@@ -128,6 +128,10 @@ impl Drive {
                             let called = called?;
                             self.cost += called.cost;
                             self.hold(called.event, called.ops)?;
+                            if !matches!(self.due.front(), Some(Effect::JudgeOutput { .. })) {
+                                // What comes next is decided on what was spent by now.
+                                self.write_held().await?;
+                            }
                         }
                         Watched::Unwanted(called) => self.note(called?.ops).await?,
                         Watched::Stopping => return Ok(()),

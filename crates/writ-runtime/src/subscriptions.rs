@@ -204,14 +204,17 @@ impl Place {
             read = reading => read,
             () = self.core.stop_now.cancelled() => return Err(EngineError::Stopping),
         };
-        let performed = match read {
-            Ok((_, performed)) => performed,
+        let (outcome, mut ops) = match read {
+            Ok(performed) => (performed.outcome, performed.ops),
             // A turn can go on without what it is subscribed to.
-            Err(EngineError::Sandbox(error)) => PerformedOutcome::Failed { report: error.report() },
+            Err(EngineError::Sandbox(error)) => {
+                (PerformedOutcome::Failed { report: error.report() }, Vec::new())
+            }
             Err(error) => return Err(error),
         };
-        let rendered = render(&prepared, &performed);
-        self.core.append(self.session.id, self.at(), outcome_entry(attempt, &rendered)).await?;
+        let rendered = render(&prepared, &outcome);
+        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
+        self.core.store.commit(Batch::relaxed(ops)).await?;
         Ok((rendered.text, rendered.label))
     }
 
