@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_types::error::Exit;
 
 use crate::advice;
 use crate::args::StatusArgs;

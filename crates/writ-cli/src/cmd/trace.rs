@@ -65,7 +65,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
     let events: Vec<StoredEvent> = store
         .turn_events(turn.id)?
         .into_iter()
-        .filter_map(|event| serde_json::from_value(event).ok())
+        .filter_map(|event| StoredEvent::decode(&event).ok())
         .collect();
     let (steps, totals) = steps::of(turn, &rows, &events);
     let received = store.ledger_search(&LedgerQuery {

@@ -195,6 +195,13 @@ impl Making {
                 self.put(at, "applied", format!("{} files of {project}", files.len()), String::new());
                 None
             }
+            Fact::Connected { connections } => {
+                for made in connections {
+                    let detail = format!("{}:{} ({})", made.host, made.port, made.rule);
+                    self.put(at, "connection", detail, made.verdict.as_str().to_owned());
+                }
+                None
+            }
             Fact::Replied { from, to, label, .. } => {
                 self.put(at, "reply", format!("rests on entries {from} to {to}"), word(&label.taint));
                 None
