@@ -170,7 +170,8 @@ fn a_fresh_install_offers_the_built_in_tools_and_no_other() {
     let sent = bench.server.recorded().pop().expect("a request").body;
     let tools = sent["tools"].as_array().expect("tools");
     let offered: Vec<&str> = tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
-    let specs = Registry::core().specs(AgentRole::Executor, &AllowList::All);
+    let both = [AgentRole::Proxy, AgentRole::Executor];
+    let specs = Registry::core().toolset_of(&both, &AllowList::All).specs();
     assert_eq!(offered, specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>());
     assert!(offered.len() >= 9, "{offered:?}");
 }
