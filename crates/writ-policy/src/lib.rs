@@ -3,8 +3,8 @@
 //! Pure: no I/O, no runtime, no clock, no randomness; what it must know are arguments. Read in this
 //! order: [`principal`] says who speaks, [`prepared`] what is wished, [`keys`] and [`scope`] what was
 //! granted, [`gate`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
-//! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order, and [`permit`] is what comes out. [`egress`] judges each connection
-//! of what a permit lets reach out.
+//! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in
+//! order, and [`permit`] is what comes out. [`egress`] judges each connection of what a permit lets reach out.
 
 pub mod principal;
 
