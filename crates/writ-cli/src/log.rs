@@ -3,7 +3,7 @@
 //!
 //! Nothing of a prompt, a reply or a key is logged above `debug`: that is the promise of whoever logs.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -14,10 +14,13 @@ use writ_telemetry::collect::Collector;
 
 use crate::args::Global;
 use crate::config::LogConfig;
+use bystander::Bystander;
 use lines::Lines;
 use rotate::Rotating;
 
 mod rotate;
+
+mod bystander;
 
 mod lines;
 
@@ -56,7 +59,8 @@ pub(crate) fn to_file(
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
     let json = Lines::new(file, run).with_filter(ours(in_file));
-    let plain = fmt::layer().with_writer(io::stderr).without_time().with_filter(ours(level));
+    let plain = fmt::layer().with_writer(Bystander::start(io::stderr())).without_time();
+    let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(ours(level));
     let spans = spans.map(Collector::layer);
     let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
     Ok(())
