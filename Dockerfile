@@ -20,7 +20,7 @@ RUN if ! test -e /etc/ssl/certs/ca-certificates.crt || ! command -v git; then \
     fi
 
 FROM base
-COPY --chmod=0755 writ /usr/local/bin/writ
+COPY writ /usr/local/bin/writ
 # No root inside: what the agent's commands can do, this user can do at most.
 RUN mkdir -p /home/agent/.writ /work && \
     echo 'agent:x:10001:10001::/home/agent:/bin/sh' >> /etc/passwd && \
