@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     /// Takes a line only when it is told to.
-    struct Slow(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
+    struct Slow(mpsc::Receiver<()>, mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Slow {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn whoever_tells_something_never_waits_for_whoever_listens() {
-        let (go, gate) = mpsc::channel();
-        let (said, heard) = mpsc::channel();
+        let (go, gate) = mpsc::sync_channel(WAITING);
+        let (said, heard) = mpsc::sync_channel(WAITING);
         let mut told = Bystander::start(Slow(gate, said));
         // Ten times what may wait, and nobody listens yet.
         for n in 0..WAITING * 10 {

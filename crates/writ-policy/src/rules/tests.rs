@@ -247,7 +247,7 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
     ] {
         let rules = RuleSet::load(&[RuleSource::shipped(), home_rules(&sure(name))]).expect("valid");
         for sample in samples() {
-            let verdict = rules.judge(&prepared(sample.action.clone()), false);
+            let verdict = rules.judge(&prepared(sample.action.clone()), NOTHING);
             assert!(
                 matches!(verdict, RuleVerdict::Ask { risk: Some(risk), .. } if risk == named),
                 "{:?}: {verdict:?}",
