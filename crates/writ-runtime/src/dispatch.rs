@@ -192,22 +192,12 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
     let workspace = kept(core, session, (turn, number), &authority, &mut held).await?;
-    let record = &lease.message.record;
-    let source = Source {
-        origin: "message".to_owned(),
-        detail: record.principal.clone(),
-        entry: Some(lease.message.entry),
-    };
     let (seed, history) = seed(core, session)?;
     let opened = Opened {
         session: session.id,
         turn,
         number,
-        messages: vec![TurnMessage {
-            id: record.message,
-            text: lease.message.text.clone(),
-            label: Label::from_source(record.taint, source),
-        }],
+        messages: vec![message_of(&lease)],
         seed: ContextSeed { workspace, ..seed },
         config: core.config.agent_config.clone(),
     };
@@ -224,7 +214,13 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
     let started = Fact::Phase { phase: TurnPhase::Started, reason: String::new() };
     held.extend([
-        Op::OpenTurn(NewTurn { id: turn, session: session.id, number, message: record.message, at: now }),
+        Op::OpenTurn(NewTurn {
+            id: turn,
+            session: session.id,
+            number,
+            message: lease.message.record.message,
+            at: now,
+        }),
         core.entry(session.id, Some((turn, number)), started),
         event,
     ]);
@@ -377,6 +373,20 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         lost_step = true;
     }
     Ok(lost_step)
+}
+
+fn message_of(lease: &Leased) -> TurnMessage {
+    let record = &lease.message.record;
+    let source = Source {
+        origin: "message".to_owned(),
+        detail: record.principal.clone(),
+        entry: Some(lease.message.entry),
+    };
+    TurnMessage {
+        id: record.message,
+        text: lease.message.text.clone(),
+        label: Label::from_source(record.taint, source),
+    }
 }
 
 /// What the session keeps in the context, as it is now.

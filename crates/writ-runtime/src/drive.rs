@@ -23,7 +23,7 @@ use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
-use writ_types::chat::{ChatMessage, Part, Role};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source};
@@ -118,46 +118,13 @@ impl Drive {
                 }
                 Effect::CancelModel | Effect::CancelTool { .. } => {}
                 Effect::CallModel { request, label } => {
-                    let cancel = CancellationToken::new();
-                    let place = self.place().await?;
-                    let first = std::mem::take(&mut self.held);
-                    let call = model::call(place, self.cost, first, (*request, label), cancel.clone())
-                        .instrument(trace::agent(ModelRole::Executor));
-                    match self.watch(cancel, call).await {
-                        Watched::Done(called) => {
-                            let called = called?;
-                            self.cost += called.cost;
-                            self.hold(called.event, called.ops)?;
-                            if !matches!(self.due.front(), Some(Effect::JudgeOutput { .. })) {
-                                // What comes next is decided on what was spent by now.
-                                self.write_held().await?;
-                            }
-                        }
-                        Watched::Unwanted(called) => self.note(called?.ops).await?,
-                        Watched::Stopping => return Ok(()),
+                    if !self.call_model(*request, label).await? {
+                        return Ok(());
                     }
                 }
                 Effect::Act { call, label } => {
-                    let cancel = CancellationToken::new();
-                    let place = self.place().await?;
-                    self.tool_calls = self.tool_calls.saturating_add(1);
-                    let first = std::mem::take(&mut self.held);
-                    match self.watch(cancel.clone(), place.act(first, call, label, cancel)).await {
-                        Watched::Done(acted) => {
-                            let acted = acted?;
-                            self.touched |= acted.touched;
-                            self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops)
-                                .await?;
-                            if acted.touched && self.session.terms.write && !self.apply_as_it_goes().await? {
-                                return Ok(());
-                            }
-                        }
-                        Watched::Unwanted(acted) => {
-                            let acted = acted?;
-                            self.touched |= acted.touched;
-                            self.note(acted.ops).await?;
-                        }
-                        Watched::Stopping => return Ok(()),
+                    if !self.act(call, label).await? {
+                        return Ok(());
                     }
                 }
                 effect @ (Effect::JudgeInput { .. }
@@ -172,6 +139,48 @@ impl Drive {
         }
     }
 
+    /// Asks a model; says whether the turn goes on: not when the engine stops.
+    async fn call_model(&mut self, request: ModelRequest, label: Label) -> Result<bool, EngineError> {
+        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        let first = std::mem::take(&mut self.held);
+        let call = model::call(place, self.cost, first, (request, label), cancel.clone())
+            .instrument(trace::agent(ModelRole::Executor));
+        match self.watch(cancel, call).await {
+            Watched::Done(called) => {
+                let called = called?;
+                self.cost += called.cost;
+                self.hold(called.event, called.ops)?;
+            }
+            Watched::Unwanted(called) => self.note(called?.ops).await?,
+            Watched::Stopping => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Works on a tool call; says whether the turn goes on.
+    async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
+        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        self.tool_calls = self.tool_calls.saturating_add(1);
+        let first = std::mem::take(&mut self.held);
+        match self.watch(cancel.clone(), place.act(first, call, label, cancel)).await {
+            Watched::Done(acted) => {
+                let acted = acted?;
+                self.touched |= acted.touched;
+                self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops).await?;
+                if acted.touched && self.session.terms.write {
+                    return self.apply_as_it_goes().await;
+                }
+            }
+            Watched::Unwanted(acted) => {
+                let acted = acted?;
+                self.touched |= acted.touched;
+                self.note(acted.ops).await?;
+            }
+            Watched::Stopping => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn at(&self) -> Option<(TurnId, u64)> {
         Some((self.turn, self.number))
     }
@@ -183,6 +192,9 @@ impl Drive {
     /// What a call is told of its place; what was spent is read anew each time, and the turn's key is renewed
     /// while the turn runs.
     async fn place(&mut self) -> Result<Place, EngineError> {
+        if self.held.iter().any(|op| matches!(op, Op::AddUsage(_))) {
+            self.write_held().await?;
+        }
         self.authority = self.core.renewed(&self.session, self.at(), &self.authority).await?;
         Ok(Place {
             core: Arc::clone(&self.core),
