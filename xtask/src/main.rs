@@ -23,7 +23,11 @@ mod bench;
 
 mod soak;
 
+mod named;
+
 mod threats;
+
+mod verify;
 
 mod errors;
 
@@ -45,6 +49,8 @@ enum Task {
     Test(test::Options),
     /// Run the hostile cases, and say for each whether it holds.
     Threats(threats::Options),
+    /// Run the acceptance items, and write down what came of each.
+    Verify,
     /// Say which rows of the requirements are shown by a test.
     Conformance(conformance::Options),
     /// Check or write the reference of error codes.
@@ -64,6 +70,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Test(options) => test::run(&options),
         Task::Threats(options) => threats::run(&options),
+        Task::Verify => verify::run(),
         Task::Conformance(options) => conformance::run(&options),
         Task::Errors(options) => errors::run(options),
         Task::Dist(options) => dist::run(&options),

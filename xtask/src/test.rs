@@ -2,7 +2,7 @@
 
 mod needs;
 
-mod browser;
+pub(crate) mod browser;
 
 mod count;
 

@@ -1,11 +1,11 @@
 //! The hostile cases: runs exactly the tests that `docs/security-model.md` names, and says for each case whether
 //! they hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::Program;
+use crate::named::{self, quoted};
 use crate::workspace;
 
 const SECURITY_MODEL: &str = "docs/security-model.md";
@@ -40,23 +40,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         rows.retain(|row| row.case.split(' ').next() == Some(&case.to_string()));
         ensure!(!rows.is_empty(), "{SECURITY_MODEL} has no case {case}");
     }
-    let mut held = BTreeSet::new();
-    for (name, tests) in by_crate(&rows) {
-        let mut arguments = vec!["test", "--locked", "--no-fail-fast", "-p", name, "--", "--exact"];
-        arguments.extend(tests.iter().map(|test| in_binary(test)));
-        Program::cargo(&arguments).directory(&root).lines(|line| {
-            if let Some(test) = passed(line) {
-                held.insert((name.to_owned(), test.to_owned()));
-            }
-        })?;
-    }
-    let holds = |test: &String| {
-        let (name, path) = test.split_once("::").unwrap_or((test, ""));
-        held.contains(&(name.to_owned(), in_binary(path).to_owned()))
-    };
+    let held = named::held(&root, rows.iter().flat_map(|row| &row.tests))?;
     let mut good = true;
     for row in &rows {
-        let failed: Vec<&String> = row.tests.iter().filter(|test| !holds(test)).collect();
+        let failed: Vec<&String> = row.tests.iter().filter(|test| !held.contains(*test)).collect();
         let verdict = if failed.is_empty() { "pass" } else { "FAIL" };
         println!("{verdict}  {}: {} ({} tests)", row.case, row.shown, row.tests.len());
         for test in &failed {
@@ -79,30 +66,9 @@ fn rows(text: &str) -> Result<Vec<Row>> {
         if !case.starts_with(|letter: char| letter.is_ascii_digit()) {
             continue;
         }
-        let quoted = tests.split('`').skip(1).step_by(2);
-        let tests = quoted.filter(|name| name.contains("::")).map(str::to_owned).collect();
-        rows.push(Row { case: (*case).to_owned(), shown: (*shown).to_owned(), tests });
+        rows.push(Row { case: (*case).to_owned(), shown: (*shown).to_owned(), tests: quoted(tests) });
     }
     Ok(rows)
-}
-
-/// The tests of each crate, without its name, each once.
-fn by_crate(rows: &[Row]) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (name, path) in rows.iter().flat_map(|row| &row.tests).filter_map(|test| test.split_once("::")) {
-        all.entry(name).or_default().insert(path);
-    }
-    all
-}
-
-/// The name of a test in its binary: the file `tests/suite.rs` is a binary of its own.
-fn in_binary(path: &str) -> &str {
-    path.strip_prefix("suite::").unwrap_or(path)
-}
-
-/// The test that a line says has passed: `test a::b ... ok`.
-fn passed(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... ok")
 }
 
 #[cfg(test)]
@@ -110,25 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_name_their_tests_once_for_each_crate() {
+    fn rows_name_their_tests() {
         let text = "# T\n\n| 9 | not here | `a::b` |\n\n## Hostile cases\n\n| case | what is shown | shown by |\n| --- | --- | --- |\n\
                     | 1 Replay | Once; twins. | `writ-cli::suite::races::one`, `writ-a::b::tests::two`; `cargo x` |\n\
                     | 2 Swap | Refused. | `writ-a::b::tests::two` |\n";
         let rows = rows(text).unwrap();
         assert_eq!(rows.iter().map(|row| row.case.as_str()).collect::<Vec<_>>(), ["1 Replay", "2 Swap"]);
-        let all = by_crate(&rows);
-        assert_eq!(all["writ-a"], BTreeSet::from(["b::tests::two"]));
-        assert_eq!(all["writ-cli"].iter().map(|path| in_binary(path)).collect::<Vec<_>>(), ["races::one"]);
+        assert_eq!(rows[0].tests, ["writ-cli::suite::races::one", "writ-a::b::tests::two"]);
         assert!(super::rows("# no table").is_err());
-    }
-
-    #[test]
-    fn only_a_test_that_passed_counts() {
-        assert_eq!(passed("test a::b ... ok"), Some("a::b"));
-        for line in ["test a::b ... FAILED", "test a::b ... ignored", "test result: ok. 1 passed", "a ... ok"]
-        {
-            assert_eq!(passed(line), None, "{line}");
-        }
     }
 
     /// Every case that is promised is in the table.

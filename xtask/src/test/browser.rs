@@ -1,6 +1,6 @@
 //! The page's tests in a real browser, run by node against the built binary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -27,12 +27,57 @@ pub(super) enum Browsed {
     Skipped(String),
 }
 
+/// Runs the page's tests.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    folder: PathBuf,
+    target: PathBuf,
+}
+
+impl Runner {
+    /// Node with these files of tests; none: with all.
+    pub(crate) fn command(&self, files: &[&str]) -> Program {
+        let mut arguments =
+            vec!["--test", "--test-reporter=tap", "--test-concurrency=1", "--test-timeout=600000"];
+        arguments.extend(files);
+        Program::new("node", &arguments)
+            .directory(&self.folder)
+            .env("WRIT_BINARY", self.target.join("writ"))
+            .env("WRIT_SCRIPTED_MODEL", self.target.join("examples/scripted_model"))
+    }
+}
+
 /// Builds what the tests drive, installs what they need, and runs them.
 ///
 /// # Errors
 ///
 /// If a program cannot be run at all.
 pub(super) fn run(root: &Path, install: bool) -> Result<Browsed> {
+    if let Some(reason) = missing(install)? {
+        return Ok(Browsed::Skipped(reason));
+    }
+    let Some(runner) = built(root)? else {
+        return Ok(Browsed::Ran { count: Count::default(), success: false });
+    };
+    let mut count = Count::default();
+    let success = runner.command(&[]).lines(|line| {
+        println!("{line}");
+        tally(&mut count, line);
+    })?;
+    Ok(Browsed::Ran { count, success })
+}
+
+/// Builds what the tests drive; `None`: something that they need is missing or does not build.
+///
+/// # Errors
+///
+/// If a program cannot be run at all.
+pub(crate) fn prepare(root: &Path, install: bool) -> Result<Option<Runner>> {
+    if missing(install)?.is_some() { Ok(None) } else { built(root) }
+}
+
+/// What is missing of what the tests need, after it was installed if that was wanted.
+fn missing(install: bool) -> Result<Option<String>> {
     let missing = || PROGRAMS.iter().filter(|(program, _)| !process::exists(program)).collect::<Vec<_>>();
     let packages: Vec<&str> = missing().into_iter().map(|(_, package)| *package).collect();
     if install && !packages.is_empty() && process::exists("apt-get") {
@@ -40,32 +85,21 @@ pub(super) fn run(root: &Path, install: bool) -> Result<Browsed> {
         needs::install_packages(&packages)?;
     }
     if let Some((program, _)) = missing().first() {
-        return Ok(Browsed::Skipped(format!("{program} is not installed")));
+        return Ok(Some(format!("{program} is not installed")));
     }
     let version = Program::new("node", &["--version"]).output()?.stdout;
-    if major(&version).is_none_or(|major| major < NODE) {
-        return Ok(Browsed::Skipped(format!("node is {}, not {NODE} or newer", version.trim())));
-    }
+    let old = major(&version).is_none_or(|major| major < NODE);
+    Ok(old.then(|| format!("node is {}, not {NODE} or newer", version.trim())))
+}
+
+fn built(root: &Path) -> Result<Option<Runner>> {
     let folder = root.join("web-tests");
     let build = |arguments: &[&str]| Program::cargo(arguments).directory(root).status();
     let ready = build(&["build", "--locked", "-p", "writ-cli", "--bin", "writ"])?
         && build(&["build", "--locked", "-p", "writ-testkit", "--example", "scripted_model"])?
         && Program::new("npm", &["ci", "--no-audit", "--no-fund"]).directory(&folder).status()?;
-    if !ready {
-        return Ok(Browsed::Ran { count: Count::default(), success: false });
-    }
     let target = process::target_directory(root).join("debug");
-    let mut count = Count::default();
-    let arguments = ["--test", "--test-reporter=tap", "--test-concurrency=1", "--test-timeout=600000"];
-    let success = Program::new("node", &arguments)
-        .directory(&folder)
-        .env("WRIT_BINARY", target.join("writ"))
-        .env("WRIT_SCRIPTED_MODEL", target.join("examples/scripted_model"))
-        .lines(|line| {
-            println!("{line}");
-            tally(&mut count, line);
-        })?;
-    Ok(Browsed::Ran { count, success })
+    Ok(ready.then_some(Runner { folder, target }))
 }
 
 /// The first number of `v20.20.2`.

@@ -191,6 +191,27 @@ fn needs_userns_eight_sessions_at_once_share_neither_words_nor_taint() {
 }
 
 #[test]
+fn a_hundred_sessions_at_once_are_each_answered_with_their_own_words() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        Reply::text(&format!("Heard {}.", request.last_user_text()))
+    });
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let work = |n: usize| {
+        let mut link = Link::open(&bench.home).expect("connects");
+        let session = link.join(None, None).expect("joined");
+        let answer = link.ask(&format!("word<{n}>"), &format!("{n}")).expect("answered");
+        assert_eq!(answer.text, format!("Heard word<{n}>."));
+        session
+    };
+    let sessions: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..100).map(|n| scope.spawn(move || work(n))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("works")).collect()
+    });
+    assert_eq!((sessions.len(), bench.requests().len()), (100, 100));
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+#[test]
 fn the_owners_rules_and_profile_reach_every_request() {
     let bench = Bench::new("anthropic", calls(Vec::new(), "Yes."));
     std::fs::write(bench.home.root().join("RULES.md"), "Always answer in verse.\n").expect("written");
