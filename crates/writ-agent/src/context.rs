@@ -25,6 +25,9 @@ pub const MESSAGE_OVERHEAD: u64 = 4;
 /// The longest text of one memory in a request, in characters: one giant memory does not flood it.
 pub const MAX_MEMORY_CHARS: usize = 2_000;
 
+/// The longest title of a subscription in a request, in characters: a path may have 4,095 bytes.
+pub const MAX_TITLE_CHARS: usize = 200;
+
 /// The most of the budget that one text may take before it is cut.
 pub const MAX_TEXT_SHARE: Share = Share::of_percent(25);
 
@@ -351,13 +354,25 @@ fn memory_message(item: &MemoryItem) -> ChatMessage {
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
 }
 
+/// A subscription. Its title names what a model has chosen: it stands quoted, and inside the mark of external data.
 fn workspace_message(item: &WorkspaceItem) -> ChatMessage {
-    let mut text = item.text.clone();
+    let mut text = format!("\"{}\"\n{}", title(&item.title), item.text);
     if item.label.taint == Taint::External {
         text = text::external("subscription", &text);
     }
-    let text = format!("[Subscription {}: {}] {text}", item.id, item.title);
+    let text = format!("[Subscription {}] {text}", text::name(&item.id));
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
+}
+
+/// One line of at most [`MAX_TITLE_CHARS`] characters that ends no quotation, opens no bracket and turns no text round.
+fn title(text: &str) -> String {
+    let plain = |c: char| {
+        let disturbs = c.is_control()
+            || matches!(c, '"' | '[' | ']' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{27e6}' | '\u{27e7}' | '\u{301a}' | '\u{301b}');
+        if disturbs { '_' } else { c }
+    };
+    text.chars().take(MAX_TITLE_CHARS).map(plain).collect()
 }
 
 /// A note of the harness: its own words, so the owner's trust.

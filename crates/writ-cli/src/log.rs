@@ -44,7 +44,8 @@ pub(crate) fn to_stderr(level: LevelFilter) {
     let _set = tracing_subscriber::registry().with(layer).try_init();
 }
 
-/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
+/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns. Whoever
+/// ends the process lets standard error [end](Bystander::end) first.
 ///
 /// # Errors
 ///
@@ -55,15 +56,16 @@ pub(crate) fn to_file(
     config: &LogConfig,
     run: String,
     spans: Option<Collector>,
-) -> io::Result<()> {
+) -> io::Result<Bystander> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
     let json = Lines::new(file, run).with_filter(ours(in_file));
-    let plain = fmt::layer().with_writer(Bystander::start(io::stderr())).without_time();
+    let bystander = Bystander::start(io::stderr());
+    let plain = fmt::layer().with_writer(bystander.clone()).without_time();
     let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(ours(level));
     let spans = spans.map(Collector::layer);
     let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
-    Ok(())
+    Ok(bystander)
 }
 
 fn ours(level: LevelFilter) -> Targets {

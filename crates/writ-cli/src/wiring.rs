@@ -118,7 +118,12 @@ async fn exporter(
         }
         None => None,
     };
-    let endpoint = Endpoint::below(base, otlp::PATH).map_err(|error| wrong(error.to_string(), ""))?;
+    let endpoint = Endpoint::below(base, otlp::PATH)
+        .map_err(|error| wrong(format!("telemetry.otlp_endpoint: {error}"), ""))?;
+    if bearer.is_some() && !endpoint.is_private() {
+        let text = "telemetry.otlp_token would be sent where others can read it".to_owned();
+        return Err(wrong(text, "give telemetry.otlp_endpoint an https address, or one of this machine"));
+    }
     Ok(Some(Exporter { egress: Arc::clone(egress), endpoint, bearer, resource }))
 }
 

@@ -25,10 +25,10 @@ pub struct Endpoint {
     host: HostPort,
 }
 
-/// A text that is no place to deliver to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an http or https address without user name and password")]
-pub struct InvalidEndpoint(pub String);
+/// A text that is no place to deliver to. It is not repeated: what is wrong with it may be a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an http or https address without user name, password and query")]
+pub struct InvalidEndpoint;
 
 impl Endpoint {
     /// The place `path` below the address `base`; a base that ends with `path` already is taken as it is.
@@ -37,18 +37,24 @@ impl Endpoint {
     ///
     /// If the address is not an `http` or `https` one, names no host, or holds a credential.
     pub fn below(base: &str, path: &str) -> Result<Self, InvalidEndpoint> {
-        let invalid = || InvalidEndpoint(base.chars().take(crate::host::MAX_HOST_LEN).collect());
-        let mut url: Url = base.parse().map_err(|_| invalid())?;
+        let mut url: Url = base.parse().map_err(|_| InvalidEndpoint)?;
         let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         if !matches!(url.scheme(), "http" | "https") || !bare || url.fragment().is_some() {
-            return Err(invalid());
+            return Err(InvalidEndpoint);
         }
         let above = url.path().trim_end_matches('/');
         let whole = if above.ends_with(path) { above.to_owned() } else { format!("{above}{path}") };
         url.set_path(&whole);
-        let (host, port) = (url.host_str().ok_or_else(invalid)?, url.port_or_known_default());
-        let host = format!("{host}:{}", port.ok_or_else(invalid)?).parse().map_err(|_| invalid())?;
+        let (host, port) = (url.host_str().ok_or(InvalidEndpoint)?, url.port_or_known_default());
+        let host = format!("{host}:{}", port.ok_or(InvalidEndpoint)?).parse().map_err(|_| InvalidEndpoint)?;
         Ok(Self { url, host })
+    }
+
+    /// Whether nobody on the way can read what is sent there: over TLS, or not beyond this machine.
+    pub fn is_private(&self) -> bool {
+        let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let here = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        self.url.scheme() == "https" || here || host == "localhost"
     }
 }
 
@@ -137,6 +143,13 @@ mod tests {
             ["", "localhost:4318", "ftp://h", "http://", "http://u:p@h", "https://h/?k=v", "file:///etc"]
         {
             assert!(url(bad).is_err(), "{bad}");
+        }
+        let private = |base: &str| Endpoint::below(base, "/x").expect("an endpoint").is_private();
+        for base in ["https://o.example", "http://localhost:4318", "http://127.0.0.9", "http://[::1]:9"] {
+            assert!(private(base), "{base}");
+        }
+        for base in ["http://o.example", "http://10.0.0.1", "http://localhost.example"] {
+            assert!(!private(base), "{base}");
         }
     }
 }

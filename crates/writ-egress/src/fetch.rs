@@ -7,9 +7,11 @@ use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
 };
 use reqwest::{Method, StatusCode, Url};
+use tokio_util::sync::CancellationToken;
 use writ_policy::egress::host::{HostPattern, Scheme, Target};
-use writ_policy::egress::{EgressScope, Judgement, Rule, judge_connection};
+use writ_policy::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
 use writ_policy::permit::{Permit, PermitExpired};
+use writ_policy::reach::asks_each_time;
 use writ_types::action::{Action, ActionKind, Fetch};
 use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::error::{Exit, Report, ToReport};
@@ -48,6 +50,8 @@ struct FetchRequest {
     body_max: u64,
     /// When it has taken too long, redirects included.
     deadline: tokio::time::Instant,
+    /// Ends it before that.
+    cancel: CancellationToken,
 }
 
 /// What a fetch brought.
@@ -99,6 +103,9 @@ pub enum FetchError {
     /// It took too long.
     #[error("the fetch took longer than {0:?}")]
     Timeout(Duration),
+    /// A person or the engine has stopped it.
+    #[error("the fetch was stopped")]
+    Cancelled,
     /// The record was not kept.
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),
@@ -124,6 +131,7 @@ impl ToReport for FetchError {
                 Report::new(Exit::Blocked, "fetch.answer", text).inside(inside)
             }
             Self::Timeout(_) => Report::new(Exit::Budget, "fetch.timeout", text).hint("Try again later."),
+            Self::Cancelled => Report::new(Exit::Interrupted, "fetch.cancelled", text),
             Self::NotRecorded(_) => {
                 Report::new(Exit::Blocked, "fetch.not_recorded", "the fetch could not be recorded")
                     .inside(text)
@@ -157,19 +165,20 @@ impl Egress {
     ///
     /// # Errors
     ///
-    /// If the permit is too old or for something else, if a hop is refused or asked about, or if no proper answer
-    /// came in time.
+    /// If the permit is too old or for something else, if a hop is refused or asked about, if no proper answer came in
+    /// time, or if `cancel` came first. What was begun is recorded then, too.
     pub async fn fetch(
         &self,
         permit: Permit,
         now: Timestamp,
         body_max: u64,
         gatekeeper: &dyn Gatekeeper,
+        cancel: &CancellationToken,
     ) -> Result<Fetched, FetchError> {
         let action = permit.open(now)?.prepared.action;
         let kind = action.kind();
         let Action::Fetch(fetch) = action else { return Err(FetchError::WrongAction(kind)) };
-        self.follow(&fetch, body_max, gatekeeper).await
+        self.follow(&fetch, body_max, gatekeeper, cancel).await
     }
 
     /// Follows a URL for which a permit has been consumed.
@@ -178,10 +187,12 @@ impl Egress {
         fetch: &Fetch,
         body_max: u64,
         gatekeeper: &dyn Gatekeeper,
+        cancel: &CancellationToken,
     ) -> Result<Fetched, FetchError> {
         let (body, content_type) = (fetch.body.clone(), fetch.content_type.clone());
+        let cancel = cancel.clone();
         let deadline = tokio::time::Instant::now() + self.fetch_timeout;
-        self.hops(fetch, FetchRequest { body, content_type, body_max, deadline }, gatekeeper).await
+        self.hops(fetch, FetchRequest { body, content_type, body_max, deadline, cancel }, gatekeeper).await
     }
 
     async fn hops(
@@ -194,18 +205,11 @@ impl Egress {
         if request.body.is_some() && !takes_body(&hop.method) {
             return Err(FetchError::BadRequest("this method has no body"));
         }
-        // A port that is not the web's must be listed, whoever permits the host.
         let target = hop.target.clone();
-        let permitted = HostPattern::exact(target.host.clone(), None);
         for redirects in 0..=MAX_REDIRECTS {
             let mut scope = EgressScope::clone(&gatekeeper.scope());
-            scope.granted.push(permitted.clone());
-            // Listed, and to be asked about each time: the permit is the answer.
-            if hop.target == target
-                && matches!(judge_connection(&scope, &target, None), Judgement::Ask { .. })
-            {
-                scope.granted.push(HostPattern::exact(target.host.clone(), Some(target.port)));
-            }
+            let permitted = permitted(&scope, &target);
+            scope.granted.extend(permitted);
             let answer = self.hop(&hop, &request, &scope, gatekeeper).await?;
             let Some(location) = location(&answer) else { return Ok(fetched(hop, answer, redirects)) };
             hop = next(&hop, answer.status, location?, &mut request)?;
@@ -224,13 +228,18 @@ impl Egress {
         let began = Instant::now();
         // What is cut here is recorded like any other: its request may have been sent.
         let asking = self.ask(hop, request, scope, gatekeeper);
-        let late = || (None, Err(FetchError::Timeout(self.fetch_timeout)));
-        let asked = tokio::time::timeout_at(request.deadline, asking).await;
-        let (reached, answer) = asked.unwrap_or_else(|_| late());
+        let (reached, answer) = tokio::select! {
+            biased;
+            () = request.cancel.cancelled() => (None, Err(FetchError::Cancelled)),
+            asked = tokio::time::timeout_at(request.deadline, asking) => {
+                asked.unwrap_or_else(|_| (None, Err(FetchError::Timeout(self.fetch_timeout))))
+            }
+        };
         let (verdict, rule) = match (&answer, reached) {
             (Ok(_), Some((_, rule))) => (Verdict::Allowed, rule.as_str()),
             (Err(FetchError::Refused(refusal)), _) => (refusal.verdict(), refusal.rule()),
             (Err(FetchError::Timeout(_)), _) => (Verdict::Failed, "egress.timeout"),
+            (Err(FetchError::Cancelled), _) => (Verdict::Failed, "egress.cancelled"),
             (Err(_), _) | (Ok(_), None) => (Verdict::Failed, "egress.bad_answer"),
         };
         let sent = request.body.as_ref().map_or(0, String::len);
@@ -287,6 +296,21 @@ fn first(fetch: &Fetch) -> Result<Hop, FetchError> {
         .ok_or(FetchError::BadRequest("this is no method for a fetch"))?;
     let (url, target) = read_url(&fetch.url).ok_or(FetchError::BadRequest("this is no plain URL"))?;
     Ok(Hop { url, target, method })
+}
+
+/// What a permit for a target opens: its host on its port, and on that of https where http sends on to it. A port that
+/// is not the web's must be listed, whoever permits the host; where it is, and is to be asked about each time, the permit
+/// is the answer.
+fn permitted(scope: &EgressScope, target: &Target) -> Vec<HostPattern> {
+    let on = |port| HostPattern::exact(target.host.clone(), Some(port));
+    let web = WEB_PORTS.contains(&target.port);
+    let asks = matches!(judge_connection(scope, target, None), Judgement::Ask { .. });
+    let mut opened = if web || asks { vec![on(target.port)] } else { Vec::new() };
+    let secure = Target { port: Scheme::Https.default_port(), ..target.clone() };
+    if target.port == Scheme::Http.default_port() && !asks_each_time(scope, &secure) {
+        opened.push(on(secure.port));
+    }
+    opened
 }
 
 /// Reads a URL twice, by our own strict rules and by the library's: both must see the same host.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::time::Duration;
 
 use hickory_resolver::config::{
     LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
@@ -18,10 +19,16 @@ use crate::connect::{Later, MAX_ADDRESSES, Resolver};
 /// The largest of the two files that is read, in bytes; lists of blocked hosts have a few megabytes.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
+/// The most name servers that are asked, as in resolv.conf(5).
+const MAX_SERVERS: usize = 3;
+/// How long a lookup may take, all name servers included: it is to end within the ten seconds of a connection.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(9);
+
 /// The machine's own names and name servers: `/etc/hosts`, then those of `/etc/resolv.conf`.
 ///
 /// Both are read at each lookup, so that a laptop that changes its network goes on, and nothing is kept: a connection
-/// looks its host up once. A name with a dot is asked for as it stands, never with a search domain behind it: what was
+/// looks its host up once. Name servers are asked in the order in which they stand there, each only when those before it
+/// gave no answer: the second may be somebody whom the owner does not mean to tell. A name with a dot is asked for as it stands, never with a search domain behind it: what was
 /// judged is what is asked. Other sources of the machine (multicast, LDAP) are not asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
@@ -58,27 +65,53 @@ fn name_servers(text: &[u8]) -> (ResolverConfig, ResolverOpts) {
 /// The addresses of a name, those of version 4 first: where one of version 6 leads nowhere, that is found out late.
 async fn look_up(
     name: &str,
-    servers: ResolverConfig,
+    mut servers: ResolverConfig,
     mut options: ResolverOpts,
     hosts: &[u8],
 ) -> io::Result<Vec<IpAddr>> {
-    let mut own = Hosts::default();
-    own.read_hosts_conf(hosts)?;
-    let known = own_addresses(&own, name);
+    let known = own_addresses(&own_names(hosts), name);
     if !known.is_empty() {
         return Ok(known);
     }
+    servers.name_servers.truncate(MAX_SERVERS);
+    let count = u32::try_from(servers.name_servers.len()).unwrap_or(u32::MAX).max(1);
+    let share = LOOKUP_LIMIT / count;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    let library = Library::builder_with_config(servers, TokioRuntimeProvider::default())
-        .with_options(options)
-        .build()
-        .map_err(io::Error::other)?;
+    // One try that is as long as all of them may be; questions over UDP are repeated within it.
+    let tries = u32::try_from(options.attempts).unwrap_or(u32::MAX).max(1);
+    options.timeout = options.timeout.saturating_mul(tries).min(share);
+    options.attempts = 0;
     let dotted = name.contains('.') && !name.ends_with('.');
     let asked = if dotted { format!("{name}.") } else { name.to_owned() };
-    let found = library.lookup_ip(asked).await.map_err(io::Error::other)?;
-    Ok(in_order(found.iter().collect()))
+    let mut last = io::Error::other("there is no name server");
+    // One after the other by ourselves: the library's limit for one server is that for all of them, so that a first
+    // one that is silent would leave no time for a second.
+    for server in std::mem::take(&mut servers.name_servers) {
+        let mut alone = servers.clone();
+        alone.name_servers = vec![server];
+        let library = Library::builder_with_config(alone, TokioRuntimeProvider::default())
+            .with_options(options.clone())
+            .build()
+            .map_err(io::Error::other)?;
+        match library.lookup_ip(asked.as_str()).await {
+            Ok(found) => return Ok(in_order(found.iter().collect())),
+            // That there is no such name is an answer.
+            Err(error) if error.is_no_records_found() => return Err(io::Error::other(error)),
+            Err(error) => last = io::Error::other(error),
+        }
+    }
+    Err(last)
+}
+
+/// The machine's own list of names. What cannot be read in it is left out: the rest still counts.
+fn own_names(hosts: &[u8]) -> Hosts {
+    let mut own = Hosts::default();
+    if let Err(error) = own.read_hosts_conf(String::from_utf8_lossy(hosts).as_bytes()) {
+        tracing::warn!(%error, "the machine's own list of names could not be read to its end");
+    }
+    own
 }
 
 /// What the machine's own list says of a name. Where it says something, nobody else is asked.
@@ -198,6 +231,52 @@ mod tests {
             server.asked().iter().all(|name| name == "no.example.org"),
             "no search domain is put behind it"
         );
+    }
+
+    #[tokio::test]
+    async fn name_servers_are_asked_one_after_the_other_in_their_order() {
+        let mut first = NameServer::start("api.example.org", Ipv4Addr::new(203, 0, 113, 7)).await;
+        let mut second = NameServer::start("only.example.org", Ipv4Addr::new(203, 0, 113, 8)).await;
+        let both = |one: &NameServer, two: &NameServer| {
+            let mut config = one.config();
+            config.name_servers.extend(two.config().name_servers);
+            config
+        };
+        for name in ["api.example.org", "only.example.org"] {
+            let found = look_up(name, both(&first, &second), ResolverOpts::default(), b"").await;
+            assert_eq!(found.is_ok(), name == "api.example.org", "what the first says, counts: {found:?}");
+        }
+        assert!(!first.asked().is_empty());
+        assert_eq!(second.asked(), Vec::<String>::new(), "it is told nothing that the first has answered");
+        // A server that says nothing is given up, early enough for the next one.
+        let silent = UdpSocket::bind("127.0.0.1:0").await.expect("binds");
+        let mut config = second.config();
+        let mut mute = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
+        for connection in &mut mute.connections {
+            connection.port = silent.local_addr().expect("bound").port();
+        }
+        config.name_servers.insert(0, mute);
+        let mut options = ResolverOpts::default();
+        options.timeout = Duration::from_millis(100);
+        let began = std::time::Instant::now();
+        let found = look_up("only.example.org", config, options, b"").await.expect("found");
+        assert_eq!(found, [IpAddr::from([203, 0, 113, 8])]);
+        assert!(began.elapsed() < LOOKUP_LIMIT, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_byte_that_is_no_text_in_the_list_of_names_ends_nothing() {
+        let server = NameServer::start("api.example.org", Ipv4Addr::new(203, 0, 113, 7)).await;
+        let hosts = b"10.0.0.1 box\n# caf\xe9\n10.0.0.2 \xff\xfe odd.home\n10.0.0.3 later.home\n";
+        for (name, address) in [
+            ("box", [10, 0, 0, 1]),
+            ("odd.home", [10, 0, 0, 2]),
+            ("later.home", [10, 0, 0, 3]),
+            ("api.example.org", [203, 0, 113, 7]),
+        ] {
+            let found = look_up(name, server.config(), ResolverOpts::default(), hosts).await;
+            assert_eq!(found.expect(name), [IpAddr::from(address)]);
+        }
     }
 
     #[tokio::test]

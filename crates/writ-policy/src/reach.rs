@@ -3,7 +3,7 @@
 use writ_types::action::{Action, Fetch};
 
 use crate::egress::host::{Scheme, Target};
-use crate::egress::{EgressScope, Judgement, Rule, judge_connection};
+use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
 
 /// How far an action would reach: the worst over the hosts that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,9 +82,16 @@ fn is_read(fetch: &Fetch) -> bool {
     matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none()
 }
 
-/// A host, or a host with its port; without one the web's is meant.
+/// Whether the owner wants to be asked about a host and port for each piece of work, whatever opens it otherwise.
+pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
+    let port = |named: Option<u16>| named.is_none_or(|port| port == target.port);
+    scope.always_ask.iter().any(|pattern| port(pattern.port()) && pattern.covers_host(&target.host))
+}
+
+/// A host, or a host with its port. Without one, all of the web's are meant, as in a list: the worst of them counts.
 fn of_name(text: &str, scope: &EgressScope) -> Reach {
-    judged(Target::from_authority(Scheme::Https, text, Some(Scheme::Https.default_port())).ok(), scope)
+    let on = |port| judged(Target::from_authority(Scheme::Https, text, Some(port)).ok(), scope);
+    WEB_PORTS.into_iter().map(on).max().unwrap_or(Reach::Blocked)
 }
 
 fn of_url(url: &str, scope: &EgressScope) -> Reach {
@@ -116,9 +123,9 @@ mod tests {
             texts.iter().map(|text| text.parse().expect("a pattern")).collect()
         };
         EgressScope {
-            allowed: list(&["docs.rs", "mirror.test:8080"]),
+            allowed: list(&["docs.rs", "listed.example", "half.example:443", "mirror.test:8080"]),
             granted: list(&["approved.example:443"]),
-            blocked: list(&["evil.example"]),
+            blocked: list(&["evil.example", "listed.example:80"]),
             always_ask: list(&["docs.rs:80"]),
             ..EgressScope::default()
         }
@@ -132,8 +139,8 @@ mod tests {
     #[test]
     fn the_worst_host_of_a_program_counts() {
         assert_eq!(hosts(&[]), Reach::None);
-        assert_eq!(hosts(&["docs.rs", "approved.example", "mirror.test:8080"]), Reach::Granted);
-        assert_eq!(hosts(&["docs.rs", "pypi.org"]), Reach::Known);
+        assert_eq!(hosts(&["docs.rs:443", "approved.example:443", "mirror.test:8080"]), Reach::Granted);
+        assert_eq!(hosts(&["docs.rs:443", "pypi.org"]), Reach::Known);
         assert_eq!(hosts(&["pypi.org", "strange.example"]), Reach::Unknown);
         assert_eq!(hosts(&["mirror.test"]), Reach::Unknown, "it is listed with another port");
         assert_eq!(hosts(&["docs.rs:80"]), Reach::Unknown, "it is asked about each time");
@@ -142,6 +149,27 @@ mod tests {
         {
             assert_eq!(hosts(&["docs.rs", odd, "strange.example"]), Reach::Blocked, "{odd:?}");
         }
+    }
+
+    /// What is granted for a name without a port is both of the web's ports, so both are judged.
+    #[test]
+    fn a_name_without_a_port_is_judged_on_each_port_that_it_would_open() {
+        assert_eq!(hosts(&["docs.rs"]), Reach::Unknown, "its port 80 is asked about each time");
+        assert_eq!(hosts(&["half.example"]), Reach::Unknown, "it is listed with one port");
+        assert_eq!(hosts(&["half.example:443"]), Reach::Granted);
+        assert_eq!(hosts(&["listed.example"]), Reach::Blocked, "one of its ports is");
+        assert_eq!(hosts(&["listed.example:443"]), Reach::Granted);
+    }
+
+    #[test]
+    fn what_is_asked_about_each_time_is_so_for_its_port() {
+        let mut scope = scope();
+        let asked = |scope: &EgressScope, text: &str| {
+            asks_each_time(scope, &Target::from_authority(Scheme::Https, text, None).expect("a target"))
+        };
+        assert!(asked(&scope, "docs.rs:80") && !asked(&scope, "docs.rs:443"));
+        scope.always_ask.push("*.bank.example".parse().expect("a pattern"));
+        assert!(asked(&scope, "my.bank.example:8443") && !asked(&scope, "bank.example:443"));
     }
 
     #[test]

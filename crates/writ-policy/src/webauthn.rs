@@ -1,6 +1,6 @@
 //! Passkeys: what a browser says of an authenticator (Web Authentication, level 2), as far as approvals need it.
 //!
-//! Two ceremonies: [`enrol`] takes a new key in, [`assert`] checks what a known key has signed. Both are pure:
+//! Two ceremonies: [`enrol`] takes a new key in, [`assert()`] checks what a known key has signed. Both are pure:
 //! challenge and origin are arguments, and who calls makes sure that a challenge is used once. What a browser
 //! sends is bounded before it is read. The key counts, not its maker: no attestation is asked for, and none is
 //! believed.

@@ -139,8 +139,10 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
         Err(error) => Err(error),
     };
     session.end();
-    if let Err(error) = outcome {
-        give_back(core, Some(&session), &lease, &error).await;
+    match outcome {
+        // Nothing has failed: its lease stays, and the next start takes it up.
+        Ok(()) | Err(EngineError::Stopping) => {}
+        Err(error) => give_back(core, Some(&session), &lease, &error).await,
     }
 }
 
@@ -188,6 +190,8 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let now = core.clock.now();
     let (turn, number) = (core.ids.turn(now), core.store.next_turn_number(session.id)?);
     let interrupts = session.begin(turn, number);
+    // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
+    session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
@@ -225,8 +229,6 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         event,
     ]);
     session.state().rehydrated = false;
-    // Whoever watches learns which turn runs before anything comes of it, so that it can be stopped.
-    session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     Ok(Drive {
         core: Arc::clone(core),
         session: Arc::clone(session),

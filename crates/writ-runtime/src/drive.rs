@@ -143,15 +143,19 @@ impl Drive {
     async fn call_model(&mut self, request: ModelRequest, label: Label) -> Result<bool, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let first = std::mem::take(&mut self.held);
+        let had = !first.is_empty();
         let call = model::call(place, self.cost, first, (request, label), cancel.clone())
             .instrument(trace::agent(ModelRole::Executor));
         match self.watch(cancel, call).await {
             Watched::Done(called) => {
-                let called = called?;
+                let called = self.unless_lost(had, called)?;
                 self.cost += called.cost;
                 self.hold(called.event, called.ops)?;
             }
-            Watched::Unwanted(called) => self.note(called?.ops).await?,
+            Watched::Unwanted(called) => {
+                let called = self.unless_lost(had, called)?;
+                self.note(called.ops).await?;
+            }
             Watched::Stopping => return Ok(false),
         }
         Ok(true)
@@ -162,9 +166,10 @@ impl Drive {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         self.tool_calls = self.tool_calls.saturating_add(1);
         let first = std::mem::take(&mut self.held);
+        let had = !first.is_empty();
         match self.watch(cancel.clone(), place.act(first, call, label, cancel)).await {
             Watched::Done(acted) => {
-                let acted = acted?;
+                let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
                 self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops).await?;
                 if acted.touched && self.session.terms.write {
@@ -172,13 +177,19 @@ impl Drive {
                 }
             }
             Watched::Unwanted(acted) => {
-                let acted = acted?;
+                let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
                 self.note(acted.ops).await?;
             }
             Watched::Stopping => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A step that was given what was held, and failed, may have lost it: the machine is ahead of the store then.
+    fn unless_lost<T>(&mut self, had: bool, done: Result<T, EngineError>) -> Result<T, EngineError> {
+        self.torn |= had && done.is_err();
+        done
     }
 
     fn at(&self) -> Option<(TurnId, u64)> {
@@ -311,7 +322,8 @@ impl Drive {
         }
         for interrupt in std::mem::take(&mut self.unheard) {
             if let Err(error) = self.interrupted(&interrupt).await {
-                tracing::error!(turn = %self.turn, %error, ?interrupt, "an interruption is lost");
+                let kind = interrupt.kind();
+                tracing::error!(turn = %self.turn, %error, kind, "an interruption is lost");
             }
         }
     }

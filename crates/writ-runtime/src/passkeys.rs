@@ -160,6 +160,9 @@ impl Core {
         let claims = begun.what.claims();
         // One at a time: what is known is looked at and changed together.
         let _alone = self.enrolling.lock().await;
+        if !self.approvers()?.keys.contains_key(&claims.approver) {
+            return Err(EngineError::Enrolment("the key that gave leave was removed"));
+        }
         let keys = self.store.approver_keys()?;
         let same = |key: &ApproverKey| {
             Passkey::from_bytes(&key.public_key)
@@ -171,9 +174,7 @@ impl Core {
         if keys.iter().filter(|key| key.revoked_at.is_none()).count() >= MAX_APPROVERS {
             return Err(EngineError::Enrolment("there are too many approver keys; remove one"));
         }
-        let leaves = self.waiting().leaves.len();
-        self.waiting().leaves.retain(|leave| leave.claims().nonce != claims.nonce);
-        if self.waiting().leaves.len() == leaves || now >= claims.expires_at {
+        if !self.used_up(&claims.nonce) || now >= claims.expires_at {
             return Err(EngineError::Enrolment("this code is wrong, used or over"));
         }
         let id = self.ids.key(now);
@@ -198,6 +199,14 @@ impl Core {
         ];
         self.store.commit(Batch::synced(ops)).await?;
         Ok(json!({ "id": id, "name": claims.name, "site": passkey.site() }))
+    }
+
+    /// Takes a leave away; says whether it was there.
+    fn used_up(&self, nonce: &str) -> bool {
+        let leaves = &mut self.waiting().leaves;
+        let before = leaves.len();
+        leaves.retain(|leave| leave.claims().nonce != nonce);
+        leaves.len() < before
     }
 
     /// Gives out the challenge whose answer approves an ask: a hash of the claims, which name what was shown.
@@ -285,6 +294,10 @@ impl Core {
         let what = format!("'{}', {}", key.label, key.kind);
         let ops = vec![self.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
         self.store.commit(Batch::synced(ops)).await?;
+        // What the key gave leave to is not finished without it.
+        let mut waiting = self.waiting();
+        waiting.leaves.clear();
+        waiting.enrolments.clear();
         Ok(json!({ "id": id, "name": key.label }))
     }
 

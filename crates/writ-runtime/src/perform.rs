@@ -73,11 +73,11 @@ pub(crate) async fn perform(
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
-        Action::Fetch(fetch) => web::fetch(place, permit, fetch).await?,
+        Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Subscribe(subscribe) => {
-            opened(place, permit)?;
-            place.core.subscribe(place, subscribe).await?
+            let prepared = opened(place, permit)?;
+            place.core.subscribe(place, &prepared, subscribe).await?
         }
         Action::Forget(_)
         | Action::Browse(_)

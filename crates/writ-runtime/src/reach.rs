@@ -1,14 +1,15 @@
 //! What a session may reach: its scope, its asks about hosts, and the records of its connections.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_egress::connect::Later;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_policy::egress::EgressScope;
-use writ_policy::egress::host::{Host, HostPattern, Target};
+use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
 use writ_policy::owner;
 use writ_policy::prepared::{Prepared, Sink};
-use writ_policy::reach::{self, Reach};
+use writ_policy::reach::{self, Reach, asks_each_time};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
@@ -40,13 +41,37 @@ const MAX_OWNER_TEXTS: usize = 500;
 #[derive(Debug)]
 pub(crate) struct Gate {
     place: Place,
-    granted: Vec<HostPattern>,
+    granted: Mutex<Vec<HostPattern>>,
+    /// What it has asked about and is asked about each time. `None`: it asks about no such host.
+    asked: Option<Mutex<BTreeSet<HostPattern>>>,
 }
 
 impl Gate {
-    /// For work that was permitted to reach `hosts`; what is no host opens nothing.
-    pub(crate) fn new(place: Place, hosts: &[String]) -> Self {
-        Self { place, granted: hosts.iter().filter_map(|host| host.parse().ok()).collect() }
+    /// For a program that was permitted to reach `hosts`; what is no host opens nothing. Hosts that are asked about
+    /// each time, and were approved after the last program asked, are open to this one and to no other.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
+        let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        granted.extend(place.core.take_once(&place.session).await?);
+        Ok(Self { place, granted: Mutex::new(granted), asked: Some(Mutex::default()) })
+    }
+
+    /// For a fetch, whose permit opens its own host.
+    pub(crate) fn for_fetch(place: Place) -> Self {
+        Self { place, granted: Mutex::default(), asked: None }
+    }
+
+    /// What was approved for this work alone, also since it has begun.
+    fn granted(&self) -> Vec<HostPattern> {
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asked) = &self.asked {
+            let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            granted.extend(take(&mut self.place.session.state().granted, |host| asked.contains(host)));
+        }
+        granted.clone()
     }
 
     async fn open_ask(&self, target: &Target) -> Result<AskId, NotAsked> {
@@ -55,6 +80,13 @@ impl Gate {
             tracing::warn!(%error, "nobody could be asked about a host");
             NotAsked("the engine cannot ask now".to_owned())
         };
+        if asks_each_time(&core.config.egress, target) {
+            let Some(asked) = &self.asked else {
+                return Err(NotAsked("this host is asked about each time: fetch its own URL".to_owned()));
+            };
+            let host = HostPattern::exact(target.host.clone(), Some(target.port));
+            asked.lock().unwrap_or_else(PoisonError::into_inner).insert(host);
+        }
         let prepared = self.wish(target);
         let hash = prepared.hash(core.rules.digest()).map_err(|error| broken(&error))?;
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
@@ -94,6 +126,11 @@ impl Gate {
     /// The same wish for the same host and port, whatever connects: so that there is one ask for it.
     fn wish(&self, target: &Target) -> Prepared {
         let (core, (host, port)) = (&self.place.core, (target.host.to_string(), target.port));
+        let whom = if asks_each_time(&core.config.egress, target) {
+            "one program of this session"
+        } else {
+            "this session"
+        };
         Prepared {
             agent: core.config.agent.clone(),
             session: Some(self.place.session.id),
@@ -106,7 +143,7 @@ impl Gate {
             label: Label::new(Taint::External),
             bindings: Default::default(),
             idempotent: true,
-            intent: format!("let this session connect to {host}:{port}"),
+            intent: format!("let {whom} connect to {host}:{port}"),
             action: Action::Connect(Connect { host, port }),
         }
     }
@@ -115,7 +152,7 @@ impl Gate {
 impl Gatekeeper for Gate {
     fn scope(&self) -> Arc<EgressScope> {
         let mut scope = self.place.core.scope_of(&self.place.session);
-        scope.granted.extend(self.granted.iter().cloned());
+        scope.granted.extend(self.granted());
         Arc::new(scope)
     }
 
@@ -135,15 +172,32 @@ impl Gatekeeper for Gate {
     }
 }
 
+/// Whether an approval of a host is good for one program only, because the owner wants to be asked each time.
+fn is_once(scope: &EgressScope, host: &HostPattern) -> bool {
+    // What names no one port was not granted by an approval.
+    let target = Target::from_authority(Scheme::Https, &host.to_string(), None);
+    target.map_or(true, |target| asks_each_time(scope, &target))
+}
+
+/// Takes those out that `is_meant`.
+fn take(from: &mut BTreeSet<HostPattern>, is_meant: impl Fn(&HostPattern) -> bool) -> Vec<HostPattern> {
+    let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(from).into_iter().partition(is_meant);
+    from.extend(left);
+    taken
+}
+
 impl Core {
-    /// What a session may reach: the owner's lists, and the hosts that it was granted.
+    /// What a session may reach: the owner's lists, and the hosts that it was granted for as long as it lives.
     pub(crate) fn scope_of(&self, session: &Session) -> EgressScope {
         let mut scope = self.config.egress.clone();
-        scope.granted.extend(session.state().granted.iter().cloned());
+        let state = session.state();
+        let granted = state.granted.iter().filter(|host| !is_once(&self.config.egress, host));
+        scope.granted.extend(granted.cloned());
         scope
     }
 
-    /// Grants a session a host, for as long as it lives.
+    /// Grants a session a host: for as long as it lives, or to its next program, where the owner wants to be asked each
+    /// time. The latter is forgotten when the engine ends.
     ///
     /// # Errors
     ///
@@ -157,17 +211,43 @@ impl Core {
             return Ok(Err(format!("'{}' is no host", connect.host)));
         };
         let _one_at_a_time = session.granting.lock().await;
+        let host = HostPattern::exact(host, Some(connect.port));
         let mut granted = session.state().granted.clone();
-        granted.insert(HostPattern::exact(host, Some(connect.port)));
+        granted.insert(host.clone());
         if granted.len() > MAX_GRANTED {
             return Ok(Err(format!("this session has {MAX_GRANTED} hosts already: list some of them")));
         }
-        let texts: Vec<serde_json::Value> = granted.iter().map(|host| host.to_string().into()).collect();
+        self.keep_granted(session, &granted).await?;
+        // Inserted, not replaced: a program may have taken one meanwhile.
+        session.state().granted.insert(host);
+        Ok(Ok(()))
+    }
+
+    /// Writes down what a session was granted for as long as it lives. What is good once is left out: kept, it would be
+    /// good once more after each restart.
+    async fn keep_granted(
+        &self,
+        session: &Session,
+        granted: &BTreeSet<HostPattern>,
+    ) -> Result<(), EngineError> {
+        let kept = granted.iter().filter(|host| !is_once(&self.config.egress, host));
+        let texts: Vec<serde_json::Value> = kept.map(|host| host.to_string().into()).collect();
         let (key, value) = (GRANTED_HOSTS.to_owned(), Some(texts.into()));
         let op = Op::SetSessionMetadata { session: session.id, key, value };
         self.store.commit(Batch::synced(vec![op])).await?;
-        session.state().granted = granted;
-        Ok(Ok(()))
+        Ok(())
+    }
+
+    /// Takes what was approved for one program. Written first: some may have been granted for good, before the owner
+    /// wanted to be asked each time.
+    async fn take_once(&self, session: &Session) -> Result<Vec<HostPattern>, EngineError> {
+        let _one_at_a_time = session.granting.lock().await;
+        let granted = session.state().granted.clone();
+        if !granted.iter().any(|host| is_once(&self.config.egress, host)) {
+            return Ok(Vec::new());
+        }
+        self.keep_granted(session, &granted).await?;
+        Ok(take(&mut session.state().granted, |host| is_once(&self.config.egress, host)))
     }
 
     /// Notes that a session reads from a host that no list names.

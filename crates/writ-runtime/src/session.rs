@@ -51,6 +51,17 @@ pub(crate) enum Interrupt {
     Answered(AskId, Box<ToolResult>),
 }
 
+impl Interrupt {
+    /// What kind it is, for the log: what it says is not for it.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Arrived(_) => "message",
+            Self::Answered(..) => "answer",
+        }
+    }
+}
+
 /// How a session was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {

@@ -15,7 +15,7 @@ use writ_tools::render::render;
 use writ_types::action::{Action, Fetch, ReadFile, ReadMode, Subscribe};
 use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
 use writ_types::error::{Exit, Report, ToReport as _};
-use writ_types::taint::{Label, Taint};
+use writ_types::taint::{Label, Source, Taint};
 
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
@@ -32,6 +32,8 @@ const MAX_SUBSCRIPTIONS: usize = 16;
 const MAX_TOKENS: u64 = 10_000;
 /// How long a turn's beginning may wait for them: after that none is begun, and the last ends within a fetch's limit.
 const READING_MAX: Duration = Duration::from_secs(20);
+/// The longest target in a title, in characters: with its lines a title stays below the 200 that a model is shown.
+const MAX_TITLE_TARGET: usize = 140;
 /// The most lines of a file that has none named; what is longer is cut by [`MAX_TOKENS`] anyway.
 const MAX_LINES: u64 = 2_000;
 
@@ -46,6 +48,17 @@ pub(crate) struct Subscription {
     lines: Option<(u64, u64)>,
     /// The number of the last turn that it is there for.
     last_turn: u64,
+    /// What the actions rested on that subscribed to it; its target is no more to be trusted than they are.
+    #[serde(default = "untrusted")]
+    taint: Taint,
+    /// A person has approved that its URL is read in each of its turns, though it rests on external content.
+    #[serde(default)]
+    approved: bool,
+}
+
+/// What is stored without a word of what it rests on.
+const fn untrusted() -> Taint {
+    Taint::External
 }
 
 /// The subscriptions of a session's metadata; what is none is left out.
@@ -55,11 +68,27 @@ pub(crate) fn read(stored: &Value) -> Vec<Subscription> {
 }
 
 impl Subscription {
+    /// What it is called, in at most 200 characters.
     fn title(&self) -> String {
-        match self.lines {
-            Some((first, last)) => format!("{}, lines {first} to {last}", self.target),
-            None => self.target.clone(),
+        let mut title: String = self.target.chars().take(MAX_TITLE_TARGET).collect();
+        if title.len() < self.target.len() {
+            title.push('…');
         }
+        match self.lines {
+            Some((first, last)) => format!("{title}, lines {first} to {last}"),
+            None => title,
+        }
+    }
+
+    /// What its target rests on.
+    fn label(&self) -> Label {
+        let source = Source { origin: TOOL.to_owned(), detail: self.id.clone(), entry: None };
+        Label::from_source(self.taint, source)
+    }
+
+    /// What the wish to read it rests on: its target, unless a person has looked at that very target.
+    fn wish_label(&self) -> Label {
+        if self.approved { Label::new(Taint::Owner) } else { self.label() }
     }
 
     /// What reads it.
@@ -90,11 +119,13 @@ impl Core {
     pub(crate) async fn subscribe(
         &self,
         place: &Place,
+        prepared: &Prepared,
         wish: &Subscribe,
     ) -> Result<PerformedOutcome, EngineError> {
         let failed = |text: String| {
             Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "subscription", text) })
         };
+        let _one_at_a_time = place.session.granting.lock().await;
         let mut list = place.session.state().subscriptions.clone();
         if wish.stop {
             let before = list.len();
@@ -105,11 +136,17 @@ impl Core {
             self.keep_subscriptions(&place.session, list).await?;
             return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
         }
-        let last_turn = place.number.saturating_add(wish.turns);
-        let turns = wish.turns;
+        let running = place.session.state().running.as_ref().map(|running| running.number);
+        let next = self.store.next_turn_number(place.session.id)?;
+        let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
+        // Such a URL comes through the door with its owner's word only: written, or given to this ask.
+        let taint = prepared.label.taint;
+        let approved = taint == Taint::External && wish.url().is_some() && !self.is_owned(prepared)?;
         let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
         let id = if let Some(same) = same {
             same.last_turn = last_turn;
+            same.taint = same.taint.join(taint);
+            same.approved |= approved;
             same.id.clone()
         } else {
             if list.len() >= MAX_SUBSCRIPTIONS {
@@ -119,7 +156,7 @@ impl Core {
             let mut ids = (1..=MAX_SUBSCRIPTIONS).map(|n| format!("s{n}"));
             let id = ids.find(|id| !taken(id)).unwrap_or_default();
             let (target, lines) = (wish.target.clone(), wish.lines);
-            list.push(Subscription { id: id.clone(), target, lines, last_turn });
+            list.push(Subscription { id: id.clone(), target, lines, last_turn, taint, approved });
             id
         };
         self.keep_subscriptions(&place.session, list).await?;
@@ -154,21 +191,17 @@ impl Place {
     ///
     /// If the store cannot be written. What cannot be read says so in its text.
     pub(crate) async fn materialize(&self) -> Result<Vec<WorkspaceItem>, EngineError> {
-        let all = self.session.state().subscriptions.clone();
-        let list: Vec<Subscription> =
-            all.iter().filter(|one| one.last_turn >= self.number).cloned().collect();
-        if list.len() < all.len() {
-            self.core.keep_subscriptions(&self.session, list.clone()).await?;
-        }
+        let list = self.still_kept().await?;
         self.core.count_subscriptions();
-        let mut left = MAX_TOKENS;
+        let titles = list.iter().map(|one| estimate_tokens(&one.title()).get());
+        let mut left = MAX_TOKENS.saturating_sub(titles.sum());
         let mut items = Vec::new();
         let began = self.core.clock.now();
         for one in list {
             let (text, label) = if self.core.clock.now().since(began) < READING_MAX {
                 self.look(&one).await?
             } else {
-                ("[not read: the others took too long]".to_owned(), Label::new(Taint::Owner))
+                ("[not read: the others took too long]".to_owned(), one.label())
             };
             let text = within(&text, left);
             left = left.saturating_sub(estimate_tokens(&text).get());
@@ -177,9 +210,22 @@ impl Place {
         Ok(items)
     }
 
-    /// What one of them says now.
+    /// The subscriptions that have turns left; the others end.
+    async fn still_kept(&self) -> Result<Vec<Subscription>, EngineError> {
+        // Until they are written only: the readings may note new hosts, which takes the same lock.
+        let _one_at_a_time = self.session.granting.lock().await;
+        let all = self.session.state().subscriptions.clone();
+        let list: Vec<Subscription> =
+            all.iter().filter(|one| one.last_turn >= self.number).cloned().collect();
+        if list.len() < all.len() {
+            self.core.keep_subscriptions(&self.session, list.clone()).await?;
+        }
+        Ok(list)
+    }
+
+    /// What one of them says now. Whatever comes of it is labelled with what its target rests on.
     async fn look(&self, one: &Subscription) -> Result<(String, Label), EngineError> {
-        let own = Label::new(Taint::Owner);
+        let own = one.label();
         let standing = Standing {
             authority: &self.authority,
             spent: self.spent,
@@ -201,8 +247,10 @@ impl Place {
         let prepared = permit.prepared().clone();
         let reading = perform::perform(self, *permit, &self.core.stop_now);
         let read = tokio::select! {
-            read = reading => read,
+            biased;
+            // A reading that the stop has ended says nothing of what was to be read.
             () = self.core.stop_now.cancelled() => return Err(EngineError::Stopping),
+            read = reading => read,
         };
         let (outcome, mut ops) = match read {
             Ok(performed) => (performed.outcome, performed.ops),
@@ -215,7 +263,9 @@ impl Place {
         let rendered = render(&prepared, &outcome);
         ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
         self.core.store.commit(Batch::relaxed(ops)).await?;
-        Ok((rendered.text, rendered.label))
+        let mut label = rendered.label;
+        label.join(&own);
+        Ok((rendered.text, label))
     }
 
     /// The wish to read one of them. It rests on the subscription, which has passed the door itself.
@@ -228,13 +278,18 @@ impl Place {
             call: None,
             tool: TOOL.to_owned(),
             sinks: vec![Sink { argument: "target".to_owned(), value: one.target.clone() }],
-            label: Label::new(Taint::Owner),
+            label: one.wish_label(),
             bindings: Default::default(),
             idempotent: true,
             intent: format!("read what the session is subscribed to: {}", one.title()),
             action: one.action(),
         }
     }
+}
+
+/// The number of the newest turn of a session: the one that runs, which may not be stored yet, or the last one.
+fn newest_turn(running: Option<u64>, next: u64) -> u64 {
+    running.unwrap_or_default().max(next.saturating_sub(1))
 }
 
 /// A text within a number of estimated tokens, with a mark where something is missing.
@@ -251,14 +306,58 @@ fn within(text: &str, tokens: u64) -> String {
 mod tests {
     use super::*;
 
+    fn subscription(target: &str) -> Subscription {
+        Subscription {
+            id: "s1".into(),
+            target: target.into(),
+            lines: None,
+            last_turn: 7,
+            taint: Taint::Auth,
+            approved: false,
+        }
+    }
+
     #[test]
     fn what_is_stored_is_read_within_bounds_and_nonsense_is_left_out() {
-        let one = Subscription { id: "s1".into(), target: "a".into(), lines: Some((1, 2)), last_turn: 7 };
+        let one = Subscription { lines: Some((1, 2)), ..subscription("a") };
         let good = serde_json::to_value(&one).expect("JSON");
         let mut list = vec![serde_json::json!({"id": 1}), Value::Null];
         list.extend(std::iter::repeat_n(good, 40));
         assert_eq!(read(&Value::from(list)), vec![one; MAX_SUBSCRIPTIONS]);
         assert!(read(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn one_that_is_stored_without_what_it_rests_on_is_external_and_not_approved() {
+        let old = serde_json::json!([{ "id": "s1", "target": "a", "lines": null, "last_turn": 7 }]);
+        let old = read(&old).pop().expect("read");
+        assert_eq!(old, Subscription { taint: Taint::External, ..subscription("a") });
+        assert_eq!((old.label().taint, old.wish_label().taint), (Taint::External, Taint::External));
+    }
+
+    #[test]
+    fn a_person_who_looks_at_a_target_lets_it_be_read_and_makes_it_no_more_trusted() {
+        let made = |approved| Subscription { taint: Taint::External, approved, ..subscription("http://a/") };
+        assert_eq!(made(false).wish_label().taint, Taint::External);
+        assert_eq!(made(true).wish_label().taint, Taint::Owner);
+        assert_eq!(made(true).label().taint, Taint::External);
+        assert_eq!(subscription("a").wish_label().taint, Taint::Auth);
+    }
+
+    #[test]
+    fn titles_are_short_whatever_the_target_is() {
+        let one = Subscription { lines: Some((1, u64::MAX)), ..subscription(&"ä".repeat(2_000)) };
+        assert!(one.title().chars().count() <= 200, "{}", one.title());
+        assert!(one.title().contains("ä…, lines 1 to"), "{}", one.title());
+        assert_eq!(subscription("a b").title(), "a b");
+    }
+
+    #[test]
+    fn turns_are_counted_from_the_newest_turn() {
+        assert_eq!(newest_turn(None, 1), 0, "before the first");
+        assert_eq!(newest_turn(None, 16), 15, "nothing runs: the last one");
+        assert_eq!(newest_turn(Some(16), 16), 16, "it runs and is not stored yet");
+        assert_eq!(newest_turn(Some(16), 17), 16, "it runs and is stored");
     }
 
     /// Rows: SIL-087 (the cut)

@@ -34,7 +34,8 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
         None => (None, None),
     };
     let logs = context.home.logs();
-    log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector).map_err(|error| {
+    let told = log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector);
+    let told = told.map_err(|error| {
         Failure::new(
             Exit::Config,
             "log.unwritable",
@@ -69,6 +70,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
         serve(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
+    told.end();
     served
 }
 

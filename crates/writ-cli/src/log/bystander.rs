@@ -3,32 +3,56 @@
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait to be written. What comes while they all wait is left out: the log's file has it.
 const WAITING: usize = 256;
 
+/// How long the last lines are waited for.
+const LAST: Duration = Duration::from_millis(200);
+
 /// The way to the thread that writes.
 #[derive(Clone, Debug)]
-pub(super) struct Bystander {
-    lines: SyncSender<Vec<u8>>,
+pub(crate) struct Bystander {
+    told: SyncSender<Told>,
+}
+
+#[derive(Debug)]
+enum Told {
+    Line(Vec<u8>),
+    /// Everything before it was written.
+    So(SyncSender<()>),
 }
 
 impl Bystander {
     /// Starts the thread that writes to `stream`; it ends with the last of those who tell it something.
     pub(super) fn start(stream: impl Write + Send + 'static) -> Self {
-        let (lines, told) = sync_channel(WAITING);
-        std::thread::spawn(move || write(&told, stream));
-        Self { lines }
+        let (told, listening) = sync_channel(WAITING);
+        std::thread::spawn(move || write(&listening, stream));
+        Self { told }
+    }
+
+    /// Gives the last lines a moment to be written.
+    pub(crate) fn end(&self) {
+        let (so, written) = sync_channel(1);
+        if self.told.try_send(Told::So(so)).is_ok() {
+            let _written = written.recv_timeout(LAST);
+        }
     }
 }
 
-fn write(told: &Receiver<Vec<u8>>, mut stream: impl Write) {
-    for line in told {
-        if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
-            // Nobody is there any more.
-            return;
+fn write(listening: &Receiver<Told>, mut stream: impl Write) {
+    for told in listening {
+        match told {
+            Told::Line(line) => {
+                if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
+                    // Nobody is there any more.
+                    return;
+                }
+            }
+            Told::So(so) => drop(so.try_send(())),
         }
     }
 }
@@ -36,7 +60,7 @@ fn write(told: &Receiver<Vec<u8>>, mut stream: impl Write) {
 impl Write for Bystander {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         // A full queue leaves the line out.
-        let _told = self.lines.try_send(line.to_vec());
+        let _told = self.told.try_send(Told::Line(line.to_vec()));
         Ok(line.len())
     }
 
@@ -90,5 +114,18 @@ mod tests {
         let numbers: Vec<String> = (0..WAITING).map(|n| n.to_string()).collect();
         let expected: Vec<&[u8]> = numbers.iter().map(String::as_bytes).collect();
         assert_eq!(lines, expected, "the first ones are kept, in order");
+        // Whoever ends waits for the last line, not for a listener that stands still.
+        let (go, gate) = mpsc::sync_channel(WAITING);
+        let (said, heard) = mpsc::sync_channel(WAITING);
+        let mut told = Bystander::start(Slow(gate, said));
+        told.write_all(b"unheard").expect("never fails");
+        told.end();
+        assert!(heard.try_recv().is_err());
+        go.send(()).expect("it listens");
+        assert_eq!(heard.recv(), Ok(b"unheard".to_vec()));
+        told.write_all(b"last").expect("never fails");
+        go.send(()).expect("it listens");
+        told.end();
+        assert_eq!(heard.try_recv(), Ok(b"last".to_vec()));
     }
 }

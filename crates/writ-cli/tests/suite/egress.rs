@@ -161,11 +161,16 @@ fn needs_userns_a_registry_is_open_to_a_program_in_a_tainted_turn_and_a_post_to_
     assert!(matches!(asks.as_slice(), [ask] if ask["action"] == "fetch"), "{asks:?}");
 }
 
+/// One tap lets one program reach a host of `always_ask`, and a session reach any other.
+///
 /// Rows: WIN-171 WIN-172 WIN-044 (a listed host that is asked about)
 #[test]
 fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_after_the_approval() {
     let mirror = Mirror::start();
-    let urls = [mirror.url("asked", "/[1-20]"), mirror.url("other", "/no"), mirror.url("depot", "/two")];
+    // Nothing need listen on port 80: what is let through cannot be reached there, which is no 403.
+    let plain = "http://plain.test/".to_owned();
+    let urls =
+        [mirror.url("asked", "/[1-20]"), mirror.url("other", "/no"), mirror.url("depot", "/two"), plain];
     let hosts = mirror.hosts();
     let mut turn = 0;
     let script = move |_: &writ_testkit::model_server::ParsedRequest| {
@@ -188,7 +193,7 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     assert_eq!(link.ask("try", "one").expect("answered").exit, Exit::Done);
     let said = last_request(&bench);
     let cards = link.asks().expect("asks");
-    assert_eq!(cards.len(), 2, "one card for a host, however many connections: {cards:?}");
+    assert_eq!(cards.len(), 3, "one card for a host, however many connections: {cards:?}");
     let card = |host: &str| cards.iter().find(|card| card.shown.contains(host)).expect("a card").clone();
     let (asked, other) = (card("asked.test"), card("other.test"));
     for card in [&asked, &other] {
@@ -197,12 +202,21 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     assert_eq!(mirror.asked(), ["GET /two HTTP/1.1"], "the listed host is the twin");
     let denied = bench.home.run(&["approvals", "deny", other.ask_id.as_str()]);
     assert_eq!(code(&denied), 0, "{}", text(&denied));
-    let approved = bench.home.run(&["approvals", "approve", asked.ask_id.as_str(), "--yes"]);
-    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    for card in [&asked, &card("plain.test")] {
+        let approved = bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--yes"]);
+        assert_eq!(code(&approved), 0, "{}", text(&approved));
+    }
     assert_eq!(link.ask("again", "two").expect("answered").exit, Exit::Done);
     assert!(last_request(&bench).contains("a person said no"), "{}", last_request(&bench));
-    let asks = link.asks().expect("asks");
-    assert_eq!(asks.iter().filter(|card| card.state == "open").count(), 0, "nobody is asked again: {asks:?}");
+    let open = |link: &mut Link| -> Vec<String> {
+        let asks = link.asks().expect("asks");
+        asks.into_iter().filter(|card| card.state == "open").map(|card| card.shown).collect()
+    };
+    assert_eq!(open(&mut link), Vec::<String>::new(), "nobody is asked again");
+    // The approval was for one program.
+    assert_eq!(link.ask("once more", "three").expect("answered").exit, Exit::Done);
+    let anew = open(&mut link);
+    assert!(matches!(anew.as_slice(), [shown] if shown.contains("asked.test")), "{anew:?}");
     // What was granted to a session is still granted after a restart.
     drop(link);
     assert_eq!(engine.stop().code, Some(0));
@@ -210,7 +224,7 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     let now = bench.home.run(&["chat", "--session", &session, "-m", "now"]);
     assert_eq!(code(&now), 0, "{}", text(&now));
     let reached = mirror.asked();
-    assert_eq!(reached.iter().filter(|line| *line == "GET /20 HTTP/1.1").count(), 2, "{reached:?}");
+    assert_eq!(reached.iter().filter(|line| *line == "GET /20 HTTP/1.1").count(), 1, "{reached:?}");
     assert!(!reached.contains(&"GET /no HTTP/1.1".to_owned()), "no is no: {reached:?}");
     let made = connections(&bench);
     let of = |host: &str, verdict: &str| {
@@ -218,12 +232,15 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     };
     assert_eq!(
         (of("asked.test", "asked"), of("asked.test", "allowed"), of("depot.test", "allowed")),
-        (20, 40, 3)
+        (60, 20, 4)
     );
     assert_eq!(
         (of("other.test", "asked"), of("other.test", "denied"), of("other.test", "allowed")),
-        (1, 2, 0)
+        (1, 3, 0)
     );
+    let plain: Vec<&Value> = made.iter().filter(|one| one["host"] == "plain.test").collect();
+    let asked = plain.iter().filter(|one| one["verdict"] == "asked").count();
+    assert_eq!((plain.len(), asked, of("plain.test", "denied")), (4, 1, 0), "{plain:?}");
 }
 
 /// Rows: WIN-169 (without hosts, or beside the proxy, there is no way out)

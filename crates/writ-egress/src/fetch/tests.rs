@@ -16,6 +16,7 @@ struct Fixture {
     egress: Egress,
     keeper: Arc<Keeper>,
     script: Arc<Script>,
+    cancel: CancellationToken,
     _runtime: tempfile::TempDir,
 }
 
@@ -24,7 +25,13 @@ fn fixture(scope: EgressScope) -> Fixture {
     let script = Arc::new(Script::default());
     let egress = Egress::new(&EgressConfig::default(), runtime.path()).expect("egress");
     let egress = egress.with_resolver(Arc::clone(&script) as Arc<_>);
-    Fixture { egress, keeper: Keeper::new(scope), script, _runtime: runtime }
+    Fixture {
+        egress,
+        keeper: Keeper::new(scope),
+        script,
+        cancel: CancellationToken::new(),
+        _runtime: runtime,
+    }
 }
 
 fn wish(method: &str, url: impl Into<String>) -> Fetch {
@@ -44,7 +51,7 @@ impl Fixture {
     ) -> Result<Fetched, FetchError> {
         let content_type = body.map(|_| "text/plain".to_owned());
         let fetch = Fetch { body: body.map(str::to_owned), content_type, ..wish(method, url) };
-        self.egress.follow(&fetch, 100_000, &*self.keeper).await
+        self.egress.follow(&fetch, 100_000, &*self.keeper, &self.cancel).await
     }
 }
 
@@ -269,6 +276,47 @@ async fn a_fetch_that_takes_too_long_is_recorded() {
         let [record] = records.as_slice() else { panic!("{error}: {records:?}") };
         assert_eq!((record.host.as_str(), record.verdict), ("silent.test", Verdict::Failed), "{error}");
     }
+}
+
+/// Whoever stops a fetch need not wait for its time to be over, and what it may have carried out is a record.
+#[tokio::test]
+async fn a_fetch_that_is_stopped_ends_at_once_and_is_recorded() {
+    let mute = Server::mute().await;
+    let fixture = fixture_of(&mute);
+    let url = format!("http://silent.test:{}/take?secret", mute.address.port());
+    let stop = async {
+        while mute.bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+        fixture.cancel.cancel();
+    };
+    let both = async { tokio::join!(fixture.get(url), stop).0 };
+    let limit = fixture.egress.fetch_timeout / 2;
+    let error = tokio::time::timeout(limit, both).await.expect("it ends").expect_err("it was stopped");
+    assert!(matches!(error, FetchError::Cancelled), "{error}");
+    assert_eq!(error.report().exit, Exit::Interrupted);
+    let records = fixture.keeper.records();
+    let [record] = records.as_slice() else { panic!("{records:?}") };
+    assert_eq!((record.verdict, record.rule.as_str()), (Verdict::Failed, "egress.cancelled"));
+}
+
+/// A permit opens the port that it names, and what is more closed than that: https instead of http.
+#[test]
+fn a_permit_opens_its_own_port_and_no_other_that_is_to_be_asked_about() {
+    let opened = |scope: &EgressScope, url: &str| {
+        permitted(scope, &Target::from_url(url).expect("a target")).iter().map(ToString::to_string).collect()
+    };
+    let scope = EgressScope::default();
+    let of = |url: &str| -> Vec<String> { opened(&scope, url) };
+    assert_eq!(of("https://a.test/"), ["a.test:443"]);
+    assert_eq!(of("http://a.test/"), ["a.test:80", "a.test:443"]);
+    assert!(of("http://a.test:8080/").is_empty(), "it is not listed");
+    let mut scope = scope.clone();
+    scope.always_ask.push(pattern("a.test"));
+    scope.allowed.push(pattern("a.test:8080"));
+    let of = |url: &str| -> Vec<String> { opened(&scope, url) };
+    assert_eq!(of("http://a.test/"), ["a.test:80"], "its other port is asked about by itself");
+    assert_eq!(of("http://a.test:8080/"), ["a.test:8080"], "the permit is the answer");
 }
 
 fn fixture_of(server: &Server) -> Fixture {

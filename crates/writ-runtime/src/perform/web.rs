@@ -30,7 +30,7 @@ const BODY_MAX: u64 = 1024 * 1024;
 ///
 /// # Errors
 ///
-/// If connections could not be written down: then nothing more passed.
+/// If connections, or what was granted, could not be written down: then nothing more passed.
 pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     place: &Place,
     hosts: &[String],
@@ -39,7 +39,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
 ) -> Result<T, EngineError> {
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
     let stop = CancellationToken::new();
-    let gate: Arc<dyn Gatekeeper> = Arc::new(Gate::new(place.clone(), hosts));
+    let gate: Arc<dyn Gatekeeper> = Arc::new(Gate::for_program(place.clone(), hosts).await?);
     let proxy = place.core.proxy.clone();
     let serving = async {
         match listeners.recv().await {
@@ -65,7 +65,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     }
 }
 
-/// Fetches a URL, and saves what it brings where the permit names a file.
+/// Fetches a URL, and saves what it brings where the permit names a file. Ends early where `cancel` says so.
 ///
 /// # Errors
 ///
@@ -74,12 +74,13 @@ pub(super) async fn fetch(
     place: &Place,
     mut permit: Permit,
     fetch: &Fetch,
+    cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
     let body_max = if saving.is_some() { SAVE_MAX } else { BODY_MAX };
-    let gate = Gate::new(place.clone(), &[]);
-    match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate).await {
+    let gate = Gate::for_fetch(place.clone());
+    match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate, cancel).await {
         Ok(fetched) => match (saving, &fetch.save_to) {
             // What a host says instead of the file is no file.
             (Some(saving), Some(path)) if fetched.status < 400 => save(place, saving, path, fetched).await,

@@ -264,10 +264,15 @@ fn a_passkey_whose_counter_goes_back_and_one_that_was_removed_approve_nothing() 
     assert_eq!(kinds(&listed), [("cli".to_owned(), true), ("passkey".to_owned(), true)]);
     // A challenge from before the removal is worth nothing after it.
     let before = Ceremony { sign_count: 12, ..page.ceremony(&page.challenge(two)) };
+    let (leave, other) = (page.leave("other"), SoftPasskey::es256(8));
+    let half = other.enrol(&page.ceremony(&page.begin(&leave)));
     let removed = home.run(&["keys", "approver", "remove", &id]);
     assert_eq!(code(&removed), 0, "{}", text(&removed));
     assert_eq!(refused(&page.decide(two, &key.sign(&before))), denied("approval.invalid"));
     assert_eq!(refused(&page.challenge(three)), denied("passkey.none"));
+    // Nor is leave from before it, begun or not: who removes a key wants no other of the same hand.
+    assert_eq!(refused(&page.finish(&half)), denied("approval.challenge"));
+    assert_eq!(refused(&page.begin(&leave)), denied("passkey.not_enrolled"));
     let now = page.send("GET", "/api/v1/passkeys", &Value::Null).json();
     assert_eq!(now["passkeys"], json!([]));
     assert_eq!(code(&home.run(&["keys", "approver", "remove", &id])), 2, "once");
