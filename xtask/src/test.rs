@@ -109,6 +109,18 @@ fn checks(quick: bool) -> Vec<Check> {
     ]
 }
 
+/// Sets up what tests need beyond Rust, where that can be.
+///
+/// # Errors
+///
+/// If an installer cannot be run.
+pub(crate) fn set_up(root: &std::path::Path) -> Result<()> {
+    for need in needs::missing(root, true)? {
+        println!("missing: {}", need.reason());
+    }
+    Ok(())
+}
+
 fn heading(name: &str) {
     println!("\n== {name}");
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::named::{self, quoted};
-use crate::workspace;
+use crate::{test, workspace};
 
 const DOCUMENT: &str = "docs/verification.md";
 /// Where the table begins; everything below is written anew.
@@ -27,6 +27,7 @@ pub(crate) fn run() -> Result<bool> {
     let text = std::fs::read_to_string(&path).context(DOCUMENT)?;
     let (before, items) = items(&text)?;
     let tests: Vec<Vec<String>> = items.iter().map(|item| quoted(&item.shown_by)).collect();
+    test::set_up(&root)?;
     let held = named::held(&root, tests.iter().flatten())?;
     let mut written = format!("{before}{TABLE}");
     let mut good = true;
