@@ -93,10 +93,9 @@ impl Drive {
     /// If store or sandbox fail it; the message then goes back to the queue.
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
         let done = self.steps().await;
-        if !self.torn {
-            self.write_held().await?;
-        }
-        done
+        let written = if self.torn { Ok(()) } else { self.write_held().await };
+        // What ended the turn is told before what came of it.
+        done.and(written)
     }
 
     async fn steps(&mut self) -> Result<(), EngineError> {

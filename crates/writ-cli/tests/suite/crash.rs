@@ -221,6 +221,54 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
     assert!(all.iter().any(|run| run.performed_at_start), "at some point an approval waited for the start");
 }
 
+/// A stored turn names the rows of its history and does not repeat them.
+#[test]
+fn a_turn_that_is_taken_up_again_knows_its_history() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, None).expect("joined");
+    link.ask("the word is heron", "one").expect("answered");
+    drop(link);
+    assert_eq!(engine.stop().code, Some(0));
+    let mut asked_again = 0;
+    for n in 1..=MOST_COMMITS {
+        let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: bench.home.env.clone() };
+        copy(&bench.home.root(), &home.root());
+        let point = format!("store.after_commit:{n}");
+        let mut killed = true;
+        if let Ok(mut engine) = Engine::start(&home, &[("WRIT_KILL_POINT", &point)]) {
+            let ask = |mut link: Link| {
+                link.join(Some(session), None)?;
+                link.answer()?;
+                link.ask("which word?", "two")
+            };
+            let answered = Link::open(&home).and_then(ask).is_some();
+            let ended = if answered { engine.stop() } else { engine.wait() };
+            killed = ended.code != Some(0);
+            assert_eq!(ended.signal == Some(6), killed, "{point}: {}", ended.said);
+        }
+        if !killed {
+            break;
+        }
+        let before = bench.server.recorded().len();
+        let engine = Engine::start(&home, &[]).expect("ready");
+        let mut link = Link::open(&home).expect("connects");
+        assert_eq!(link.join(Some(session), None), Some(session), "{point}");
+        link.answer().expect("the first answer is kept");
+        assert_eq!(link.ask("which word?", "two").expect("answered").text, "Heard.", "{point}");
+        drop(link);
+        assert_eq!(engine.stop().code, Some(0), "{point}");
+        let resumed = entries(&home).iter().any(|entry| entry["payload"]["phase"] == "resumed");
+        for request in bench.server.recorded().iter().skip(before).filter(|_| resumed) {
+            let said = request.body.to_string();
+            assert!(said.contains("the word is heron") && said.contains("which word?"), "{point}: {said}");
+            asked_again += 1;
+        }
+    }
+    assert!(asked_again > 0, "no turn was taken up again before its model was asked");
+}
+
 /// History lies in the one database (design 3.15), not in a file for each session.
 ///
 /// Rows: SIL-035 (history survives a kill) SIL-297 SCL-040

@@ -190,6 +190,32 @@ fn needs_userns_eight_sessions_at_once_share_neither_words_nor_taint() {
     assert_eq!(engine.stop().code, Some(0));
 }
 
+/// A session's turns share a task key while it is good; a new engine has none, and makes one.
+#[test]
+fn a_session_keeps_its_task_key_from_turn_to_turn() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let minted = || {
+        let rows = bench.events("keyed");
+        rows.iter().filter(|row| row["payload"]["role"] == "task").count()
+    };
+    let mut session = None;
+    for (n, keys) in [(1, 1), (2, 2)] {
+        let engine = Engine::start(&bench.home, &[]).expect("ready");
+        let mut link = Link::open(&bench.home).expect("connects");
+        session = link.join(session, None);
+        // What was said before is told again first.
+        for _ in 0..(n - 1) * 3 {
+            link.answer().expect("an answer from before");
+        }
+        for word in ["a", "b", "c"] {
+            link.ask(word, &format!("{n}{word}")).expect("answered");
+        }
+        drop(link);
+        assert_eq!(engine.stop().code, Some(0));
+        assert_eq!(minted(), keys);
+    }
+}
+
 #[test]
 fn a_hundred_sessions_at_once_are_each_answered_with_their_own_words() {
     let bench = Bench::new("openai", |request: &ParsedRequest| {

@@ -85,6 +85,23 @@ async fn waiting_batches_share_a_transaction_and_fail_alone() {
 }
 
 #[tokio::test]
+async fn what_is_written_first_stays_whatever_becomes_of_the_batch_and_carries_it() {
+    let home = Home::new().with_session(1);
+    let conflict = || Op::Forget { memory: memory(9, "", None).id };
+    let both = home.store.commit_after(vec![phase("first")], Batch::synced(vec![phase("batch")])).await;
+    assert_eq!(both.expect("commits").entries.iter().map(|seq| seq.0).collect::<Vec<_>>(), [1]);
+    let refused =
+        home.store.commit_after(vec![phase("first")], Batch::synced(vec![phase("x"), conflict()])).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+    assert_eq!(home.store.ledger_size(), Ok(3), "the first is written, the batch is not");
+    let neither =
+        home.store.commit_after(vec![phase("x"), conflict()], Batch::synced(vec![phase("x")])).await;
+    assert!(matches!(neither, Err(StoreError::Conflict(_))), "{neither:?}");
+    assert_eq!(home.store.ledger_size(), Ok(3));
+    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+}
+
+#[tokio::test]
 async fn blocking_commits_work_inside_a_runtime() {
     let home = Home::new();
     let receipt = home.store.commit_blocking(Batch::relaxed(vec![phase("x")])).expect("commits");
