@@ -227,11 +227,13 @@ impl reqwest::dns::Resolve for NoNames {
     }
 }
 
-/// The host that a model call leads to: it is the owner's provider table that names it, so its address is not judged.
+/// The host that a model call or a search leads to: it is the owner's configuration that names it, so its address is
+/// not judged.
 /// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
     match action {
         Action::ModelCall(call) => Ok(call.host.parse()?),
+        Action::Search(search) => Ok(search.host.parse()?),
         Action::Exec(_)
         | Action::ReadFile(_)
         | Action::WriteFile(_)

@@ -141,6 +141,15 @@ pub(crate) fn remember(trust: MemoryTrust, taint: Taint) -> Remember {
     }
 }
 
+pub(crate) fn search() -> Search {
+    Search {
+        provider: "brave".into(),
+        host: "api.search.example:443".into(),
+        query: "rust".into(),
+        max_results: 5,
+    }
+}
+
 pub(crate) fn model_call() -> ModelCall {
     ModelCall {
         provider: "local".into(),
@@ -189,6 +198,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest }), &[(Path, "/agent/AGENTS.md")], OUT, high),
         sample(Action::Operate(Operate { operation: "refund".into(), parameters: BTreeMap::new() }), &[(Name, "refund")], OUT, high),
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
+        sample(Action::Search(search()), &[(Host, "api.search.example")], [true, false, true], medium),
     ]
 }
 

@@ -362,7 +362,8 @@ impl Circumstances {
             | Action::Vcs(_)
             | Action::ModifySelf(_)
             | Action::Operate(_)
-            | Action::Connect(_) => none,
+            | Action::Connect(_)
+            | Action::Search(_) => none,
         }
     }
 }

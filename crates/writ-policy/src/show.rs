@@ -225,7 +225,8 @@ fn describe_action(action: &Action, page: &mut Page) {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => {
+        | Action::Connect(_)
+        | Action::Search(_) => {
             for (dimension, value) in crate::scope::attributes(action) {
                 let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
                 page.line(dimension.as_str(), &value);
@@ -304,7 +305,8 @@ pub const fn risk(action: &Action) -> Risk {
         | Action::Escalate(_)
         | Action::Message(_)
         | Action::Handoff(_)
-        | Action::Connect(_) => Risk::Medium,
+        | Action::Connect(_)
+        | Action::Search(_) => Risk::Medium,
         Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)

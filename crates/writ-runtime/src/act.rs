@@ -9,7 +9,7 @@ use writ_policy::door::Denial;
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
-use writ_tools::def::{AgentRole, Peeked, ToolContext};
+use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, render};
 use writ_types::action::Action;
@@ -186,6 +186,11 @@ impl Place {
             turn_number: self.number,
             label,
             config: &self.core.config.timeouts,
+            search: self.core.search.as_ref().map(|search| SearchTarget {
+                provider: search.provider(),
+                host: search.host(),
+                max_results: search.max_results(),
+            }),
         };
         Ok(match toolset.prepare(call, peeked.as_ref(), &context) {
             Ok(mut prepared) => {

@@ -74,6 +74,7 @@ pub(crate) async fn perform(
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
+        Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Subscribe(subscribe) => {
             let prepared = opened(place, permit)?;

@@ -237,6 +237,7 @@ async fn carry_out(
         | PerformedOutcome::Remembered { .. }
         | PerformedOutcome::Fetched { .. }
         | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Searched { .. }
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }

@@ -203,6 +203,7 @@ impl Session {
             .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
             .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
             .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+            .allow(ActionKind::Search, [(Dimension::Host, ANY)])
             .allow(
                 ActionKind::Subscribe,
                 [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],

@@ -59,6 +59,7 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Saved { status, url, media, path, bytes } => {
             (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
         }
+        PerformedOutcome::Searched { hits } => (web::searched(hits), ToolOutcome::Done),
         PerformedOutcome::Subscribed { id, turns } => (
             format!("subscription {id}: in the context from the next turn on, for {turns} turns"),
             ToolOutcome::Done,
@@ -84,6 +85,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         Action::Exec(exec) => Some(source(exec.argv.first().map_or("", String::as_str))),
         Action::ReadFile(read) => Some(source(read_detail(read))),
         Action::Fetch(fetch) => Some(source(&fetch.url)),
+        Action::Search(search) => Some(source(&search.query)),
         Action::WriteFile(_)
         | Action::Recall(_)
         | Action::Remember(_)

@@ -18,7 +18,9 @@ mod tell;
 
 mod web;
 
-/// Every tool, sorted by name.
+mod web_search;
+
+/// Every tool that needs no configuration, sorted by name.
 pub(crate) static CORE: [&ToolDef; 13] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
@@ -34,6 +36,9 @@ pub(crate) static CORE: [&ToolDef; 13] = [
     &web::WEB_FETCH,
     &web::WEB_REQUEST,
 ];
+
+/// Tools that are there only where what they need is configured, sorted by name.
+pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
 
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;

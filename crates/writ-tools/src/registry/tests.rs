@@ -39,6 +39,7 @@ fn prepare_as(
         turn_number: 3,
         label: &label,
         config: &config,
+        search: None,
     };
     registry.toolset(role, &AllowList::All).prepare(&call(name, arguments), peeked, &context)
 }
@@ -118,6 +119,7 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
         turn_number: 1,
         label: &label,
         config: &config,
+        search: None,
     };
     let time = |name: &str, arguments: Value| {
         let prepared = Registry::core().toolset(AgentRole::Executor, &AllowList::All).prepare(

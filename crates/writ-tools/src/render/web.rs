@@ -1,7 +1,8 @@
 //! What a URL answered, as text.
 
 use super::html;
-use crate::render::{MAX_NAME_CHARS, MAX_RESULT_CHARS};
+use crate::outcome::WebHit;
+use crate::render::{MAX_LINE_CHARS, MAX_NAME_CHARS, MAX_RESULT_CHARS};
 use crate::text::{cut_middle, one_line};
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
@@ -32,6 +33,18 @@ pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64)
     format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
 }
 
+/// What was found, one hit after another. Each stands on lines of its own, so that none can pass for two.
+pub(super) fn searched(hits: &[WebHit]) -> String {
+    if hits.is_empty() {
+        return "(nothing was found)".to_owned();
+    }
+    let one = |(n, WebHit { title, url, text }): (usize, &WebHit)| {
+        let (title, url) = (one_line(title, MAX_NAME_CHARS), one_line(url, MAX_LINE_CHARS));
+        format!("{}. {title}\n   {url}\n   {}", n + 1, one_line(text, MAX_LINE_CHARS))
+    };
+    hits.iter().enumerate().map(one).collect::<Vec<_>>().join("\n")
+}
+
 fn is_text(media: &str) -> bool {
     let media = media.to_ascii_lowercase();
     ["text/", "json", "xml", "javascript"].iter().any(|kind| media.contains(kind))
@@ -40,6 +53,20 @@ fn is_text(media: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hits_are_numbered_and_none_passes_for_two() {
+        assert_eq!(searched(&[]), "(nothing was found)");
+        let hit = |title: &str| WebHit {
+            title: title.into(),
+            url: "https://a.example/".into(),
+            text: "one\ntwo".into(),
+        };
+        assert_eq!(
+            searched(&[hit("A\n2. B"), hit("C")]),
+            "1. A\\n2. B\n   https://a.example/\n   one\\ntwo\n2. C\n   https://a.example/\n   one\\ntwo"
+        );
+    }
 
     #[test]
     fn answers_say_where_they_came_from_and_what_is_missing() {

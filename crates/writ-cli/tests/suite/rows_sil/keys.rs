@@ -405,6 +405,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             store: store.clone(),
             rules,
             gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
+            search: None,
             tools: Registry::core(),
             sandbox,
             keys,
