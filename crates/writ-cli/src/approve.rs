@@ -158,6 +158,7 @@ pub(crate) async fn answer(
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::Status { .. } => {}
         }

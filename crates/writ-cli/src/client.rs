@@ -145,6 +145,7 @@ impl Client {
                 | ServerFrame::Delta { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
+                | ServerFrame::File { .. }
                 | ServerFrame::ApprovalRequest(_)
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. } => {}
@@ -162,6 +163,7 @@ impl Client {
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. } => false,

@@ -411,6 +411,11 @@ impl Config {
         self.data_dir().join("overlays")
     }
 
+    /// Where files are kept that agents send.
+    pub(crate) fn sent(&self) -> PathBuf {
+        self.data_dir().join("sent")
+    }
+
     /// Where verification runs.
     pub(crate) fn verify_dir(&self) -> PathBuf {
         self.home.join(&self.general.verify_dir)

@@ -156,6 +156,7 @@ pub(crate) async fn engine(
         epoch: store.epoch()?,
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
+        sent: config.sent(),
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),

@@ -342,6 +342,7 @@ impl Circumstances {
                 };
                 Self { trust, ..none }
             }
+            Action::SendFile(send) if send.to == "owner" => Self { place: "owner", ..none },
             Action::ReadFile(_)
             | Action::Fetch(_)
             | Action::Browse(_)

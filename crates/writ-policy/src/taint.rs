@@ -62,6 +62,8 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // Judged above, whatever its label.
         Action::Remember(_) => TaintVerdict::Pass,
+        // As with what is said: a file that rests on external content is marked, and waits to be fetched.
+        Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
         Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)

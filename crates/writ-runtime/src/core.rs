@@ -96,6 +96,7 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
         .allow(ActionKind::Forget, [(Dimension::Memory, ANY)])
         .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
         .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Performed {
     pub(crate) ops: Vec<Op>,
 }
 
+pub(crate) mod send;
+
 mod web;
 
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
@@ -74,6 +76,7 @@ pub(crate) async fn perform(
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
+        Action::SendFile(_) => send::send(place, permit, &mut ops).await?,
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Subscribe(subscribe) => {
@@ -82,7 +85,6 @@ pub(crate) async fn perform(
         }
         Action::Forget(_)
         | Action::Browse(_)
-        | Action::SendFile(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)

@@ -241,7 +241,8 @@ async fn carry_out(
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
-        | PerformedOutcome::Said => {
+        | PerformedOutcome::Said
+        | PerformedOutcome::Sent { .. } => {
             said.insert(0, rendered.text);
             Ok(said)
         }

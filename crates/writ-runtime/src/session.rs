@@ -213,6 +213,7 @@ impl Session {
             .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+            .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
             .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
         let preapproved = self.terms.write && !self.state().left_behind;
         if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }

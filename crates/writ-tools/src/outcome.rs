@@ -109,6 +109,13 @@ pub enum PerformedOutcome {
     },
     /// Something was said.
     Said,
+    /// A file was sent.
+    Sent {
+        /// Its name with the person.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+    },
     /// It could not be done.
     Failed {
         /// Why. The model reads the outside text and the hint.

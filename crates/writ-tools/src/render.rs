@@ -69,6 +69,9 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
+        PerformedOutcome::Sent { name, bytes } => {
+            (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
+        }
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
     };
     let text = cut_middle(&text, MAX_RESULT_CHARS).into_owned();

@@ -12,6 +12,8 @@ mod patch;
 
 mod search;
 
+mod send;
+
 mod subscribe;
 
 mod tell;
@@ -21,7 +23,7 @@ mod web;
 mod web_search;
 
 /// Every tool that needs no configuration, sorted by name.
-pub(crate) static CORE: [&ToolDef; 13] = [
+pub(crate) static CORE: [&ToolDef; 14] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
@@ -31,6 +33,7 @@ pub(crate) static CORE: [&ToolDef; 13] = [
     &memory::MEMORY_STORE,
     &exec::PYTHON_EXEC,
     &search::SEARCH,
+    &send::SEND_FILE,
     &exec::SHELL_EXEC,
     &tell::TELL_USER,
     &web::WEB_FETCH,

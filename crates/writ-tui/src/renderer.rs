@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use writ_types::error::Exit;
 use writ_types::frame::{Numbered, ServerFrame};
 use writ_types::id::TurnId;
+use writ_types::taint::Taint;
 use writ_types::visible::{escape, escape_line};
 
 use crate::card;
@@ -122,6 +123,11 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Message { turn, text, last, exit, .. } => {
                 self.message(*turn, text)?;
                 if *last { self.ended(paint, *exit) } else { Ok(()) }
+            }
+            ServerFrame::File { name, bytes, path, taint, .. } => {
+                let from = if *taint == Taint::External { ", rests on external content" } else { "" };
+                let (name, path) = (escape_line(name), escape_line(path));
+                self.line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
             }
             ServerFrame::ApprovalRequest(request) => {
                 self.close_line()?;

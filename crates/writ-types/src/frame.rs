@@ -133,6 +133,23 @@ pub enum ServerFrame {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<String>,
     },
+    /// The agent has sent a file. Its content is fetched: over HTTP at `/api/v1/sessions/SESSION/files/FILE`.
+    File {
+        /// The turn.
+        turn: TurnId,
+        /// The entry that allowed it, by which it is fetched.
+        file: EntrySeq,
+        /// Its name, which hides nothing.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+        /// Digest of its content.
+        digest: Digest,
+        /// Where it lies on the machine of the engine.
+        path: String,
+        /// How far its content may be trusted.
+        taint: Taint,
+    },
     /// A person is asked.
     ApprovalRequest(Card),
     /// An ask was answered or has ended.

@@ -116,6 +116,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

@@ -172,6 +172,7 @@ impl Show<'_> {
                 | ServerFrame::Delta { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
+                | ServerFrame::File { .. }
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. }
                 | ServerFrame::Answer { .. } => {}

@@ -277,6 +277,7 @@ impl Asked {
             | ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
             | ServerFrame::Tool { .. }
+            | ServerFrame::File { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

@@ -106,6 +106,8 @@ export class Stream {
         return this.#runs(frame.turn).step(frame);
       case "message":
         return this.#message(frame);
+      case "file":
+        return this.#turn(frame.turn).file(frame, this.#connection.session);
       case "approval_request":
         return this.#lastTurn().ask(frame, this.#hooks.isOpen);
       case "approval_resolved":

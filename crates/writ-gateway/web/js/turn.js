@@ -1,7 +1,7 @@
 // One turn in the stream: its steps, what it asked, its reply, and what the reply rests on.
 
 import { append, el, icon, ICONS } from "./dom.js";
-import { EXITS, plural, state } from "./format.js";
+import { EXITS, plural, size, state } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, mark, verdict } from "./review.js";
 import { shown } from "./shown.js";
@@ -28,6 +28,7 @@ export class Turn {
   #list;
   #asks;
   #reply;
+  #files;
   #marks;
   #asked = new Map();
   #touched = false;
@@ -40,8 +41,9 @@ export class Turn {
     this.#work = el("details", { className: "work", hidden: true, open: true }, el("summary", { onclick: () => (this.#touched = true) }, this.#workTitle), this.#list);
     this.#asks = el("div", { className: "asks" });
     this.#reply = el("div", { className: "reply" });
+    this.#files = el("ul", { className: "files", hidden: true, "aria-label": "Files" });
     this.#marks = el("footer", { className: "marks", hidden: true });
-    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#marks, this.#asks);
+    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#files, this.#marks, this.#asks);
   }
 
   /** What it does right now, in a few words. */
@@ -79,6 +81,18 @@ export class Turn {
     }
     step.node.replaceChildren(line(step));
     this.#count();
+  }
+
+  /** A file that was sent: a download, never something that is shown. */
+  file({ file, name, bytes, taint }, session) {
+    if (this.#files.querySelector(`[data-file="${Number(file)}"]`)) return;
+    const href = `/api/v1/sessions/${encodeURIComponent(session)}/files/${Number(file)}`;
+    const foreign = taint === "external" ? el("span", { className: "note" }, "rests on external content") : null;
+    this.#files.append(el("li", { data: { file: String(Number(file)) } },
+      el("a", { className: "button secondary small", href, download: name }, `Save ${name}`),
+      el("span", { className: "note" }, size(bytes)),
+      foreign));
+    this.#files.hidden = false;
   }
 
   /** A person is asked. */

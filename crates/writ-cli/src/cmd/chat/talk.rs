@@ -45,7 +45,9 @@ enum News {
 
 fn news(frame: &ServerFrame) -> News {
     match frame {
-        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } => News::Running(*turn),
+        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } | ServerFrame::File { turn, .. } => {
+            News::Running(*turn)
+        }
         ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),

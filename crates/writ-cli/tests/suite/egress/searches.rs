@@ -102,7 +102,7 @@ fn without_a_provider_there_is_no_such_tool_and_a_provider_without_its_key_ends_
     assert_eq!(code(&done), 0, "{}", text(&done));
     let first = bench.requests().remove(0);
     assert!(first.contains(r#""memory_search""#) && !first.contains(r#""web_search""#), "{first}");
-    assert!(last_request(&bench).contains("there is no tool 'web_search'"), "{}", last_request(&bench));
+    assert!(last_request(&bench).contains("no tool 'web_search'"), "{}", last_request(&bench));
     super::super::engine::stop_engine_of(&bench.home);
     for (text_of_config, told) in [
         ("[search]\nprovider = \"brave\"\n", "search.api_key is not set"),

@@ -386,6 +386,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             epoch: store.epoch().expect("reads"),
             home_uid: 4_242,
             overlays: dir.path().join("overlays"),
+            sent: dir.path().join("sent"),
             approval_ttl: APPROVAL_TTL,
             budget: Default::default(),
             agent_config: Default::default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use writ_policy::permit::{Permit, Saving};
 use writ_types::action::{Action, Place};
+use writ_types::digest::Digest;
 use writ_types::unit::Timestamp;
 
 use super::super::init::WORK;
@@ -15,6 +16,7 @@ use super::Workspace;
 use crate::error::SandboxError;
 use crate::exec::ExecOptions;
 use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
+use crate::outbox::Taken;
 
 impl Workspace {
     /// Reads, lists or searches: [`Action::ReadFile`].
@@ -72,6 +74,25 @@ impl Workspace {
         let reply = self.hand(Request::Save { path, bytes }, Some(content)).await?;
         let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
+    }
+
+    /// Takes a file out, to be sent to a person: [`Action::SendFile`]. It must be what the permit was given for.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if the file is gone, has changed or is larger than
+    /// [`FILE_MAX`](crate::file::FILE_MAX), or if the sandbox cannot be made.
+    pub async fn take(&self, permit: Permit, now: Timestamp) -> Result<Taken, SandboxError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::SendFile(send) = action else { return Err(SandboxError::WrongAction { found }) };
+        let path = send.path;
+        let Some(file) = self.peek(&path).await? else { return Err(FileFault::NotFound { path }.into()) };
+        // The worker's own digest is its word only.
+        if Digest::of(&file.bytes) != send.digest {
+            return Err(FileFault::Content { path }.into());
+        }
+        Ok(Taken { path, content: file.bytes })
     }
 
     /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.
