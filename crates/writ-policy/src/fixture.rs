@@ -108,7 +108,14 @@ pub(crate) fn exec() -> Exec {
 }
 
 pub(crate) fn fetch(url: &str) -> Fetch {
-    Fetch { method: "GET".into(), url: url.into(), body: None, content_type: None, save_to: None }
+    Fetch {
+        method: "GET".into(),
+        url: url.into(),
+        body: None,
+        content_type: None,
+        save_to: None,
+        large: false,
+    }
 }
 
 pub(crate) fn change(path: &str) -> FileChange {

@@ -240,6 +240,7 @@ impl RuleSet {
             ("preapproved".to_owned(), RestrictedExpression::new_bool(standing.preapproved)),
             ("reach".to_owned(), string(standing.reach.as_str())),
             ("owned".to_owned(), RestrictedExpression::new_bool(standing.owned)),
+            ("large".to_owned(), RestrictedExpression::new_bool(is_large(&prepared.action))),
         ])
         .ok()?;
         Request::new(
@@ -306,6 +307,11 @@ fn risk_named(name: &str) -> Option<Risk> {
 
 fn uid(kind: &str, id: &str) -> Option<EntityUid> {
     Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
+}
+
+/// Whether an action saves more than is usual.
+const fn is_large(action: &Action) -> bool {
+    matches!(action, Action::Fetch(fetch) if fetch.large)
 }
 
 /// What rules may look at besides agent, action and target.

@@ -105,6 +105,9 @@ impl Place {
             Ok(prepared) => prepared,
             Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
         };
+        if !self.session.state().subscriptions.is_empty() {
+            self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
+        }
         if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
             self.session.hub.pass(started);
         }

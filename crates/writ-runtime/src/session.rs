@@ -111,6 +111,8 @@ pub(crate) struct State {
     pub(crate) new_hosts: BTreeSet<String>,
     /// What it keeps in the context.
     pub(crate) subscriptions: Vec<Subscription>,
+    /// Ids of those that the turn has referred to so far.
+    pub(crate) referred: BTreeSet<String>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }

@@ -18,6 +18,9 @@ mod web;
 /// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
 pub const MAX_RESULT_CHARS: usize = 24_000;
 
+/// The longest text of what a URL answered, in bytes, with its head (WIN-212).
+pub const MAX_FETCHED_BYTES: usize = 100_000;
+
 /// The longest line of a file or match, in characters; minified files have lines of a megabyte.
 pub const MAX_LINE_CHARS: usize = 2_000;
 
@@ -30,7 +33,7 @@ const MAX_DETAIL_CHARS: usize = 200;
 /// What the model reads of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text; at most [`MAX_RESULT_CHARS`] characters.
+    /// The text; at most [`MAX_RESULT_CHARS`] characters, or what a URL answered in at most [`MAX_FETCHED_BYTES`] bytes.
     pub text: String,
     /// How far it may be trusted, and where it came from. Entries are filled in when they are recorded.
     pub label: Label,
@@ -74,7 +77,9 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         }
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
     };
-    let text = cut_middle(&text, MAX_RESULT_CHARS).into_owned();
+    // The text of the network has its own limit.
+    let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
+    let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
     Rendered { text, label: label(prepared, performed), outcome }
 }
 

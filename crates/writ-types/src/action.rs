@@ -232,6 +232,9 @@ pub struct Fetch {
     pub content_type: Option<String>,
     /// Where the answer is saved, relative to the work folder.
     pub save_to: Option<String>,
+    /// Whether more than the usual 50 MiB may be saved, which a person must want.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub large: bool,
 }
 
 /// A step in a browser.

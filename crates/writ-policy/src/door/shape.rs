@@ -31,6 +31,7 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         Action::Fetch(fetch) => match &fetch.save_to {
             Some(path) if path.is_empty() => Err("the file to save to has no proper name".into()),
             Some(_) if fetch.method != "GET" => Err("only what GET brings is saved".into()),
+            None if fetch.large => Err("only what is saved can be large".into()),
             Some(_) | None => Ok(()),
         },
         Action::Subscribe(subscribe) => check_subscribe(subscribe),

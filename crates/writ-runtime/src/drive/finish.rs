@@ -103,6 +103,8 @@ impl Drive {
         }));
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
+        let referring = [self.lease.message.text.as_str(), &text];
+        ops.extend(self.core.renew_subscriptions(&self.session, self.number, &referring));
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
         let frame = ServerFrame::Message {
             turn: self.turn,

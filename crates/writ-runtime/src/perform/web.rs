@@ -13,7 +13,7 @@ use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::{Permit, Saving};
 use writ_policy::reach::{self, Reach};
 use writ_sandbox::exec::Listener;
-use writ_sandbox::file::SAVE_MAX;
+use writ_sandbox::file::{LARGE_MAX, SAVE_MAX};
 use writ_search::error::SearchError;
 use writ_tools::outcome::{PerformedOutcome, WebHit};
 use writ_types::action::{Action, Connect, Fetch, Search};
@@ -81,7 +81,7 @@ pub(super) async fn fetch(
 ) -> Result<PerformedOutcome, EngineError> {
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
-    let body_max = if saving.is_some() { SAVE_MAX } else { BODY_MAX };
+    let body_max = saving.as_ref().map_or(BODY_MAX, most);
     let gate = Gate::for_fetch(place.clone());
     match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate, cancel).await {
         Ok(fetched) => match (saving, &fetch.save_to) {
@@ -114,6 +114,11 @@ fn media(fetched: &Fetched) -> String {
     media.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
+/// The most bytes that are saved.
+const fn most(saving: &Saving) -> u64 {
+    if saving.is_large() { LARGE_MAX } else { SAVE_MAX }
+}
+
 /// Saves a whole answer to the file that the permit names.
 async fn save(
     place: &Place,
@@ -122,9 +127,14 @@ async fn save(
     fetched: Fetched,
 ) -> Result<PerformedOutcome, EngineError> {
     if fetched.truncated {
-        let text = format!("the answer has more than {SAVE_MAX} bytes; nothing was saved");
-        let report = Report::new(Exit::Budget, "fetch.too_large", text);
-        return Ok(PerformedOutcome::Failed { report: report.hint("Fetch a part of it with a program.") });
+        let text = format!("the answer has more than {} bytes; nothing was saved", most(&saving));
+        let hint = if saving.is_large() {
+            "Fetch a part of it with a program.".to_owned()
+        } else {
+            format!("Up to {LARGE_MAX} bytes are saved with \"large\": true, which a person must approve.")
+        };
+        let report = Report::new(Exit::Budget, "fetch.too_large", text).hint(hint);
+        return Ok(PerformedOutcome::Failed { report });
     }
     let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
     let workspace = place.session.workspace(&place.core).await?;

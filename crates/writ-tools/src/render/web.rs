@@ -2,8 +2,11 @@
 
 use super::html;
 use crate::outcome::WebHit;
-use crate::render::{MAX_LINE_CHARS, MAX_NAME_CHARS, MAX_RESULT_CHARS};
-use crate::text::{cut_middle, one_line};
+use crate::render::{MAX_FETCHED_BYTES, MAX_LINE_CHARS, MAX_NAME_CHARS};
+use crate::text::one_line;
+
+/// What stands where the rest of a text is missing.
+const CUT: &str = "\n[cut here: the text goes on]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
 pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
@@ -22,8 +25,13 @@ pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
     };
     let text = if html::is_page(media_type, &text) { html::text_of(&text) } else { text };
     let text = if text.trim().is_empty() { "(the answer is empty)".to_owned() } else { text };
-    let text = cut_middle(text.trim_end(), MAX_RESULT_CHARS.saturating_sub(2 * MAX_NAME_CHARS + 256));
-    format!("{head}{media}{more}\n{text}")
+    let text = text.trim_end();
+    let room = MAX_FETCHED_BYTES.saturating_sub(head.len() + media.len() + more.len() + CUT.len() + 1);
+    if text.len() <= room {
+        return format!("{head}{media}{more}\n{text}");
+    }
+    let kept = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+    format!("{head}{media}{more}\n{kept}{CUT}")
 }
 
 /// What was saved, and where.
@@ -68,6 +76,30 @@ mod tests {
         );
     }
 
+    /// Rows: WIN-212
+    #[test]
+    fn a_long_text_is_cut_at_its_limit_between_two_characters_and_says_so() {
+        let page = "\u{e9}\u{20ac}x".repeat(25_000);
+        assert_eq!(page.len(), 150_000);
+        let cut = fetched(200, "https://docs.rs/", "text/plain", page.as_bytes(), false);
+        assert!(
+            cut.ends_with(CUT) && cut.starts_with("HTTP 200 from https://docs.rs/ (text/plain)\n"),
+            "{}",
+            cut.len()
+        );
+        assert!((MAX_FETCHED_BYTES - 3..=MAX_FETCHED_BYTES).contains(&cut.len()), "{}", cut.len());
+        let body = cut.lines().nth(1).expect("a body");
+        assert!(page.starts_with(body) && !body.contains('\u{fffd}'));
+        let short = fetched(
+            200,
+            "https://docs.rs/",
+            "text/plain",
+            page.get(..90_000).expect("whole").as_bytes(),
+            false,
+        );
+        assert!(!short.contains(CUT) && short.len() > 90_000, "twin");
+    }
+
     #[test]
     fn answers_say_where_they_came_from_and_what_is_missing() {
         let text = fetched(200, "https://docs.rs/", "text/plain", b"hello\n", false);
@@ -90,6 +122,6 @@ mod tests {
             "HTTP 200 from https://docs.rs/a\nsaved to a\\nb.bin (7 bytes, of no named type)"
         );
         let long = fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
-        assert!(long.chars().count() <= MAX_RESULT_CHARS, "{}", long.chars().count());
+        assert_eq!(long.len(), MAX_FETCHED_BYTES);
     }
 }

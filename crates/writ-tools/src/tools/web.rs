@@ -57,6 +57,8 @@ struct FetchArgs {
     url: String,
     /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
     save_to: Option<String>,
+    /// Save more than 50 MiB, at most 256: a person must approve it.
+    large: Option<bool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -79,7 +81,12 @@ fn prepare_fetch(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> 
     let (purpose, url) = (intent("read", &args.url), args.url.clone());
     // Where it is saved is no sink: what stays in the overlay leaves nothing.
     let save_to = path.map(|path| path.as_str().to_owned());
-    let fetch = Fetch { method: "GET".to_owned(), url: args.url, body: None, content_type: None, save_to };
+    let large = args.large.unwrap_or(false);
+    if large && save_to.is_none() {
+        return Err(invalid(&WEB_FETCH, "'large' is for 'save_to'"));
+    }
+    let method = "GET".to_owned();
+    let fetch = Fetch { method, url: args.url, body: None, content_type: None, save_to, large };
     Ok(Draft::new(Action::Fetch(fetch), purpose).sink("url", url))
 }
 
@@ -116,6 +123,7 @@ fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -
             body: body.clone(),
             content_type,
             save_to: None,
+            large: false,
         }),
         purpose,
     );

@@ -15,7 +15,7 @@ use super::super::worker::{self, Reply, Request};
 use super::Workspace;
 use crate::error::SandboxError;
 use crate::exec::ExecOptions;
-use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
+use crate::file::{FILE_TIME_MAX_MS, FileFault, LARGE_MAX, Peeked, ReadResult, SAVE_MAX, Written};
 use crate::outbox::Taken;
 
 impl Workspace {
@@ -58,11 +58,16 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// If it is larger than [`SAVE_MAX`](crate::file::SAVE_MAX), if something else than a file stands there, or if the
+    /// If it is larger than [`SAVE_MAX`], or [`LARGE_MAX`] where the permit says so, if something else than a file stands there, or if the
     /// sandbox cannot be made.
     pub async fn save(&self, saving: Saving, content: Vec<u8>) -> Result<Written, SandboxError> {
         let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
-        self.save_at(saving.open(), bytes, content).await
+        let most = if saving.is_large() { LARGE_MAX } else { SAVE_MAX };
+        let path = saving.open();
+        if bytes > most {
+            return Err(FileFault::TooLarge { path, bytes }.into());
+        }
+        self.save_at(path, bytes, content).await
     }
 
     pub(crate) async fn save_at(
