@@ -87,7 +87,7 @@ pub struct Joined {
     pub after_seq: u64,
     /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
     /// come here, too, and frames of concurrent steps may come out of order.
-    pub live: broadcast::Receiver<Numbered>,
+    pub live: broadcast::Receiver<Arc<Numbered>>,
 }
 
 /// What came of an answer to an ask.
