@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::random::Random;
 use super::{Options, VIOLATED, arbitrary, copies, scratch};
@@ -37,6 +37,8 @@ const DISTURBED: (u32, u32) = (2, 5);
 const LOOKS: u32 = 20;
 /// The least time between two looks.
 const LEAST_BETWEEN: Duration = Duration::from_secs(15);
+/// How often it is looked whether everything is said.
+const AGAIN: Duration = Duration::from_secs(1);
 /// One in so many turns is said before growth counts: caches and pools have filled by then.
 const WARM_UP: usize = 10;
 /// One restart in good order for so many kills.
@@ -129,7 +131,7 @@ async fn soak(options: &Options, seed: u64, writ: &Path, helper: &Path, folder: 
     }
     while !crowd.is_done() {
         crowd.check()?;
-        sleep_until((Instant::now() + LEAST_BETWEEN / 15).into()).await;
+        sleep(AGAIN).await;
     }
     let last = look(&crowd, &keeper, start).await?;
     println!("{}", line(&last));
