@@ -19,6 +19,10 @@ mod link;
 
 mod home;
 
+mod gauge;
+
+mod socket;
+
 mod bench;
 
 mod soak;

@@ -10,7 +10,11 @@ mod killer;
 
 mod talk;
 
+mod entries;
+
 mod seen;
+
+mod presence;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,9 +52,24 @@ const SIGKILL: i32 = 9;
 /// How long, and from where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often the engine is killed.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    kills: u32,
+    /// Soak the server with many clients, for a while.
+    #[arg(long)]
+    presence: bool,
+    /// How often the engine is killed: 200 times, or 20 times in the soak of the server.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    kills: Option<u32>,
+    /// How long the server is soaked.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "presence")]
+    minutes: u32,
+    /// How many messages its clients say.
+    #[arg(long, default_value_t = 10_000, requires = "presence")]
+    turns: usize,
+    /// How many clients it has.
+    #[arg(long, default_value_t = 200, requires = "presence")]
+    sockets: usize,
+    /// Write the figures of the server's soak to `docs/soak.md`.
+    #[arg(long, requires = "presence")]
+    write: bool,
     /// Where the random moments begin; the run prints it.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -60,6 +79,12 @@ pub(crate) struct Options {
     /// Use this build of the example `bench` for its model.
     #[arg(long, value_name = "FILE", requires = "binary")]
     helper: Option<PathBuf>,
+}
+
+impl Options {
+    fn kills(&self) -> u32 {
+        self.kills.unwrap_or(if self.presence { 20 } else { 200 })
+    }
 }
 
 /// What was counted.
@@ -82,10 +107,14 @@ struct Figures {
 
 /// Runs until so many kills are done; exit code 8 if something does not fit together.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.presence {
+        return presence::run(options);
+    }
+    let kills = options.kills();
     let seed = options.seed.unwrap_or_else(arbitrary);
     let scratch = scratch()?;
     let (writ, helper) = copies(options, scratch.path())?;
-    println!("seed {seed}, {} kills", options.kills);
+    println!("seed {seed}, {kills} kills");
     let home = Home::set_up(&writ, &helper, &scratch.path().join("soak"))?
         // A call that a kill has taken counts as all that it could have used.
         .with("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "1000000000000");
@@ -93,10 +122,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     std::fs::create_dir(&project)?;
     let mut soak = Soak { home, project, random: Random::new(seed), figures: Figures::default() };
     let start = Instant::now();
-    while soak.figures.kills < options.kills {
+    while soak.figures.kills < kills {
         ensure!(start.elapsed() < WHOLE, "after {WHOLE:?} only {} kills are done", soak.figures.kills);
         // An engine that refuses, crashes or hangs is as wrong as one that loses something.
-        let wrong = soak.round(options.kills).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let wrong = soak.round(kills).unwrap_or_else(|error| vec![format!("{error:#}")]);
         if !wrong.is_empty() {
             for violation in wrong {
                 println!("violated: {violation}");

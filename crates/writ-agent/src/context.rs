@@ -6,6 +6,7 @@
 //! request differs from that of the one before, so providers can cache the rest.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpec, estimate_tokens};
 use writ_types::error::{Exit, Report, ToReport};
@@ -163,7 +164,7 @@ struct Budget {
 
 /// What leaves together or not at all: a message, or calls with their results.
 struct Unit {
-    messages: Vec<ChatMessage>,
+    messages: Vec<Arc<ChatMessage>>,
     source: String,
     tokens: u64,
     pinned: bool,
@@ -183,13 +184,13 @@ struct Zones {
 
 impl Zones {
     fn build(seed: &ContextSeed, hits: &[MemoryItem], current: &[ChatMessage], most_chars: usize) -> Self {
-        let memory = |item: &MemoryItem, pinned| Unit::new(vec![memory_message(item)], most_chars, pinned);
-        let history = seed.history.iter().filter(|message| !is_rehydration_note(message));
+        let memory = |item: &MemoryItem, pinned| Unit::one(memory_message(item), most_chars, pinned);
+        let history = seed.history.iter().filter(|message| !is_rehydration_note(message)).cloned();
         let mut rehydrated = Vec::new();
         if seed.rehydrated && !seed.history.is_empty() {
-            rehydrated.push(Unit::new(vec![system_message(notice::REHYDRATED)], most_chars, true));
+            rehydrated.push(Unit::one(system_message(notice::REHYDRATED), most_chars, true));
         }
-        let mut current: Vec<Unit> = group::groups(current)
+        let mut current: Vec<Unit> = group::groups(current.iter().cloned().map(Arc::new))
             .into_iter()
             .map(|messages| {
                 let pinned = messages.iter().any(|message| message.role == Role::User);
@@ -210,7 +211,7 @@ impl Zones {
             workspace: seed
                 .workspace
                 .iter()
-                .map(|item| Unit::new(vec![workspace_message(item)], most_chars, false))
+                .map(|item| Unit::one(workspace_message(item), most_chars, false))
                 .collect(),
             current,
         }
@@ -295,15 +296,19 @@ impl Zones {
 // === impl Unit ===
 
 impl Unit {
-    fn new(messages: Vec<ChatMessage>, most_chars: usize, pinned: bool) -> Self {
+    fn one(message: ChatMessage, most_chars: usize, pinned: bool) -> Self {
+        Self::new(vec![Arc::new(message)], most_chars, pinned)
+    }
+
+    fn new(messages: Vec<Arc<ChatMessage>>, most_chars: usize, pinned: bool) -> Self {
         let source = match messages.first() {
             Some(message) if message.role == Role::System => "note".to_owned(),
             Some(message) => format!("{:?}", message.role).to_lowercase(),
             None => String::new(),
         };
-        let messages: Vec<ChatMessage> =
+        let messages: Vec<Arc<ChatMessage>> =
             messages.into_iter().map(|message| shown(message, most_chars)).collect();
-        let tokens = messages.iter().map(message_tokens).sum();
+        let tokens = messages.iter().map(|message| message_tokens(message)).sum();
         Self { messages, source, tokens, pinned }
     }
 }
@@ -313,8 +318,11 @@ fn sum<'a>(units: impl IntoIterator<Item = &'a Unit>) -> u64 {
 }
 
 /// A message as the model sees it: long texts cut, external results marked as data.
-fn shown(mut message: ChatMessage, most_chars: usize) -> ChatMessage {
-    for part in &mut message.parts {
+fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
+    if message.parts.iter().all(|part| is_shown_whole(part, most_chars)) {
+        return message;
+    }
+    for part in &mut Arc::make_mut(&mut message).parts {
         match part {
             Part::Text { text } => *text = text::cut(text, most_chars),
             Part::Call(call) => {
@@ -332,6 +340,15 @@ fn shown(mut message: ChatMessage, most_chars: usize) -> ChatMessage {
         }
     }
     message
+}
+
+/// Whether a part is shown as it is.
+fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
+    match part {
+        Part::Text { text } => text::fits(text, most_chars),
+        Part::Call(_) => most_chars == usize::MAX,
+        Part::Result(result) => result.label.taint != Taint::External && text::fits(&result.text, most_chars),
+    }
 }
 
 fn message_tokens(message: &ChatMessage) -> u64 {

@@ -1,5 +1,7 @@
 //! What happens to a turn, and how it is stored.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, ModelReply, ToolResult, ToolSpec};
@@ -169,7 +171,7 @@ pub struct ContextSeed {
     /// What is known of the owner; pinned.
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.
-    pub history: Vec<ChatMessage>,
+    pub history: Vec<Arc<ChatMessage>>,
     /// Where the conversation stands that a stored event leaves out: it is read there again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_rows: Option<HistoryRows>,

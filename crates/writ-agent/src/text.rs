@@ -9,17 +9,19 @@ const OPEN: char = '\u{27e6}';
 const CLOSE: char = '\u{27e7}';
 const TWINS: [char; 4] = [OPEN, CLOSE, '\u{301a}', '\u{301b}'];
 
+/// Whether a text has at most `most` characters.
+pub(crate) fn fits(text: &str, most: usize) -> bool {
+    // There are never more characters than bytes.
+    text.len() <= most || text.chars().count() <= most
+}
+
 /// Cuts a text to at most `most` characters: the head, a visible mark, the
 /// tail. Text that fits is returned as it is.
 pub(crate) fn cut(text: &str, most: usize) -> String {
-    // There are never more characters than bytes.
-    if text.len() <= most {
+    if fits(text, most) {
         return text.to_owned();
     }
     let count = text.chars().count();
-    if count <= most {
-        return text.to_owned();
-    }
     let mark = format!("\n[… {} of {count} characters left out …]\n", count.saturating_sub(most));
     let room = most.saturating_sub(mark.chars().count());
     let head = room.div_ceil(3).saturating_mul(2).min(room);

@@ -1,5 +1,7 @@
 //! One client's view of a session: every kept frame once and in order, and what is not kept as it comes.
 
+use std::sync::Arc;
+
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +19,7 @@ pub(crate) struct Watch {
     pub(crate) session: SessionId,
     /// The last kept frame that the client has.
     pub(crate) last: u64,
-    pub(crate) live: broadcast::Receiver<Numbered>,
+    pub(crate) live: broadcast::Receiver<Arc<Numbered>>,
     pub(crate) outbox: mpsc::Sender<Numbered>,
     /// Ends with the connection, or when the client joins another session.
     pub(crate) stop: CancellationToken,
@@ -80,7 +82,7 @@ impl Watch {
             };
             let done = match frame {
                 Ok(frame) => match step(self.last, frame.seq) {
-                    Step::Send => self.send(frame).await,
+                    Step::Send => self.send(Arc::unwrap_or_clone(frame)).await,
                     Step::Known => Ok(()),
                     Step::Gap => self.catch_up().await,
                 },
@@ -132,7 +134,7 @@ impl Watch {
         loop {
             match self.live.try_recv() {
                 Ok(frame) if step(self.last, frame.seq) == Step::Known => {}
-                Ok(frame) => self.say_at_last(frame),
+                Ok(frame) => self.say_at_last(Arc::unwrap_or_clone(frame)),
                 Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }

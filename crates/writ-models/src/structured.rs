@@ -71,7 +71,8 @@ fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelReques
     labels.for_each(|other| label.join(other));
     let mut request = request.clone();
     for (role, text) in [(Role::Assistant, answer), (Role::User, asked)] {
-        request.messages.push(ChatMessage { role, parts: vec![Part::Text { text }], label: label.clone() });
+        let parts = vec![Part::Text { text }];
+        request.messages.push(Arc::new(ChatMessage { role, parts, label: label.clone() }));
     }
     request
 }
@@ -97,7 +98,7 @@ mod tests {
         let parts = vec![Part::Text { text: "rate this".into() }];
         ModelRequest {
             system: String::new(),
-            messages: vec![ChatMessage { role: Role::User, parts, label }],
+            messages: vec![Arc::new(ChatMessage { role: Role::User, parts, label })],
             tools: Vec::new(),
             max_output_tokens: Tokens::new(100),
         }

@@ -23,9 +23,12 @@ impl Core {
                 Some(ServerFrame::ApprovalRequest(_)) if merged.next() == Some(true) => None,
                 other => other,
             };
-            if let Some(frame) = frame
+            if let Some(mut frame) = frame
                 && let Some(number) = numbers.next()
             {
+                if let (ServerFrame::Message { entries, .. }, Some(last)) = (&mut frame, receipt.rests_on) {
+                    entries.1 = last;
+                }
                 session.hub.send(number.seq, frame);
             }
         }
@@ -34,10 +37,10 @@ impl Core {
 }
 
 /// The frame that an operation stores, if it stores one.
-#[expect(clippy::wildcard_enum_match_arm, reason = "of the store's many operations, two store frames")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "of the store's many operations, three store frames")]
 fn framed(op: &Op) -> Option<Option<ServerFrame>> {
     match op {
-        Op::Frame { frame, .. } => Some(Some(frame.as_ref().clone())),
+        Op::Frame { frame, .. } | Op::Reply { frame, .. } => Some(Some(frame.as_ref().clone())),
         Op::OpenAsk(ask) => Some(Some(ServerFrame::ApprovalRequest(ask.card.clone()))),
         _ => None,
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,8 +30,9 @@ use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::clock::{Clock, Ids};
-use crate::config::{RENEW_BEFORE, RuntimeConfig};
+use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
+use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
 use crate::session::Session;
@@ -158,6 +159,9 @@ pub(crate) struct Core {
     pub(crate) sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     /// Wakes the dispatcher: something was enqueued, or a turn has ended.
     pub(crate) wake: Notify,
+    pub(crate) histories: Mutex<Histories>,
+    /// Places for turns that run.
+    pub(crate) room: Arc<Semaphore>,
     /// No new turns and messages from here on.
     pub(crate) draining: CancellationToken,
     /// Running turns stop at their next step and are taken up again at the next start.
@@ -207,6 +211,8 @@ impl Core {
             verifier,
             sessions: Mutex::default(),
             wake: Notify::new(),
+            histories: Mutex::default(),
+            room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)),
             draining: CancellationToken::new(),
             stop_now: CancellationToken::new(),
             turns: TaskTracker::new(),

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{
-    BudgetSeed, ContextSeed, Event, HistoryRows, MemoryItem, Opened, StoredEvent, TurnMessage, WorkspaceItem,
+    BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage, WorkspaceItem,
 };
 use writ_agent::turn::Turn;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewTurn, Op};
+use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
 use writ_tools::registry::{AllowList, EmptyMeans};
@@ -27,7 +28,7 @@ use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::MicroUsd;
 
 use crate::act::{Place, ROLES};
-use crate::config::{EXPIRY_EVERY, LEASE_TTL, MAX_RUNNING_TURNS};
+use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
@@ -44,7 +45,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Runs until the engine drains.
 pub(crate) async fn run(core: Arc<Core>) {
-    let room = Arc::new(Semaphore::new(MAX_RUNNING_TURNS));
     let mut looked = core.clock.now();
     loop {
         let now = core.clock.now();
@@ -57,21 +57,14 @@ pub(crate) async fn run(core: Arc<Core>) {
         let woken = core.wake.notified();
         let place = tokio::select! {
             () = core.draining.cancelled() => return,
-            place = Arc::clone(&room).acquire_owned() => place,
+            place = Arc::clone(&core.room).acquire_owned() => place,
         };
         let Ok(place) = place else { return };
-        let leased = core.store.lease(core.clock.now(), OWNER, LEASE_TTL).await;
-        match leased {
+        match take_up(&core).await {
             // It came with the last look: the next start frees it.
             Ok(Some(_)) if core.draining.is_cancelled() => return,
             Ok(Some(lease)) => {
-                let core = Arc::clone(&core);
-                core.turns.clone().spawn(async move {
-                    turn(&core, lease).await;
-                    drop(place);
-                    core.turns_finished.fetch_add(1, Ordering::Relaxed);
-                    core.wake.notify_one();
-                });
+                start(&core, lease, place);
                 continue;
             }
             Ok(None) => {}
@@ -89,6 +82,37 @@ pub(crate) async fn run(core: Arc<Core>) {
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+/// Leases the next message whose time has come.
+async fn take_up(core: &Core) -> Result<Option<Leased>, StoreError> {
+    let now = core.clock.now();
+    // Most looks find nothing: they do not wait for the writer.
+    match core.store.next_due()? {
+        Some(due) if due <= now => core.store.lease(now, OWNER, LEASE_TTL).await,
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// A place for the turn of a message that is about to be stored, and what leases it in the same commit. `None` if its
+/// session has a turn already, or too many run: it waits for its turn then.
+pub(crate) fn at_once(core: &Core, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
+    if session.runs(None) {
+        return None;
+    }
+    let place = Arc::clone(&core.room).try_acquire_owned().ok()?;
+    Some((place, Op::lease(core.clock.now(), OWNER, LEASE_TTL)))
+}
+
+/// Starts the turn of a leased message.
+pub(crate) fn start(core: &Arc<Core>, lease: Leased, place: OwnedSemaphorePermit) {
+    let core = Arc::clone(core);
+    core.turns.clone().spawn(async move {
+        turn(&core, lease).await;
+        drop(place);
+        core.turns_finished.fetch_add(1, Ordering::Relaxed);
+        core.wake.notify_one();
+    });
 }
 
 /// Tells whoever waits for an answer that none can be worked on now; their messages stay in the queue.
@@ -269,7 +293,7 @@ async fn resume(
         {
             let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
             let rows = core.store.recent_until(session.id, rows.last, count)?;
-            opened.seed.history = rows.into_iter().map(|row| row.message).collect();
+            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
         }
         stored.push(event);
     }
@@ -416,15 +440,12 @@ async fn kept(
 }
 
 /// What the model is to know besides the message, and the history apart from it.
-fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>), EngineError> {
+fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
     let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
     let allow = allow.unwrap_or(AllowList::Only(Default::default()));
-    let rows = core.store.recent(session.id, core.config.max_chronicle_entries)?;
+    let (history, history_rows) = core.history(session.id)?;
     let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
     let spent = core.spent(session, MicroUsd::ZERO)?;
-    let history_rows = rows
-        .last()
-        .map(|row| HistoryRows { last: row.n, count: u64::try_from(rows.len()).unwrap_or(u64::MAX) });
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
@@ -449,7 +470,7 @@ fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<ChatMessage>
             given: state.budget_note,
         },
     };
-    Ok((seed, rows.into_iter().map(|row| row.message).collect()))
+    Ok((seed, history))
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's

@@ -111,10 +111,7 @@ impl Drive {
                 return Err(EngineError::Machine("nothing is due".to_owned()));
             };
             match effect {
-                Effect::Finish(finish) => {
-                    self.write_held().await?;
-                    return self.finish(*finish).await;
-                }
+                Effect::Finish(finish) => return self.finish(*finish).await,
                 Effect::CancelModel | Effect::CancelTool { .. } => {}
                 Effect::CallModel { request, label } => {
                     if !self.call_model(*request, label).await? {

@@ -88,7 +88,7 @@ pub struct Joined {
     pub after_seq: u64,
     /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
     /// come here, too, and frames of concurrent steps may come out of order.
-    pub live: broadcast::Receiver<Numbered>,
+    pub live: broadcast::Receiver<Arc<Numbered>>,
 }
 
 /// What came of an answer to an ask.
@@ -283,6 +283,8 @@ impl Engine {
         inbound: Inbound,
         text_taint: Taint,
     ) -> Result<EntrySeq, EngineError> {
+        // The engine does not end between the commit and the start of the turn.
+        let _running = self.core.turns.token();
         if self.core.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
@@ -304,17 +306,27 @@ impl Engine {
             client_id: inbound.get().client_id.clone(),
             text: text.clone(),
         };
-        let batch = Batch::synced(vec![entry, Op::EnqueueMessage(Box::new(message))]);
-        let receipt = match self.core.store.commit(batch).await {
+        let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
+        let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
+        ops.extend(lease);
+        let receipt = match self.core.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
             Err(error) => return Err(error.into()),
         };
-        let arrived =
-            writ_agent::event::TurnMessage { id: record.message, text, label: Label::new(record.taint) };
-        // A running turn may take it in; if not, it gets a turn of its own.
-        let _ = session.interrupt(None, Interrupt::Arrived(arrived));
-        self.core.wake.notify_one();
+        let leased = receipt.leased.into_iter().flatten().next();
+        let begins = leased.as_ref().is_some_and(|lease| lease.message.record.message == record.message);
+        // One that the drain has overtaken is freed by the next start.
+        if let Some((lease, place)) = leased.zip(place).filter(|_| !self.core.draining.is_cancelled()) {
+            dispatch::start(&self.core, lease, place);
+        }
+        if !begins {
+            let arrived =
+                writ_agent::event::TurnMessage { id: record.message, text, label: Label::new(record.taint) };
+            // A running turn may take it in; if not, it gets a turn of its own.
+            let _ = session.interrupt(None, Interrupt::Arrived(arrived));
+            self.core.wake.notify_one();
+        }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
     }
 

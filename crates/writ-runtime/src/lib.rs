@@ -20,6 +20,8 @@ mod session;
 
 mod opening;
 
+mod history;
+
 mod hub;
 
 mod commit;

@@ -1,6 +1,7 @@
 //! What can be written: typed operations, in batches that happen completely or not at all.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 use writ_policy::prepared::Prepared;
@@ -134,6 +135,16 @@ pub enum Op {
     },
     /// Stores a frame under the session's next number. See [`Receipt::frames`].
     Frame {
+        /// The session.
+        session: SessionId,
+        /// The frame.
+        frame: Box<ServerFrame>,
+    },
+    /// Appends [`Fact::Replied`](writ_types::entry::Fact::Replied) and stores the turn's last frame: both name the entries
+    /// up to the one before it, which is known only here.
+    Reply {
+        /// The entry.
+        entry: Box<Entry>,
         /// The session.
         session: SessionId,
         /// The frame.
@@ -370,6 +381,16 @@ pub struct NewMemory {
     pub at: Timestamp,
 }
 
+// === impl Op ===
+
+impl Op {
+    /// Leases a message: [`Self::LeaseMessage`].
+    pub fn lease(now: Timestamp, owner: &str, ttl: Duration) -> Self {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Self::LeaseMessage { now, owner: owner.to_owned(), ttl_ms }
+    }
+}
+
 /// What a batch got: numbers in the order of its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
@@ -377,6 +398,8 @@ pub struct Receipt {
     pub entries: Vec<EntrySeq>,
     /// The frames stored, with their numbers.
     pub frames: Vec<FrameNumber>,
+    /// The last entry that the reply of [`Op::Reply`] rests on.
+    pub rests_on: Option<EntrySeq>,
     /// The asks opened or found.
     pub asks: Vec<AskOpened>,
     /// The messages leased: `None` for a lease that found nothing.

@@ -280,9 +280,7 @@ impl Store {
         owner: &str,
         ttl: Duration,
     ) -> Result<Option<Leased>, StoreError> {
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let op = Op::LeaseMessage { now, owner: owner.to_owned(), ttl_ms };
-        let receipt = self.commit(Batch::relaxed(vec![op])).await?;
+        let receipt = self.commit(Batch::relaxed(vec![Op::lease(now, owner, ttl)])).await?;
         Ok(receipt.leased.into_iter().next().flatten())
     }
 

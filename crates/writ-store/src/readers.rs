@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::config::{BUSY_TIMEOUT_MS, READERS};
+use crate::config::{BUSY_TIMEOUT_MS, READER_CACHE_KIB, READERS};
 use crate::error::StoreError;
 
 /// How many prepared statements a connection keeps: more than the store has.
@@ -79,6 +79,8 @@ fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // A negative size counts KiB.
+    conn.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     // Plans depend on no value that is bound, so a statement is not planned anew with each value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(conn)

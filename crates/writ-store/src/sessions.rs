@@ -212,15 +212,6 @@ impl Store {
         })
     }
 
-    /// The newest messages of a session's history, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn recent(&self, session: SessionId, limit: usize) -> Result<Vec<ChronicleRow>, StoreError> {
-        self.recent_until(session, u64::MAX, limit)
-    }
-
     /// The messages of a session's history up to row `last`, oldest first: the newest `limit` of them. History is
     /// never changed, so this finds at any time what it found before.
     ///
@@ -233,9 +224,33 @@ impl Store {
         last: u64,
         limit: usize,
     ) -> Result<Vec<ChronicleRow>, StoreError> {
-        let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n <= ?2 ORDER BY n DESC LIMIT ?3";
+        self.chronicle(session, (0, last), limit)
+    }
+
+    /// The messages of a session's history after row `after`, oldest first: the newest `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn recent_after(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<ChronicleRow>, StoreError> {
+        self.chronicle(session, (after, u64::MAX), limit)
+    }
+
+    fn chronicle(
+        &self,
+        session: SessionId,
+        (after, last): (u64, u64),
+        limit: usize,
+    ) -> Result<Vec<ChronicleRow>, StoreError> {
+        let sql =
+            "SELECT * FROM chronicle WHERE session = ?1 AND n > ?2 AND n <= ?3 ORDER BY n DESC LIMIT ?4";
         let mut rows = self.read(|conn| {
-            let params = params![session.to_string(), int(last), codec::limit(limit)];
+            let params = params![session.to_string(), int(after), int(last), codec::limit(limit)];
             query(conn, sql, params, decode_chronicle)
         })?;
         rows.reverse();

@@ -16,7 +16,7 @@ use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
 use crate::batch::{Batch, Op, Receipt};
-use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig};
+use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig, WRITER_CACHE_KIB};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::ledger::head::{HeadSigner, origin};
@@ -154,6 +154,8 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     // What is erased or forgotten is overwritten.
     conn.pragma_update(None, "secure_delete", "ON")?;
+    // A negative size counts KiB.
+    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     conn.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
     conn.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)?;
     if let Some(pages) = config.max_pages {

@@ -1,6 +1,7 @@
 //! What models are told and what they answer, in no vendor's words.
 
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -109,8 +110,8 @@ pub struct ToolSpec {
 pub struct ModelRequest {
     /// The system text; byte-identical between the calls of a session, so that providers can cache it.
     pub system: String,
-    /// The conversation, oldest first.
-    pub messages: Vec<ChatMessage>,
+    /// The conversation, oldest first. Shared: a long history is the same from call to call.
+    pub messages: Vec<Arc<ChatMessage>>,
     /// The tools offered.
     pub tools: Vec<ToolSpec>,
     /// The most tokens of the answer.

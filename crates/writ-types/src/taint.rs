@@ -86,6 +86,9 @@ impl Label {
     pub fn join(&mut self, other: &Self) {
         self.taint = self.taint.join(other.taint);
         self.truncated |= other.truncated;
+        if self.truncated && self.sources.len() >= MAX_SOURCES {
+            return;
+        }
         for source in &other.sources {
             if self.sources.len() >= MAX_SOURCES && !self.sources.contains(source) {
                 self.truncated = true;

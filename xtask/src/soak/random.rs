@@ -27,6 +27,11 @@ impl Random {
         self.next().is_multiple_of(many)
     }
 
+    /// Any number.
+    pub(super) fn any(&mut self) -> u64 {
+        self.next()
+    }
+
     /// A duration of at most this, in whole microseconds.
     pub(super) fn below(&mut self, most: Duration) -> Duration {
         let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);

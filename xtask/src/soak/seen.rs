@@ -1,9 +1,10 @@
 //! What a session has left when it has come to its end, and what of it does not fit together.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
+
+use super::entries::{Ends, Entries, is_of, text};
 
 /// Everything that there is to see.
 #[derive(Clone, Debug, Default)]
@@ -29,77 +30,47 @@ pub(super) struct Tally {
     applied: Ends,
 }
 
-/// How many ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ends {
-    done: usize,
-    unknown: usize,
-}
-
 impl Seen {
     /// What does not fit together, in words; nothing if everything does.
     pub(super) fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
+        let ledger = self.ledger();
         for word in &self.said {
-            let received = self.facts("received").filter(|fact| is_of(fact, "/text", word)).count();
+            let received = ledger.facts("received").filter(|fact| is_of(fact, "/text", word)).count();
             if received != 1 {
                 wrong.push(format!("message {word} was received {received} times"));
             }
             let lines = self.inside.lines().filter(|line| line == word).count();
-            self.judge(&format!("command {word}"), self.commands(word), lines, &mut wrong);
+            ledger.judge(&format!("command {word}"), ledger.commands(word), lines, &mut wrong);
             let kept = self.memories.iter().filter(|text| text.ends_with(word)).count();
-            self.judge(&format!("memory {word}"), self.remembered(word), kept, &mut wrong);
+            ledger.judge(&format!("memory {word}"), ledger.remembered(word), kept, &mut wrong);
             let copies = self.outside.lines().filter(|line| line == word).count();
             if copies > 1 {
                 wrong.push(format!("{word} is in the project {copies} times"));
             }
         }
         self.judge_turns(&mut wrong);
-        self.judge_intents(&mut wrong);
+        ledger.judge_intents(&self.status, &mut wrong);
         self.judge_project(&mut wrong);
         wrong
     }
 
     /// How the tools of the session ended.
     pub(super) fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
+        let (mut tally, ledger) = (Tally::default(), self.ledger());
         for word in &self.said {
-            self.count(self.commands(word), &mut tally.commands);
-            self.count(self.remembered(word), &mut tally.memories);
+            ledger.count(ledger.commands(word), &mut tally.commands);
+            ledger.count(ledger.remembered(word), &mut tally.memories);
         }
-        self.count(self.applied(), &mut tally.applied);
+        ledger.count(self.applied(), &mut tally.applied);
         tally
-    }
-
-    fn count<'a>(&'a self, intents: impl Iterator<Item = &'a Value>, ends: &mut Ends) {
-        for intent in intents {
-            match self.outcome(intent) {
-                Some("done") => ends.done += 1,
-                Some(_) | None => ends.unknown += 1,
-            }
-        }
-    }
-
-    /// A tool is begun once. If it is done, its effect is there once; if nobody knows, at most once.
-    fn judge<'a>(
-        &'a self,
-        what: &str,
-        intents: impl Iterator<Item = &'a Value>,
-        effects: usize,
-        wrong: &mut Vec<String>,
-    ) {
-        let ends: Vec<Option<&str>> = intents.map(|intent| self.outcome(intent)).collect();
-        match ends.as_slice() {
-            [Some("done")] if effects == 1 => {}
-            [Some("unknown") | None] if effects <= 1 => {}
-            _ => wrong.push(format!("{what} was begun and ended as {ends:?}, and had {effects} effects")),
-        }
     }
 
     /// Each message has one end, and nothing waits any more.
     fn judge_turns(&self, wrong: &mut Vec<String>) {
-        let given_up = self.facts("phase").filter(|fact| text(fact, "/phase") == Some("failed")).count();
-        let replied = self.facts("replied").count();
+        let given_up =
+            self.ledger().facts("phase").filter(|fact| text(fact, "/phase") == Some("failed")).count();
+        let replied = self.ledger().facts("replied").count();
         if replied + given_up != self.said.len() {
             wrong.push(format!("{} messages, {replied} replies, {given_up} failed", self.said.len()));
         }
@@ -111,29 +82,9 @@ impl Seen {
         }
     }
 
-    /// Each intent has one end, or is listed as open.
-    fn judge_intents(&self, wrong: &mut Vec<String>) {
-        let listed = self.status.get("open_intents").and_then(Value::as_array).into_iter().flatten();
-        let listed: BTreeSet<&str> = listed.filter_map(|open| text(open, "/attempt")).collect();
-        for intent in self.facts("intent") {
-            let Some(attempt) = text(intent, "/attempt") else {
-                wrong.push("an intent names no attempt".to_owned());
-                continue;
-            };
-            let ends = ["outcome", "model_called"].map(|event| {
-                self.facts(event).filter(|fact| text(fact, "/attempt") == Some(attempt)).count()
-            });
-            let ends: usize = ends.iter().sum();
-            if ends > 1 || (ends == 1) == listed.contains(attempt) {
-                wrong
-                    .push(format!("attempt {attempt} has {ends} ends, listed: {}", listed.contains(attempt)));
-            }
-        }
-    }
-
     /// What was applied is what the sandbox shows.
     fn judge_project(&self, wrong: &mut Vec<String>) {
-        let ends: Vec<Option<&str>> = self.applied().map(|intent| self.outcome(intent)).collect();
+        let ends: Vec<Option<&str>> = self.applied().map(|intent| self.ledger().outcome(intent)).collect();
         if let Some(end) = ends.iter().find(|end| !matches!(end, Some("done" | "unknown") | None)) {
             wrong.push(format!("applying ended as {end:?}"));
         }
@@ -142,36 +93,15 @@ impl Seen {
         }
     }
 
-    fn facts<'a>(&'a self, event: &'a str) -> impl Iterator<Item = &'a Value> {
-        let entries = self.entries.iter().filter(move |entry| text(entry, "/event") == Some(event));
-        entries.filter_map(|entry| entry.get("payload"))
-    }
-
-    fn intents<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.facts("intent").filter(move |fact| text(fact, "/action/kind") == Some(kind))
-    }
-
-    fn commands<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a Value> {
-        let begins = format!("echo {word} ");
-        self.intents("exec")
-            .filter(move |fact| text(fact, "/action/argv/2").is_some_and(|line| line.starts_with(&begins)))
-    }
-
-    fn remembered<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.intents("remember").filter(move |fact| is_of(fact, "/action/text", word))
+    const fn ledger(&self) -> Entries<'_> {
+        Entries(self.entries.as_slice())
     }
 
     /// Oldest first; the newest entry comes first.
     fn applied(&self) -> impl Iterator<Item = &Value> {
         let applied =
-            self.intents("write_file").filter(|fact| text(fact, "/action/place") == Some("project"));
+            self.ledger().intents("write_file").filter(|fact| text(fact, "/action/place") == Some("project"));
         applied.collect::<Vec<_>>().into_iter().rev()
-    }
-
-    fn outcome(&self, intent: &Value) -> Option<&str> {
-        let attempt = text(intent, "/attempt")?;
-        let outcome = self.facts("outcome").find(|fact| text(fact, "/attempt") == Some(attempt))?;
-        text(outcome, "/outcome")
     }
 }
 
@@ -184,33 +114,11 @@ impl Tally {
     }
 }
 
-impl Ends {
-    const fn add(&mut self, other: Self) {
-        self.done += other.done;
-        self.unknown += other.unknown;
-    }
-}
-
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ends = |ends: Ends| format!("{} done, {} unknown", ends.done, ends.unknown);
-        write!(
-            f,
-            "commands: {}; memories: {}; diffs applied: {}",
-            ends(self.commands),
-            ends(self.memories),
-            ends(self.applied)
-        )
+        let Self { commands, memories, applied } = self;
+        write!(f, "commands: {commands}; memories: {memories}; diffs applied: {applied}")
     }
-}
-
-fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
-    value.pointer(path).and_then(Value::as_str)
-}
-
-/// Whether a text is that of a message: it ends with its word, after a space.
-fn is_of(value: &Value, path: &str, word: &str) -> bool {
-    text(value, path).and_then(|text| text.rsplit(' ').next()) == Some(word)
 }
 
 #[cfg(test)]

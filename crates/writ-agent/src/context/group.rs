@@ -1,6 +1,7 @@
 //! Which messages belong together.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use writ_types::chat::{ChatMessage, Part, Role};
 
@@ -11,13 +12,15 @@ use writ_types::chat::{ChatMessage, Part, Role};
 /// A call without a result and a result without a call are left out, because
 /// no provider accepts them; they appear where a conversation was cut by a
 /// crash or by the limit on its length.
-pub(super) fn groups<'a>(messages: impl IntoIterator<Item = &'a ChatMessage>) -> Vec<Vec<ChatMessage>> {
-    let mut groups: Vec<Vec<ChatMessage>> = Vec::new();
+pub(super) fn groups(messages: impl IntoIterator<Item = Arc<ChatMessage>>) -> Vec<Vec<Arc<ChatMessage>>> {
+    let mut groups: Vec<Vec<Arc<ChatMessage>>> = Vec::new();
     for message in messages {
         match (message.role, groups.last_mut()) {
-            (Role::Tool, Some(group)) if group.iter().any(has_calls) => group.push(message.clone()),
+            (Role::Tool, Some(group)) if group.iter().any(|message| has_calls(message)) => {
+                group.push(message)
+            }
             (Role::System | Role::User | Role::Assistant | Role::Tool, _) => {
-                groups.push(vec![message.clone()]);
+                groups.push(vec![message]);
             }
         }
     }
@@ -32,7 +35,7 @@ fn has_calls(message: &ChatMessage) -> bool {
     message.parts.iter().any(|part| matches!(part, Part::Call(_)))
 }
 
-fn keep_pairs(group: &mut Vec<ChatMessage>) {
+fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
     let mut called = BTreeSet::new();
     let mut answered = BTreeSet::new();
     for part in group.iter().flat_map(|message| &message.parts) {
@@ -46,12 +49,14 @@ fn keep_pairs(group: &mut Vec<ChatMessage>) {
             }
         }
     }
-    for message in group.iter_mut() {
-        message.parts.retain(|part| match part {
-            Part::Text { .. } => true,
-            Part::Call(call) => answered.contains(&call.id),
-            Part::Result(result) => called.contains(&result.call_id),
-        });
+    if called != answered {
+        for message in group.iter_mut() {
+            Arc::make_mut(message).parts.retain(|part| match part {
+                Part::Text { .. } => true,
+                Part::Call(call) => answered.contains(&call.id),
+                Part::Result(result) => called.contains(&result.call_id),
+            });
+        }
     }
     group.retain(|message| !message.parts.is_empty());
 }

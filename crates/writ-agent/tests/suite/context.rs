@@ -1,5 +1,7 @@
 //! What the model sees.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use writ_agent::config::{Config, ContextConfig, Limits, Profile};
 use writ_agent::context::{ContextError, MAX_MEMORY_CHARS, Zone, assemble};
@@ -40,7 +42,7 @@ fn exchange(id: &str, size: u64) -> [ChatMessage; 2] {
 }
 
 fn with_history(history: Vec<ChatMessage>) -> ContextSeed {
-    ContextSeed { history, ..seed() }
+    ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() }
 }
 
 /// Rows: SIL-037 SIL-038 (the machine's part) SIL-166

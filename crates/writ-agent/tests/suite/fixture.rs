@@ -1,5 +1,7 @@
 //! A turn that is driven by hand: short names for events, and a record of what came of them.
 
+use std::borrow::Borrow;
+
 use serde_json::Value;
 use writ_agent::config::Config;
 use writ_agent::effect::{Effect, Finish};
@@ -263,13 +265,13 @@ pub(crate) fn text_of(message: &ChatMessage) -> String {
 
 /// All text of a request's conversation.
 pub(crate) fn texts_of(request: &ModelRequest) -> String {
-    request.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
+    request.messages.iter().map(|message| text_of(message)).collect::<Vec<_>>().join("\n")
 }
 
 /// Panics unless every call is followed by its results and every result follows its call.
-pub(crate) fn assert_paired(messages: &[ChatMessage]) {
+pub(crate) fn assert_paired(messages: &[impl Borrow<ChatMessage>]) {
     let mut open: Vec<String> = Vec::new();
-    for message in messages {
+    for message in messages.iter().map(Borrow::borrow) {
         if message.role != Role::Tool {
             assert!(open.is_empty(), "calls {open:?} have no result");
         }

@@ -1,5 +1,7 @@
 //! Random turns: nothing panics, everything is bounded, and folding is the same as running.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use writ_agent::config::{Config, ContextConfig, Limits};
 use writ_agent::effect::Effect;
@@ -70,7 +72,8 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
     match kind {
         EventKind::Opened => {
             let mut seed = seed();
-            seed.history = (0..small).map(|n| said(writ_types::chat::Role::User, &n.to_string())).collect();
+            seed.history =
+                (0..small).map(|n| Arc::new(said(writ_types::chat::Role::User, &n.to_string()))).collect();
             opened(vec![message(1, &format!("go {text}"), taint)], seed, config())
         }
         EventKind::InputJudged => Event::InputJudged { verdict },

@@ -20,6 +20,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 use writ_agent::config::Config;
@@ -80,7 +81,7 @@ impl Script {
             ["set", key, value] => self.set(key, value),
             ["history", role, text] => {
                 let role = serde_json::from_value::<Role>(Value::from(*role)).expect("a role");
-                self.seed.history.push(said(role, text));
+                self.seed.history.push(Arc::new(said(role, text)));
             }
             ["crash"] => self.crash(),
             ["begin", taint, text] => {

@@ -1,5 +1,7 @@
 //! What one turn does, case by case.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use writ_agent::config::{Config, Limits};
 use writ_agent::effect::{Effect, Status};
@@ -114,7 +116,7 @@ fn unknown_tools_and_wrong_arguments_never_reach_the_door() {
 #[test]
 fn a_call_with_the_id_of_an_earlier_turn_gets_one_of_its_own() {
     let label = Label::new(Taint::Owner);
-    let said = |role, part| ChatMessage { role, parts: vec![part], label: label.clone() };
+    let said = |role, part| Arc::new(ChatMessage { role, parts: vec![part], label: label.clone() });
     let history = vec![
         said(Role::Assistant, Part::Call(call(1, json!({})))),
         said(Role::User, Part::Result(result("call_1", "shell_exec", ToolOutcome::Done, Taint::Owner, "ok"))),

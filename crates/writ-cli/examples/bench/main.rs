@@ -11,6 +11,8 @@ mod ledger;
 
 mod model;
 
+mod presence;
+
 use std::path::PathBuf;
 
 use clap::Parser;

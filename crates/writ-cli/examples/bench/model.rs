@@ -2,14 +2,19 @@
 //!
 //! It does what the message says: `memory_store 4 …` or `file_write 1 …` calls that tool so often in one
 //! answer and then says that it is done; `hold` is answered when a line comes on standard input; `soak FILE WORD`
-//! appends the word to the file with a command, then remembers it, then says that it is done.
+//! appends the word to the file with a command, then remembers it, then says that it is done; `presence …` is for
+//! [`crate::presence`].
 
 use std::io::BufRead as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedMessage, ParsedRequest, Reply};
+use writ_testkit::model_server::{
+    Fault, Gate, ModelServer, ParsedMessage, ParsedRequest, Reply, ServerOptions,
+};
 use writ_types::chat::Role;
+
+use crate::presence;
 
 /// The most calls of one answer.
 const MAX_CALLS: u32 = 8;
@@ -19,8 +24,10 @@ pub(crate) fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let gate = Gate::new();
     let held = gate.clone();
-    let server =
-        runtime.block_on(ModelServer::start(move |request: &ParsedRequest| answer(request, &held)))?;
+    // Nobody asks for what was asked: it would take more memory than what is measured.
+    let options = ServerOptions { recorded: Some(0), ..ServerOptions::default() };
+    let script = move |request: &ParsedRequest| answer(request, &held);
+    let server = runtime.block_on(ModelServer::start_with(options, script))?;
     println!("{}", json!({ "base_url": server.base_url() }));
     for line in std::io::stdin().lock().lines() {
         line?;
@@ -31,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
-    if let Some(reply) = soak(request) {
+    if let Some(reply) = presence::answer(request).or_else(|| soak(request)) {
         return reply.usage(1, 1);
     }
     let message = request.last_user_text();

@@ -169,7 +169,7 @@ struct Asked {
     own: String,
     /// A turn that was running before: what it says is not for this program.
     other: Option<TurnId>,
-    live: broadcast::Receiver<writ_types::frame::Numbered>,
+    live: broadcast::Receiver<Arc<writ_types::frame::Numbered>>,
 }
 
 /// A piece of an answer.
@@ -228,7 +228,7 @@ fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
                 frame = asked.live.recv() => frame,
             };
             let frames = match frame {
-                Ok(frame) => vec![frame],
+                Ok(frame) => vec![Arc::unwrap_or_clone(frame)],
                 // What is kept is in the store; deltas that were missed are not, but their whole text is.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     engine.frames_after(asked.session, last).unwrap_or_default()

@@ -173,7 +173,7 @@ pub(crate) fn tool(name: &str) -> ToolSpec {
 pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest {
         system: "You are helpful.".into(),
-        messages,
+        messages: messages.into_iter().map(std::sync::Arc::new).collect(),
         tools: vec![tool("file_read"), tool("search")],
         max_output_tokens: Tokens::new(1_000),
     }

@@ -435,7 +435,11 @@ async fn errors_in_googles_form_are_understood() {
     let bench = Bench::new(ProviderKind::Gemini, list([Reply::too_many_requests("7")])).await;
     let error = bench.fail().await;
     assert_eq!(error.failure.retry_after(), Some(Duration::from_secs(7)));
-    let options = writ_testkit::model_server::ServerOptions { key: Some("other".into()), models: Vec::new() };
+    let options = writ_testkit::model_server::ServerOptions {
+        key: Some("other".into()),
+        models: Vec::new(),
+        recorded: None,
+    };
     let server = ModelServer::start_with(options, list([])).await.expect("a server");
     let bench = Bench::with(ProviderKind::Gemini, list([]), |config| {
         let table = config.providers.get_mut("scripted").expect("the table");

@@ -8,10 +8,11 @@ use writ_agent::effect::{Finish, Status};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_types::chat::Role;
 use writ_types::digest::Digest;
-use writ_types::entry::{Fact, TurnPhase};
+use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
-use writ_types::id::{EntrySeq, MessageId};
+use writ_types::id::MessageId;
+use writ_types::taint::Label;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
@@ -66,22 +67,30 @@ impl Drive {
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     pub(super) async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
         let (exit, said) = match self.touched {
-            true => match self.bring_out(&finish).await? {
-                Some(brought) => brought,
-                // The engine stops: the next start brings the changes out.
-                None => return Ok(()),
-            },
+            true => {
+                self.write_held().await?;
+                match self.bring_out(&finish).await? {
+                    Some(brought) => brought,
+                    // The engine stops: the next start brings the changes out.
+                    None => return Ok(()),
+                }
+            }
             false => (finish.exit, Vec::new()),
         };
         let now = self.core.clock.now();
         let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
-        let from = self.lease.message.entry;
-        let to = EntrySeq(self.core.store.ledger_size()?.saturating_sub(1));
+        let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
         let (phase, state) = phase_of(finish.status);
-        let mut ops = vec![
-            self.fact(Fact::Replied { from, to, text: Digest::of(text.as_bytes()), label: label.clone() }),
-            self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }),
-        ];
+        let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
+        let mut answers = vec![self.lease.message.client_id.clone()];
+        answers.extend(self.core.store.client_ids(&absorbed)?);
+        let had = !self.held.is_empty();
+        let mut ops = std::mem::take(&mut self.held);
+        ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
+        let referring = [self.lease.message.text.as_str(), &text];
+        ops.extend(self.core.renew_subscriptions(&self.session, self.number, &referring));
+        ops.push(self.last_word(text, label, exit, answers));
+        ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
         ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
             Op::Chronicle(Box::new(NewChronicle {
                 session: self.session.id,
@@ -91,10 +100,6 @@ impl Drive {
                 message: message.clone(),
             }))
         }));
-        let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
-        let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
-        let mut answers = vec![self.lease.message.client_id.clone()];
-        answers.extend(self.core.store.client_ids(&absorbed)?);
         ops.extend(absorbed.iter().map(|id| Op::AbsorbMessage {
             message: *id,
             turn: self.turn,
@@ -103,24 +108,28 @@ impl Drive {
         }));
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
-        let referring = [self.lease.message.text.as_str(), &text];
-        ops.extend(self.core.renew_subscriptions(&self.session, self.number, &referring));
-        ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
-        let frame = ServerFrame::Message {
-            turn: self.turn,
-            text,
-            taint: label.taint,
-            entries: (from, to),
-            last: true,
-            exit,
-            answers,
-        };
-        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         self.session.state().budget_note = finish.budget_note;
-        self.core.commit_for(&self.session, Batch::synced(ops)).await?;
+        let done = self.core.commit_for(&self.session, Batch::synced(ops)).await;
+        self.unless_lost(had, done)?;
         self.session.state().authority = Some(Arc::clone(&self.authority));
         self.state = Some(state);
         Ok(())
+    }
+
+    /// The reply for ledger and watchers; the store adds up to which entry it rests.
+    fn last_word(&self, text: String, label: Label, exit: Exit, answers: Vec<String>) -> Op {
+        let from = self.lease.message.entry;
+        let taint = label.taint;
+        let entry = Entry {
+            at: self.core.clock.now(),
+            session: Some(self.session.id),
+            turn: Some(self.turn),
+            turn_number: self.number,
+            fact: Fact::Replied { from, to: from, text: Digest::of(text.as_bytes()), label },
+        };
+        let (turn, entries) = (self.turn, (from, from));
+        let frame = ServerFrame::Message { turn, text, taint, entries, last: true, exit, answers };
+        Op::Reply { entry: Box::new(entry), session: self.session.id, frame: Box::new(frame) }
     }
 }
 

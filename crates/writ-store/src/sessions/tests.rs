@@ -38,13 +38,17 @@ fn the_newest_messages_of_one_session_come_back_in_order() {
     home.commit((0..80).map(|n| said(1, n)).collect());
     home.commit(vec![said(2, 1_000)]);
     let home = home.reopened();
-    let newest = |limit| texts(&home.store.recent(session(1), limit).expect("reads"));
+    let newest = |limit| texts(&home.store.recent_after(session(1), 0, limit).expect("reads"));
     let expected: Vec<String> = (30..80).map(|n| format!("message {n}")).collect();
     assert_eq!(newest(50), expected);
     assert_eq!(newest(10), expected[40..]);
-    let before = home.store.recent(session(1), 80).expect("reads");
+    let before = home.store.recent_after(session(1), 0, 80).expect("reads");
     home.commit(vec![said(1, 81)]);
-    assert_eq!(home.store.recent(session(1), 81).expect("reads")[..80], before[..], "the prefix stays");
+    assert_eq!(
+        home.store.recent_after(session(1), 0, 81).expect("reads")[..80],
+        before[..],
+        "the prefix stays"
+    );
     let conn = Connection::open(home.path()).expect("opens");
     assert!(conn.execute("UPDATE chronicle SET message = '{}'", []).is_err(), "append-only");
     assert!(conn.execute("DELETE FROM chronicle", []).is_err(), "append-only");

@@ -1,6 +1,7 @@
 //! From operations to rows: one arm per operation.
 
 use rusqlite::Connection;
+use writ_types::entry::{Entry, Fact};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId};
 
@@ -59,6 +60,9 @@ impl Progress<'_> {
             Op::TurnEvent { turn, n, event } => turns::add_event(conn, *turn, *n, event),
             Op::CloseTurn { turn, at, state } => turns::close(conn, *turn, *at, state),
             Op::Frame { session, frame } => self.frame(*session, frame),
+            Op::Reply { entry, session, frame } => {
+                self.reply(entry.as_ref().clone(), *session, frame.as_ref().clone())
+            }
             Op::Chronicle(row) => sessions::add_chronicle(conn, row, self.last_entry()),
             Op::AddUsage(delta) => usage::add(conn, delta),
             Op::OpenAsk(ask) => self.open_ask(ask),
@@ -95,7 +99,7 @@ impl Progress<'_> {
         self.receipt.entries.last().copied()
     }
 
-    fn append(&mut self, entry: &writ_types::entry::Entry) -> Result<(), StoreError> {
+    fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let seq = self.tail.append(self.conn, entry)?;
         self.receipt.entries.push(seq);
         Ok(())
@@ -110,6 +114,24 @@ impl Progress<'_> {
         let seq = sessions::add_frame(self.conn, session, frame)?;
         self.receipt.frames.push(FrameNumber { session, seq });
         Ok(())
+    }
+
+    fn reply(
+        &mut self,
+        mut entry: Entry,
+        session: SessionId,
+        mut frame: ServerFrame,
+    ) -> Result<(), StoreError> {
+        let last = EntrySeq(self.tail.size().saturating_sub(1));
+        if let Fact::Replied { to, .. } = &mut entry.fact {
+            *to = last;
+        }
+        if let ServerFrame::Message { entries, .. } = &mut frame {
+            entries.1 = last;
+        }
+        self.receipt.rests_on = Some(last);
+        self.append(&entry)?;
+        self.frame(session, &frame)
     }
 
     fn open_ask(&mut self, ask: &NewAsk) -> Result<(), StoreError> {

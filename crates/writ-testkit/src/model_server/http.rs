@@ -12,6 +12,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use futures::FutureExt as _;
 use futures::stream::{self, StreamExt};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -24,7 +25,7 @@ use super::parsed::{ParsedRequest, Recorded, WireFormat};
 use super::reply::{Fault, Reply, Script};
 use super::wire::Incoming;
 
-/// The most requests that are kept; older ones are forgotten first.
+/// The most requests that are kept, unless fewer are asked for; older ones are forgotten first.
 const MAX_RECORDED: usize = 4096;
 
 /// The largest request body: Anthropic's own limit.
@@ -37,6 +38,8 @@ pub struct ServerOptions {
     pub key: Option<String>,
     /// The models that exist; empty: every model does.
     pub models: Vec<String>,
+    /// How many requests are kept, the newest; `None`: 4096.
+    pub recorded: Option<usize>,
 }
 
 /// A running server. Dropping it stops it.
@@ -215,6 +218,10 @@ fn check(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Result<Par
 
 impl Shared {
     fn record(&self, sent: &Incoming<'_>, status: u16) {
+        let most = self.options.recorded.unwrap_or(MAX_RECORDED);
+        if most == 0 {
+            return;
+        }
         let mut key_digest = None;
         let mut kept = std::collections::BTreeMap::new();
         for (name, value) in sent.headers {
@@ -228,7 +235,7 @@ impl Shared {
         }
         let body = serde_json::from_slice(sent.body).unwrap_or(Value::Null);
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorded.len() >= MAX_RECORDED {
+        if recorded.len() >= most {
             recorded.remove(0);
         }
         let path = sent.uri.path().to_owned();
@@ -278,7 +285,12 @@ fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
     }
     if request.stream {
         let head = [(header::CONTENT_TYPE, format.stream_type()), (header::CACHE_CONTROL, "no-cache")];
-        (head, Body::from_stream(faulty(request, reply))).into_response()
+        let frames = faulty(request, reply);
+        let frames = match reply.pace {
+            Some(pace) => frames.then(move |frame| tokio::time::sleep(pace).map(|()| frame)).boxed(),
+            None => frames,
+        };
+        (head, Body::from_stream(frames)).into_response()
     } else {
         axum::Json(format.whole(request, reply)).into_response()
     }

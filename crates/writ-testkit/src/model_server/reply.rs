@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -124,6 +125,8 @@ pub struct Reply {
     pub output_tokens: Option<u64>,
     /// What goes wrong.
     pub fault: Option<Fault>,
+    /// How long the server waits before each frame of a stream; `None`: not at all.
+    pub pace: Option<Duration>,
 }
 
 impl Reply {
@@ -162,6 +165,13 @@ impl Reply {
     pub const fn usage(mut self, input: u64, output: u64) -> Self {
         self.input_tokens = Some(input);
         self.output_tokens = Some(output);
+        self
+    }
+
+    /// Is streamed with this wait before each frame.
+    #[must_use]
+    pub fn pace(mut self, wait: Duration) -> Self {
+        self.pace = Some(wait);
         self
     }
 

@@ -202,7 +202,8 @@ async fn ollama_requests_are_checked() {
 
 #[tokio::test]
 async fn keys_and_models_are_checked_and_keys_are_not_kept() {
-    let options = ServerOptions { key: Some("right".into()), models: vec!["m".into()] };
+    let options =
+        ServerOptions { key: Some("right".into()), models: vec!["m".into()], ..ServerOptions::default() };
     let server = ModelServer::start_with(options, list([Reply::text("ok")])).await.expect("a server");
     let hi = json!([{"role": "user", "content": "hi"}]);
     let (status, answer) = post(&server, "messages", &anthropic(&hi)).await;

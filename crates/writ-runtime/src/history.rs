@@ -1,0 +1,97 @@
+//! The history of sessions that are in use, kept parsed: a turn reads only what was added since the one before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use writ_agent::event::HistoryRows;
+use writ_store::error::StoreError;
+use writ_store::sessions::ChronicleRow;
+use writ_types::chat::{ChatMessage, Part};
+use writ_types::id::SessionId;
+use writ_types::taint::{Label, Source};
+
+use crate::core::Core;
+
+/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] they take 16 MB at most. Others are read anew.
+const MAX_KEPT: usize = 64;
+
+/// The most texts and sources of a history that is kept, in bytes: fifty messages of conversation have fewer.
+const MAX_KEPT_BYTES: usize = 256 * 1024;
+
+/// The histories that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    kept: BTreeMap<SessionId, Kept>,
+    /// Counts the uses, to tell which is the oldest.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    messages: VecDeque<(u64, Arc<ChatMessage>)>,
+    used: u64,
+}
+
+impl Histories {
+    fn take(&mut self, session: SessionId) -> VecDeque<(u64, Arc<ChatMessage>)> {
+        self.kept.remove(&session).map(|kept| kept.messages).unwrap_or_default()
+    }
+
+    fn keep(&mut self, session: SessionId, messages: VecDeque<(u64, Arc<ChatMessage>)>) {
+        let bytes: usize = messages.iter().map(|(_, message)| bytes_of(message)).sum();
+        if bytes > MAX_KEPT_BYTES {
+            return;
+        }
+        self.uses += 1;
+        self.kept.insert(session, Kept { messages, used: self.uses });
+        let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(session, _)| *session);
+        if let Some(oldest) = oldest.filter(|_| self.kept.len() > MAX_KEPT) {
+            self.kept.remove(&oldest);
+        }
+    }
+}
+
+impl Core {
+    /// The newest messages of a session, as many as the configuration wants, and which rows they are.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn history(
+        &self,
+        session: SessionId,
+    ) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
+        let limit = self.config.max_chronicle_entries;
+        let mut messages = self.histories().take(session);
+        let after = messages.back().map_or(0, |(n, _)| *n);
+        let new = self.store.recent_after(session, after, limit)?;
+        messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| (n, Arc::new(message))));
+        messages.drain(..messages.len().saturating_sub(limit));
+        let rows = messages.back().map(|(last, _)| HistoryRows {
+            last: *last,
+            count: u64::try_from(messages.len()).unwrap_or(u64::MAX),
+        });
+        let history = messages.iter().map(|(_, message)| Arc::clone(message)).collect();
+        self.histories().keep(session, messages);
+        Ok((history, rows))
+    }
+
+    /// Every holder leaves it whole, so poison is ignored.
+    fn histories(&self) -> MutexGuard<'_, Histories> {
+        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the texts and sources of a message take, in bytes.
+fn bytes_of(message: &ChatMessage) -> usize {
+    let part_bytes = |part: &Part| match part {
+        Part::Text { text } => text.len(),
+        Part::Call(call) => call.name.len() + call.arguments.to_string().len(),
+        Part::Result(result) => result.text.len() + label_bytes(&result.label),
+    };
+    label_bytes(&message.label) + message.parts.iter().map(part_bytes).sum::<usize>()
+}
+
+fn label_bytes(label: &Label) -> usize {
+    label.sources.iter().map(|source| size_of::<Source>() + source.origin.len() + source.detail.len()).sum()
+}
