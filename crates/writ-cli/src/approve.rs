@@ -159,6 +159,9 @@ pub(crate) async fn answer(
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::Status { .. } => {}
         }

@@ -146,6 +146,9 @@ impl Client {
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }
+                | ServerFrame::GateApproval { .. }
+                | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalRequest(_)
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. } => {}
@@ -164,6 +167,9 @@ impl Client {
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. } => false,

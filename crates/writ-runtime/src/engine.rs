@@ -25,6 +25,8 @@ pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 use crate::{calls, recover};
 
+mod marks;
+
 /// The most frames that are read of a session's past at once.
 pub const PAGE: usize = 256;
 
@@ -240,21 +242,6 @@ impl Engine {
     /// If the store cannot be read.
     pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
         self.core.store.frames_after(session, seq, PAGE).map_err(|e| e.report())
-    }
-
-    /// A file that a session has sent, for its owner.
-    ///
-    /// # Errors
-    ///
-    /// Not the owner, or there is no such file, or it is not what was sent any more.
-    pub async fn sent_file(
-        &self,
-        evidence: Evidence,
-        session: SessionId,
-        file: EntrySeq,
-    ) -> Result<SentFile, Report> {
-        self.identify(evidence).map_err(|e| e.report())?;
-        self.core.sent_file(session, file).await
     }
 
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.

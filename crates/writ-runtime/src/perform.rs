@@ -236,6 +236,9 @@ async fn apply(
                 let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
                 let fact = Fact::Applied { project: write.root.clone(), files };
                 ops.push(place.core.entry(place.session.id, place.at(), fact));
+                let (name, at) = ("applied".to_owned(), place.core.clock.now());
+                let frame = ServerFrame::Checkpoint { name, turn: place.number, at };
+                ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.changes().await?.changes.is_empty() {
@@ -295,7 +298,7 @@ async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineEr
             place.core.entry(place.session.id, at, fact)
         })
         .collect();
-    let blocked = judged.blocked().map(str::to_owned);
+    let blocked = judged.stopped().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {
             turn,

@@ -61,6 +61,21 @@ pub enum ClientFrame {
         #[serde(default)]
         reason: String,
     },
+    /// Answers a gate that asks ([`ServerFrame::GateApproval`]).
+    GateResponse {
+        /// The ask of the gate.
+        ask_id: AskId,
+        /// The answer.
+        decision: Decision,
+        /// Why, in the person's words.
+        #[serde(default)]
+        reason: String,
+    },
+    /// Gives the place that the session has come to a name, for whoever watches and for the ledger.
+    Checkpoint {
+        /// The name: 1 to 100 characters that can be seen.
+        name: String,
+    },
     /// Stops a turn.
     Cancel {
         /// The turn.
@@ -149,6 +164,40 @@ pub enum ServerFrame {
         path: String,
         /// How far its content may be trusted.
         taint: Taint,
+    },
+    /// A gate asks a person about a text, and the turn waits for the answer ([`ClientFrame::GateResponse`]). Who answers
+    /// is told to all by [`Self::ApprovalResolved`]. It comes again, with the same id, where the engine has ended meanwhile.
+    GateApproval {
+        /// The turn that waits.
+        turn: TurnId,
+        /// The ask.
+        ask_id: AskId,
+        /// The gate.
+        gate: String,
+        /// `input`: what a person has said; `output`: what the agent would say.
+        point: String,
+        /// Why it asks.
+        reason: String,
+        /// The complete text, escaped.
+        shown: String,
+        /// The answers and what each leads to.
+        choices: Vec<Choice>,
+    },
+    /// A place in the session has a name: a client has given it one, or changes were brought into the project
+    /// (`applied`).
+    Checkpoint {
+        /// The name.
+        name: String,
+        /// The number of the session's last turn.
+        turn: u64,
+        /// When.
+        at: Timestamp,
+    },
+    /// What the client has seen is not the history of this session (its home was restored from a backup): it forgets
+    /// that, and all frames come from the first. Follows [`Self::Hello`].
+    Reset {
+        /// Why.
+        text: String,
     },
     /// A person is asked.
     ApprovalRequest(Card),

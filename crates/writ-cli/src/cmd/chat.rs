@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             joined => joined?,
         };
         let mode = mode(context);
-        let talk = Talk { context, config: &config, client, session, mode };
+        let talk = Talk { context, config: &config, client, session, mode, gate: None };
         match &args.message {
             Some(text) => talk.once(text).await,
             None => talk.interactive().await,
@@ -117,6 +117,9 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

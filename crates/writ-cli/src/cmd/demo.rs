@@ -173,6 +173,9 @@ impl Show<'_> {
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }
+                | ServerFrame::GateApproval { .. }
+                | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. }
                 | ServerFrame::Answer { .. } => {}

@@ -142,7 +142,7 @@ pub(crate) const KEYS: &[Key] = &[
     add("gates.*.provider", Kind::OneOf(&["predicate"])),
     add("gates.*.contains", Kind::Texts),
     add("gates.*.ignore_case", Kind::Flag),
-    add("gates.*.action", Kind::OneOf(&["block", "replace"])),
+    add("gates.*.action", Kind::OneOf(&["block", "replace", "ask"])),
     add("gates.*.replacement", Kind::AnyText),
     add("gates.*.reason", Kind::AnyText),
     owner("sandbox.exe", Kind::Folder),

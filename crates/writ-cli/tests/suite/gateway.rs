@@ -13,6 +13,9 @@ use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 #[path = "gateway/passkeys.rs"]
 mod passkeys;
 
+#[path = "gateway/frames.rs"]
+mod frames;
+
 #[path = "gateway/sends.rs"]
 mod sends;
 

@@ -278,6 +278,9 @@ impl Asked {
             | ServerFrame::Accepted { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

@@ -74,6 +74,7 @@ export const EVENTS = {
   escalated: "Escalated",
   policy_changed: "Rules changed",
   sandbox_ready: "Sandbox",
+  checkpoint: "Checkpoint",
   connected: "Network",
   restored: "Restored",
 };

@@ -31,6 +31,7 @@ export class Turn {
   #files;
   #marks;
   #asked = new Map();
+  #gates = new Map();
   #touched = false;
   #timer = null;
 
@@ -104,8 +105,40 @@ export class Turn {
     this.#renderAsk(card.ask_id, null);
   }
 
+  /** A gate asks about a text; `answer` sends the decision, and says whether that could be sent. */
+  gate(frame, answer) {
+    if (this.#gates.has(frame.ask_id)) return;
+    const told = el("p", { className: "note", role: "status" });
+    const choose = ({ decision, consequence }) => el("button", {
+      type: "button",
+      className: decision === "approve" ? "button small" : "button secondary small",
+      data: { decision },
+      onclick: () => (told.textContent = answer(decision) ? "" : "Not sent: there is no connection to Writ."),
+    }, decision === "approve" ? "Let it pass" : "Stop it", el("span", { className: "visually-hidden" }, `: ${consequence}`));
+    const what = frame.point === "output" ? "what the agent would say" : "your message";
+    const node = el("div", { className: "ask gate", data: { ask: frame.ask_id, state: "open" } },
+      el("div", { className: "ask-head" }, icon(ICONS.waiting), el("span", { className: "verdict" }, `A gate asks about ${what}`)),
+      el("p", { className: "intent" }, frame.reason),
+      el("div", { className: "shown", tabIndex: 0, role: "region", "aria-label": "Complete text" }, shown(frame.shown)),
+      el("div", { className: "ask-foot" }, frame.choices.map(choose)),
+      told);
+    this.#gates.set(frame.ask_id, node);
+    this.#asks.append(node);
+  }
+
+  #gateResolved({ ask_id: id, state: now }) {
+    const node = this.#gates.get(id);
+    node.dataset.state = now;
+    node.querySelector(".ask-foot").remove();
+    node.querySelector(".ask-head").replaceChildren(icon(ICONS[mark(now)]), el("span", { className: "verdict" }, verdict(now)));
+  }
+
   /** Answers whether it was this turn that asked. */
   resolved(frame) {
+    if (this.#gates.has(frame.ask_id)) {
+      this.#gateResolved(frame);
+      return true;
+    }
     if (!this.#asked.has(frame.ask_id)) return false;
     this.#renderAsk(frame.ask_id, frame);
     return true;

@@ -87,6 +87,7 @@ fn letters_that_look_like_others_are_named() {
         body: None,
         content_type: None,
         save_to: None,
+        large: false,
     };
     assert!(shown(Action::Fetch(fetch)).contains("host       '\u{430}.\u{440}\u{444}' (letters of several"));
     let hosts = vec!["docs.rs".into(), "\u{202e}sr.scod\n".into()];

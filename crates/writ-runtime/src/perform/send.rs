@@ -79,7 +79,7 @@ fn stopped(place: &Place, text: &str, ops: &mut Vec<Op>) -> Option<Report> {
     if judged.text.as_deref() == Some(text) {
         return None;
     }
-    let reason = judged.blocked().map_or("a gate would have to change it", |reason| reason);
+    let reason = judged.stopped().unwrap_or("a gate would have to change it");
     Some(Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}")))
 }
 

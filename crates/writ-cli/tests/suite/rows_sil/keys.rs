@@ -421,7 +421,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         let wish = "please DROP TABLE users".to_owned();
         engine.receive(who, joined.session, "one".to_owned(), wish, Taint::Owner).await.expect("stored");
         let text = loop {
-            let frame = joined.live.recv().await.expect("a frame").frame;
+            let frame = joined.live.recv().await.expect("a frame").frame.clone();
             if let ServerFrame::Message { text, last: true, .. } = frame {
                 break text;
             }
