@@ -15,7 +15,7 @@ use crate::schema::schema_of;
 
 pub(super) static SEND_FILE: ToolDef = ToolDef {
     name: "send_file",
-    description: "Sends the user a file of the work folder, of at most 16 MiB, to keep outside of it.",
+    description: "Sends the user a file, at most 16 MiB.",
     usage: r#"{"path": "out/report.pdf"}"#,
     sinks: &["path"],
     idempotent: false,
@@ -30,7 +30,7 @@ pub(super) static SEND_FILE: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SendArgs {
-    /// File, relative to the work folder.
+    /// A file of the work folder.
     path: String,
 }
 

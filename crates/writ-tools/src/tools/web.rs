@@ -23,7 +23,7 @@ const MAX_MEDIA_BYTES: usize = 256;
 pub(super) static WEB_FETCH: ToolDef = ToolDef {
     name: "web_fetch",
     description: "Reads a URL (GET) and returns its text, or saves it unread with \"save_to\". A URL that the user wrote \
-                  passes as it is; others may have to be approved.",
+                  passes; others may have to be approved.",
     usage: r#"{"url": "https://example.org/page"}"#,
     sinks: &["url"],
     idempotent: true,
@@ -57,7 +57,7 @@ struct FetchArgs {
     url: String,
     /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
     save_to: Option<String>,
-    /// Save more than 50 MiB, at most 256: a person must approve it.
+    /// Save more than 50 MiB; asks.
     large: Option<bool>,
 }
 
