@@ -135,8 +135,6 @@ struct Shared {
     by_address: Limiter<IpAddr>,
     by_session: Arc<Limiter<String>>,
     failures: Arc<Limiter<IpAddr>>,
-    /// Held while a named conversation is looked for or opened.
-    opening: tokio::sync::Mutex<()>,
     /// Places for WebSockets without proof.
     unproven: Arc<Semaphore>,
     sockets: TaskTracker,
@@ -205,7 +203,6 @@ impl Http {
             by_address: Limiter::new(many(rate), many(burst)),
             by_session: Arc::new(Limiter::new(rate, burst)),
             failures: Arc::new(Limiter::new(FAILURES_PER_SEC, FAILURES_BURST)),
-            opening: tokio::sync::Mutex::new(()),
             unproven: Arc::new(Semaphore::new(socket::max_unproven())),
             sockets: TaskTracker::new(),
             clients: Arc::new(AtomicU64::new(0)),

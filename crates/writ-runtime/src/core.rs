@@ -175,6 +175,8 @@ pub(crate) struct Core {
     pub(crate) waiting: Mutex<Waiting>,
     /// Held while an approver key is enrolled or removed.
     pub(crate) enrolling: tokio::sync::Mutex<()>,
+    /// Held while a session that several clients may mean is looked for or opened: they meet in one.
+    pub(crate) opening: tokio::sync::Mutex<()>,
     /// Clients that are connected; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
     pub(crate) turns_finished: AtomicU64,
@@ -220,6 +222,7 @@ impl Core {
             performing: Mutex::default(),
             waiting: Mutex::default(),
             enrolling: tokio::sync::Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
             guests: watch::Sender::new(0),
             turns_finished: AtomicU64::new(0),
             metrics: Metrics::new(),

@@ -12,8 +12,8 @@ use writ_types::taint::{Label, Source};
 
 use crate::core::Core;
 
-/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] they take 16 MB at most. Others are read anew.
-const MAX_KEPT: usize = 64;
+/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] they take 8 MB at most. Others are read anew.
+const MAX_KEPT: usize = 32;
 
 /// The most texts and sources of a history that is kept, in bytes: fifty messages of conversation have fewer.
 const MAX_KEPT_BYTES: usize = 256 * 1024;
@@ -94,4 +94,39 @@ fn bytes_of(message: &ChatMessage) -> usize {
 
 fn label_bytes(label: &Label) -> usize {
     label.sources.iter().map(|source| size_of::<Source>() + source.origin.len() + source.detail.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::chat::Role;
+    use writ_types::taint::Taint;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    fn session(n: usize) -> SessionId {
+        SessionId::from_parts(Timestamp::from_millis(0), n as u128)
+    }
+
+    fn said(n: u64, bytes: usize) -> (u64, Arc<ChatMessage>) {
+        let parts = vec![Part::Text { text: "x".repeat(bytes) }];
+        (n, Arc::new(ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) }))
+    }
+
+    #[test]
+    fn the_histories_used_last_are_kept_and_large_ones_are_not() {
+        let mut histories = Histories::default();
+        for n in 0..MAX_KEPT {
+            histories.keep(session(n), VecDeque::from([said(1, 10)]));
+        }
+        let first = histories.take(session(0));
+        assert_eq!(first.len(), 1);
+        histories.keep(session(0), first);
+        histories.keep(session(MAX_KEPT), VecDeque::from([said(1, 10)]));
+        assert_eq!(histories.kept.len(), MAX_KEPT);
+        assert!(histories.take(session(1)).is_empty(), "the one used longest ago is gone");
+        assert_eq!(histories.take(session(0)).len(), 1);
+        histories.keep(session(0), VecDeque::from([said(1, MAX_KEPT_BYTES), said(2, 1)]));
+        assert!(histories.take(session(0)).is_empty(), "too large to be kept");
+    }
 }

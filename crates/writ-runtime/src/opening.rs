@@ -39,6 +39,8 @@ fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
 impl Core {
     /// The session for a client that names none.
     pub(crate) async fn opened(&self, join: &Join) -> Result<Arc<Session>, EngineError> {
+        let shared = join.conversation.is_some() || (join.surface == Surface::Page && join.project.is_none());
+        let _opening = if shared { Some(self.opening.lock().await) } else { None };
         let known = match (&join.conversation, join.surface) {
             (Some(name), _) => self.newest_with(CONVERSATION, name)?,
             (None, Surface::Page) if join.project.is_none() => {

@@ -494,6 +494,17 @@ fn clients_of_a_session_see_the_same_and_others_nothing() {
 }
 
 #[test]
+fn pages_that_open_a_new_home_at_once_meet_in_one_session() {
+    let web = Web::new();
+    let mut pages: Vec<_> = (0..8).map(|_| web.own_socket("/ws")).collect();
+    for page in &mut pages {
+        page.say(&json!({ "type": "resume", "session": null }));
+    }
+    let joined: Vec<Value> = pages.iter_mut().map(|page| page.until("hello")["session"].clone()).collect();
+    assert!(joined[0].is_string() && joined.iter().all(|session| *session == joined[0]), "{joined:?}");
+}
+
+#[test]
 fn an_array_is_no_frame() {
     let web = Web::new();
     let mut socket = web.own_socket("/ws");

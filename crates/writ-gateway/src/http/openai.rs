@@ -192,8 +192,6 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
         return Err(Refusal::new(axum::http::StatusCode::NOT_FOUND, "model.unknown", &text));
     }
     let engine = &shared.engine;
-    // Two requests that name a new conversation at once are to meet in one session.
-    let opening = shared.opening.lock().await;
     let joined = engine
         .join(
             evidence,
@@ -206,7 +204,6 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
             },
         )
         .await?;
-    drop(opening);
     let shown = ask(shared, evidence, "sessions.show", json!({ "session": joined.session })).await?;
     let other = shown.get("running").cloned().and_then(|turn| serde_json::from_value(turn).ok()).flatten();
     let (text, taint) = wish.text(joined.seq == 0)?;

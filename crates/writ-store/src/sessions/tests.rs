@@ -3,6 +3,9 @@
 use serde_json::json;
 use writ_policy::budget::BudgetConfig;
 use writ_types::chat::{Part, Role, Usage};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::error::Exit;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
@@ -177,4 +180,35 @@ fn settings_and_the_epoch_are_kept() {
     let home = home.reopened();
     assert_eq!(home.store.epoch(), Ok(4));
     assert_eq!(home.store.setting("none"), Ok(None));
+}
+
+/// What is written beside a reply, by other turns too, stands before it or after it; the reply names the one before.
+#[test]
+fn a_reply_rests_on_what_stands_before_it() {
+    let home = Home::new().with_session(1);
+    home.append(3);
+    let label = Label::new(Taint::External);
+    let (turn, from, text) = (turn(1), EntrySeq(1), Digest::of(b"done"));
+    let reply = Op::Reply {
+        entry: Box::new(entry(Fact::Replied { from, to: from, text, label: label.clone() })),
+        session: session(1),
+        frame: Box::new(ServerFrame::Message {
+            turn,
+            text: "done".to_owned(),
+            taint: label.taint,
+            entries: (from, from),
+            last: true,
+            exit: Exit::Done,
+            answers: Vec::new(),
+        }),
+    };
+    let receipt = home.commit(vec![phase("a"), phase("b"), reply, phase("c")]);
+    assert_eq!(receipt.rests_on, Some(EntrySeq(4)));
+    assert_eq!(receipt.entries, [3, 4, 5, 6].map(EntrySeq));
+    let row = home.store.ledger_tail(2).expect("reads").into_iter().find(|row| row.seq == EntrySeq(5));
+    let replied = row.and_then(|row| row.entry()).map(|entry| entry.fact);
+    assert_eq!(replied, Some(Fact::Replied { from, to: EntrySeq(4), text, label }));
+    let frames = home.store.frames_after(session(1), 0, 10).expect("reads");
+    let ServerFrame::Message { entries, .. } = &frames[0].frame else { panic!("a message") };
+    assert_eq!(*entries, (from, EntrySeq(4)));
 }
