@@ -15,7 +15,7 @@ use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Answered, Engine, Join, Surface};
 use writ_types::entry::Decision;
 use writ_types::error::{Exit, Report};
-use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
+use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::Taint;
 
@@ -364,7 +364,7 @@ impl Connection {
         let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn };
         self.send_at(joined.seq, hello).await;
         // Whoever wants the news alone has seen nothing.
-        let other = seen > joined.seq && seen != u64::MAX;
+        let other = seen > joined.seq && seen < NEWS_ONLY;
         if other {
             let text = "this session has another history than what was seen of it".to_owned();
             self.send(ServerFrame::Reset { text }).await;

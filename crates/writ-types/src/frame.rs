@@ -13,6 +13,10 @@ use crate::unit::Timestamp;
 /// The largest frame accepted, in bytes; a larger one ends the connection.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
+/// A client that names this number or a greater one as the last that it has seen wants the news alone. It is the first
+/// number that not every reader of JSON can tell from its neighbours (RFC 8259, section 6); no session has as many frames.
+pub const NEWS_ONLY: u64 = 1 << 53;
+
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -26,7 +30,8 @@ pub enum ClientFrame {
     Resume {
         /// The session; `None` opens a new one.
         session: Option<SessionId>,
-        /// The last `seq` that the client has seen; events after it are sent again.
+        /// The last `seq` that the client has seen; events after it are sent again. 2^53 or more: the news alone. Any
+        /// other number beyond the session's last: the client has seen another history ([`ServerFrame::Reset`]).
         #[serde(default)]
         after_seq: u64,
         /// The project folder to work in, for a new session on a local surface.

@@ -11,7 +11,7 @@ use writ_models::provider::ModelsConfigError;
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::Mode;
 use writ_types::error::Exit;
-use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
 use writ_types::id::SessionId;
 
 use crate::args::ChatArgs;
@@ -103,7 +103,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
         None => latest(client, project.as_deref()).await?,
     };
     // What happened before is in the history; only what comes from now on is shown.
-    let after_seq = if session.is_some() { u64::MAX >> 1 } else { 0 };
+    let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
     client.send(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
     loop {

@@ -128,16 +128,18 @@ impl Drive {
     async fn wait_for(&mut self, receiver: oneshot::Receiver<GateAnswer>) -> Result<Asked, EngineError> {
         self.write_held().await?;
         let cancel = CancellationToken::new();
-        let cancelled = cancel.clone();
+        let (cancelled, draining) = (cancel.clone(), self.core.draining.clone());
         let waiting = async move {
             tokio::select! {
-                answer = receiver => answer.ok(),
-                () = cancelled.cancelled() => None,
+                answer = receiver => answer.map_or(Asked::Moot, Asked::Answered),
+                () = cancelled.cancelled() => Asked::Moot,
+                // Nothing is under way that an engine which is to stop would have to wait for.
+                () = draining.cancelled() => Asked::Stopping,
             }
         };
         Ok(match self.watch(cancel, waiting).await {
-            Watched::Done(Some(answer)) => Asked::Answered(answer),
-            Watched::Done(None) | Watched::Unwanted(_) => Asked::Moot,
+            Watched::Done(asked) => asked,
+            Watched::Unwanted(_) => Asked::Moot,
             Watched::Stopping => Asked::Stopping,
         })
     }
