@@ -55,7 +55,7 @@ pub(super) static WEB_REQUEST: ToolDef = ToolDef {
 struct FetchArgs {
     /// An http or https URL.
     url: String,
-    /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
+    /// A file of the work folder to save the answer to, instead of returning its text.
     save_to: Option<String>,
     /// Save more than 50 MiB; asks.
     large: Option<bool>,
