@@ -59,7 +59,7 @@ test("a reply with pictures of another server asks nobody, streaming, complete a
   await say(page, "Please show me a picture");
   await reply(page, "That is all of it.").waitFor();
   const made = () => page.locator(".turn .reply").evaluate((node) =>
-    [...node.querySelectorAll("*")].map((one) => one.tagName.toLowerCase()).filter((name) => ["img", "svg:image", "picture", "source", "video", "link", "meta", "iframe", "style", "form", "input", "object", "embed"].includes(name)));
+    [...node.querySelectorAll("*")].map((one) => one.tagName.toLowerCase()).filter((name) => ["img", "image", "picture", "source", "video", "link", "meta", "iframe", "style", "form", "input", "object", "embed"].includes(name)));
   assert.deepEqual(await made(), [], "no element that loads anything");
   await page.reload();
   await reply(page, "That is all of it.").waitFor();

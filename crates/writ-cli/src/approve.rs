@@ -168,6 +168,31 @@ pub(crate) async fn answer(
     }
 }
 
+/// Asks the person at the terminal for a yes.
+///
+/// # Errors
+///
+/// If nobody is there, or the answer is no.
+pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
+    if !terminal::is_interactive() {
+        return Err(Failure::new(
+            Exit::Waiting,
+            "approval.waiting",
+            format!("ask {ask} waits for your answer"),
+            format!("writ approvals approve {ask}"),
+        ));
+    }
+    if !terminal::confirm(question)? {
+        return Err(Failure::new(
+            Exit::Denied,
+            "approval.not_given",
+            "not approved; the ask stays open",
+            format!("writ approvals deny {ask} ends it"),
+        ));
+    }
+    Ok(())
+}
+
 /// Shows an ask, asks the person unless they said yes beforehand, signs and sends.
 ///
 /// # Errors
@@ -187,22 +212,7 @@ pub(crate) async fn approve(
         if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
     }
     if !yes {
-        if !terminal::is_interactive() {
-            return Err(Failure::new(
-                Exit::Waiting,
-                "approval.waiting",
-                format!("ask {} waits for your answer", card.ask_id),
-                format!("writ approvals approve {}", card.ask_id),
-            ));
-        }
-        if !terminal::confirm("Approve exactly this?")? {
-            return Err(Failure::new(
-                Exit::Denied,
-                "approval.not_given",
-                "not approved; the ask stays open",
-                format!("writ approvals deny {} ends it", card.ask_id),
-            ));
-        }
+        confirm(&card.ask_id, "Approve exactly this?")?;
     }
     let token = sign(context, config, client, card).await?;
     answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await

@@ -275,7 +275,6 @@ mod tests {
         );
     }
 
-    /// Rows: SIL-023 SIL-032
     #[test]
     fn a_gate_that_asks_holds_the_text_back_and_one_that_blocks_counts_more() {
         let gate = |name: &str, action, text: &str| GateConfig {
@@ -303,6 +302,7 @@ mod tests {
         assert_eq!((passed.text.as_deref(), passed.held, passed.verdicts.len()), (Some("a dove"), None, 3));
     }
 
+    /// Rows: SIL-023 SIL-032
     #[test]
     fn a_gate_may_rewrite() {
         for point in [GatePoint::Input, GatePoint::Output] {

@@ -75,6 +75,9 @@ mod tests {
             format!("<{url}>, please"),
             format!("is it “{url}”?!"),
             format!("one\n{url}\ntwo"),
+            format!("“{url} is good” it said, and so is «this {url}»"),
+            format!("„{url} ist gut“"),
+            format!("see ‘that’{url}"),
         ] {
             assert!(owned(&text, url), "{text}");
         }
@@ -99,6 +102,8 @@ mod tests {
             ("", "abc"),
             ("abc", ""),
             ("say \"\"", ""),
+            ("it said \"no way\"", "no"),
+            ("it said \"oh no\"", "no"),
         ] {
             assert!(!owned(text, value), "{text:?} {value:?}");
         }

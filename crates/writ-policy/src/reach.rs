@@ -3,7 +3,7 @@
 use writ_types::action::{Action, Fetch, Search};
 
 use crate::egress::host::{Scheme, Target};
-use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
+use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
 
 /// How far an action would reach: the worst over the hosts that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,8 +86,7 @@ fn is_read(fetch: &Fetch) -> bool {
 
 /// Whether the owner wants to be asked about a host and port for each piece of work, whatever opens it otherwise.
 pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
-    let port = |named: Option<u16>| named.is_none_or(|port| port == target.port);
-    scope.always_ask.iter().any(|pattern| port(pattern.port()) && pattern.covers_host(&target.host))
+    scope.always_ask.iter().any(|pattern| means(pattern, target))
 }
 
 /// A host, or a host with its port. Without one, all of the web's are meant, as in a list: the worst of them counts.
@@ -99,6 +98,7 @@ fn of_name(text: &str, scope: &EgressScope) -> Reach {
 /// A search goes to the host that the owner's configuration names, wherever it lies, unless the owner wants to be asked.
 fn of_provider(search: &Search, scope: &EgressScope) -> Reach {
     match Target::from_authority(Scheme::Https, &search.host, None) {
+        Ok(target) if scope.blocked.iter().any(|pattern| means(pattern, &target)) => Reach::Blocked,
         Ok(target) if asks_each_time(scope, &target) => Reach::Unknown,
         Ok(_) => Reach::Granted,
         Err(_) => Reach::Blocked,
@@ -170,6 +170,21 @@ mod tests {
         assert_eq!(hosts(&["half.example:443"]), Reach::Granted);
         assert_eq!(hosts(&["listed.example"]), Reach::Blocked, "one of its ports is");
         assert_eq!(hosts(&["listed.example:443"]), Reach::Granted);
+    }
+
+    /// The provider's host is the owner's word, wherever it lies; so is the list of what is blocked.
+    #[test]
+    fn a_search_goes_where_its_provider_is_unless_that_is_blocked_or_asked_about() {
+        let reach = |host: &str| {
+            let search = Search { host: host.into(), ..crate::fixture::search() };
+            of(&Action::Search(search), &scope())
+        };
+        assert_eq!([reach("api.example:443"), reach("127.0.0.1:9000")], [Reach::Granted; 2]);
+        assert_eq!(reach("docs.rs:80"), Reach::Unknown);
+        assert_eq!(
+            [reach("evil.example:443"), reach("listed.example:80"), reach("no host")],
+            [Reach::Blocked; 3]
+        );
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub(crate) async fn call(
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals(core, read(method, params)?),
         "approvals.show" => approval(core, read(method, params)?),
+        "gates.show" => Ok(gates::show(core, &read(method, params)?)),
         "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
         "approvers.list" => core.list_passkeys(),
         "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {

@@ -1,11 +1,12 @@
 //! Takes messages from the queue and runs their turns: one at a time per session, many at once.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{
@@ -32,7 +33,7 @@ use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
-use crate::session::Session;
+use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::settle::Lost;
 use crate::trace;
 
@@ -154,15 +155,17 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
                 core.metrics.turn_ended(took);
                 trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
                 // From here on nobody interrupts it; what has come until then is not lost.
-                session.end();
+                session.end(drive.turn);
                 drive.leave_behind().await;
                 done
             };
             running.instrument(span).await
         }
-        Err(error) => Err(error),
+        Err(error) => {
+            session.give_up();
+            Err(error)
+        }
     };
-    session.end();
     match outcome {
         // Nothing has failed: its lease stays, and the next start takes it up.
         Ok(()) | Err(EngineError::Stopping) => {}
@@ -213,13 +216,14 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     }
     let now = core.clock.now();
     let (turn, number) = (core.ids.turn(now), core.store.next_turn_number(session.id)?);
-    let interrupts = session.begin(turn, number);
+    let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
-    let workspace = kept(core, session, (turn, number), &authority, &mut held).await?;
+    let place = (turn, number);
+    let (workspace, unheard) = kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
     let (seed, history) = seed(core, session)?;
     let opened = Opened {
         session: session.id,
@@ -267,8 +271,9 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         reply: None,
         touched: false,
         tool_calls: 0,
+        judged: 0,
         cost: MicroUsd::ZERO,
-        unheard: VecDeque::new(),
+        unheard,
         held,
         state: None,
         torn: false,
@@ -300,6 +305,8 @@ async fn resume(
     let events = u64::try_from(stored.len()).unwrap_or(u64::MAX);
     let reply = undelivered(&stored);
     let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
+    let is_verdict = |event: &Event| matches!(event, Event::InputJudged { .. } | Event::OutputJudged { .. });
+    let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
     let (machine, due) = Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
     let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
@@ -320,6 +327,7 @@ async fn resume(
         // What ran before the crash may have changed the folder.
         touched: true,
         tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
+        judged: u64::try_from(judged).unwrap_or(u64::MAX),
         cost: cost_so_far(core, turn)?,
         unheard: VecDeque::new(),
         held: Vec::new(),
@@ -415,16 +423,18 @@ fn message_of(lease: &Leased) -> TurnMessage {
     }
 }
 
-/// What the session keeps in the context, as it is now.
+/// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
 async fn kept(
     core: &Arc<Core>,
     session: &Arc<Session>,
     (turn, number): (TurnId, u64),
     authority: &Arc<Authority>,
     keyed: &mut Vec<Op>,
-) -> Result<Vec<WorkspaceItem>, EngineError> {
+    interrupts: &mut mpsc::Receiver<Interrupt>,
+) -> Result<(Vec<WorkspaceItem>, VecDeque<Interrupt>), EngineError> {
+    let mut heard = VecDeque::new();
     if session.state().subscriptions.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), heard));
     }
     // They are read with the turn's key.
     core.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
@@ -436,7 +446,20 @@ async fn kept(
         authority: Arc::clone(authority),
         spent: core.spent(session, MicroUsd::ZERO)?,
     };
-    place.materialize().await
+    let cancel = core.stop_now.child_token();
+    let mut reading = pin!(place.materialize(&cancel));
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut reading => return done.map(|items| (items, heard)),
+            Some(interrupt) = interrupts.recv(), if heard.len() < MAX_INTERRUPTS => {
+                if matches!(interrupt, Interrupt::Cancel) {
+                    cancel.cancel();
+                }
+                heard.push_back(interrupt);
+            }
+        }
+    }
 }
 
 /// What the model is to know besides the message, and the history apart from it.

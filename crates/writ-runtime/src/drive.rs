@@ -63,6 +63,8 @@ pub(crate) struct Drive {
     /// Whether the work folder may have changed in this turn.
     pub(crate) touched: bool,
     pub(crate) tool_calls: u64,
+    /// How many texts the gates have judged.
+    pub(crate) judged: u64,
     pub(crate) cost: MicroUsd,
     /// Interruptions that the store could not take when they came; tried again.
     pub(crate) unheard: VecDeque<Interrupt>,

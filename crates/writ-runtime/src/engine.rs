@@ -261,7 +261,12 @@ impl Engine {
         text_taint: Taint,
     ) -> Result<EntrySeq, Report> {
         let inbound = Inbound { session, client_id, text };
-        self.take_in(evidence, inbound, text_taint).await.map_err(|e| e.report())
+        let engine = self.clone();
+        // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
+        let taken =
+            self.core.turns.spawn(async move { engine.take_in(evidence, inbound, text_taint).await }).await;
+        let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
+        taken.map_err(|e| e.report())
     }
 
     async fn take_in(
@@ -270,8 +275,6 @@ impl Engine {
         inbound: Inbound,
         text_taint: Taint,
     ) -> Result<EntrySeq, EngineError> {
-        // The engine does not end between the commit and the start of the turn.
-        let _running = self.core.turns.token();
         if self.core.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }

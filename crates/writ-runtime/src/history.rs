@@ -12,7 +12,7 @@ use writ_types::taint::{Label, Source};
 
 use crate::core::Core;
 
-/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] they take 8 MB at most. Others are read anew.
+/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] their texts take 8 MB at most. Others are read anew.
 const MAX_KEPT: usize = 32;
 
 /// The most texts and sources of a history that is kept, in bytes: fifty messages of conversation have fewer.

@@ -17,6 +17,7 @@ use writ_sandbox::config::WorkspaceConfig;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
+use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Tokens;
 
@@ -73,6 +74,14 @@ pub(crate) struct GateAnswer {
     pub(crate) reason: String,
 }
 
+/// A gate that asks, and waits.
+#[derive(Debug)]
+pub(crate) struct WaitingGate {
+    /// What it shows.
+    pub(crate) frame: ServerFrame,
+    pub(crate) answer: oneshot::Sender<GateAnswer>,
+}
+
 /// How a session was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -125,7 +134,7 @@ pub(crate) struct State {
     /// Ids of those that the turn has referred to so far.
     pub(crate) referred: BTreeSet<String>,
     /// Gates that ask, and who waits for the answer.
-    pub(crate) gates: BTreeMap<AskId, oneshot::Sender<GateAnswer>>,
+    pub(crate) gates: BTreeMap<AskId, WaitingGate>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -163,8 +172,13 @@ impl Session {
         waiting
     }
 
-    /// Notes that no turn runs.
-    pub(crate) fn end(&self) {
+    /// Notes that a turn does not run any more; another one may already.
+    pub(crate) fn end(&self, turn: TurnId) {
+        self.state().running.take_if(|running| running.turn == turn);
+    }
+
+    /// Notes that the turn that was to begin does not.
+    pub(crate) fn give_up(&self) {
         self.state().running = None;
     }
 
@@ -251,7 +265,9 @@ mod tests {
         assert!(session.runs(None) && session.runs(Some(turn)) && !session.runs(Some(other)));
         assert!(!session.interrupt(Some(other), Interrupt::Cancel));
         assert!(session.interrupt(Some(turn), Interrupt::Cancel));
-        session.end();
+        session.end(other);
+        assert!(session.runs(Some(turn)), "it is not the one that has ended");
+        session.end(turn);
         assert!(!session.interrupt(Some(turn), Interrupt::Cancel));
         assert!(matches!(heard.try_recv(), Ok(Interrupt::Cancel)), "what came in time is not lost");
         assert!(heard.try_recv().is_err());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use writ_agent::event::WorkspaceItem;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_store::batch::{Batch, Op};
@@ -211,25 +212,32 @@ impl Core {
     }
 
     /// What is left of the subscriptions that a turn has referred to begins anew: by a word of its person, by its
-    /// reply, or by an action ([`Session::refer`]). There is nothing to write where it has referred to none.
-    pub(crate) fn renew_subscriptions(&self, session: &Session, number: u64, said: &[&str]) -> Option<Op> {
+    /// reply, or by an action ([`Session::refer`]). What a person has approved lasts as long as it was approved for.
+    /// There is nothing to write where it has referred to none.
+    pub(crate) fn renewal<'a>(
+        &self,
+        session: &'a Session,
+        number: u64,
+        said: &[&str],
+    ) -> Option<Renewal<'a>> {
         for text in said {
             session.refer(text);
         }
-        // Whoever changes them right now writes them anyway.
-        let _one_at_a_time = session.granting.try_lock().ok()?;
+        // Where they are being changed right now, nothing begins anew: the next reference does it.
+        let one_at_a_time = session.granting.try_lock().ok()?;
         let mut state = session.state();
         let referred = std::mem::take(&mut state.referred);
         let mut list = state.subscriptions.clone();
-        for one in list.iter_mut().filter(|one| referred.contains(&one.id)) {
+        for one in list.iter_mut().filter(|one| !one.approved && referred.contains(&one.id)) {
             one.last_turn = one.last_turn.max(number.saturating_add(one.turns));
         }
         if list == state.subscriptions {
             return None;
         }
         let value = Some(serde_json::to_value(&list).ok()?);
-        state.subscriptions = list;
-        Some(Op::SetSessionMetadata { session: session.id, key: SUBSCRIPTIONS.to_owned(), value })
+        drop(state);
+        let op = Op::SetSessionMetadata { session: session.id, key: SUBSCRIPTIONS.to_owned(), value };
+        Some(Renewal { session, list, op, _one_at_a_time: one_at_a_time })
     }
 
     fn count_subscriptions(&self) {
@@ -238,13 +246,31 @@ impl Core {
     }
 }
 
+/// Subscriptions that begin anew, once that is stored; until then nobody else changes them.
+pub(crate) struct Renewal<'a> {
+    session: &'a Session,
+    list: Vec<Subscription>,
+    pub(crate) op: Op,
+    _one_at_a_time: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Renewal<'_> {
+    /// It is stored.
+    pub(crate) fn stored(self) {
+        self.session.state().subscriptions = self.list;
+    }
+}
+
 impl Place {
-    /// Reads everything that the session is subscribed to, and ends what has had its turns.
+    /// Reads everything that the session is subscribed to, until `cancel` says so, and ends what has had its turns.
     ///
     /// # Errors
     ///
     /// If the store cannot be written. What cannot be read says so in its text.
-    pub(crate) async fn materialize(&self) -> Result<Vec<WorkspaceItem>, EngineError> {
+    pub(crate) async fn materialize(
+        &self,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<WorkspaceItem>, EngineError> {
         let list = self.still_kept().await?;
         self.core.count_subscriptions();
         let titles = list.iter().map(|one| estimate_tokens(&one.title()).get());
@@ -252,8 +278,10 @@ impl Place {
         let mut items = Vec::new();
         let began = self.core.clock.now();
         for one in list {
-            let (text, label) = if self.core.clock.now().since(began) < READING_MAX {
-                self.look(&one).await?
+            let (text, label) = if cancel.is_cancelled() {
+                ("[not read: the turn was stopped]".to_owned(), one.label())
+            } else if self.core.clock.now().since(began) < READING_MAX {
+                self.look(&one, cancel).await?
             } else {
                 ("[not read: the others took too long]".to_owned(), one.label())
             };
@@ -278,7 +306,11 @@ impl Place {
     }
 
     /// What one of them says now. Whatever comes of it is labelled with what its target rests on.
-    async fn look(&self, one: &Subscription) -> Result<(String, Label), EngineError> {
+    async fn look(
+        &self,
+        one: &Subscription,
+        cancel: &CancellationToken,
+    ) -> Result<(String, Label), EngineError> {
         let own = one.label();
         let standing = Standing {
             authority: &self.authority,
@@ -299,7 +331,7 @@ impl Place {
         };
         let attempt = permit.attempt();
         let prepared = permit.prepared().clone();
-        let reading = perform::perform(self, *permit, &self.core.stop_now);
+        let reading = perform::perform(self, *permit, cancel);
         let read = tokio::select! {
             biased;
             // A reading that the stop has ended says nothing of what was to be read.

@@ -78,8 +78,11 @@ impl Taken {
         make_folder(session)?;
         let (mut files, mut total) = (0, bytes);
         for entry in fs::read_dir(session)? {
-            files += 1;
-            total = total.saturating_add(only_file(&entry?.path())?.map_or(0, |file| file.bytes));
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                files += 1;
+                total = total.saturating_add(only_file(&entry.path())?.map_or(0, |file| file.bytes));
+            }
         }
         if files >= SENT_FILES_MAX || total > SENT_BYTES_MAX {
             return Err(OutboxError::Full);

@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 context.out.either(&card, approve::lines)
             }
             ApprovalsCommand::Approve { ask, yes, reason } => {
-                if gate(context, &mut client, ask, Decision::Approve, reason).await? {
+                if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 tell(context, &answered)
             }
             ApprovalsCommand::Deny { ask, reason } => {
-                if gate(context, &mut client, ask, Decision::Deny, reason).await? {
+                if gate(context, &mut client, ask, (Decision::Deny, true), reason).await? {
                     return Ok(());
                 }
                 let answered = approve::answer(&mut client, ask, Decision::Deny, None, reason).await?;
@@ -44,14 +44,26 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
     })
 }
 
-/// Answers a gate that asks, if the ask is one of a gate; the turn that waits shows the text.
+/// Answers a gate that asks, if the ask is one of a gate, after showing the text that it asks about.
 async fn gate(
     context: &Context,
     client: &mut Client,
     ask: &AskId,
-    decision: Decision,
+    (decision, yes): (Decision, bool),
     reason: &str,
 ) -> Result<bool, Failure> {
+    let shown = client.call("gates.show", json!({ "ask": ask })).await?;
+    let field = |name: &str| shown.get(name).and_then(Value::as_str).unwrap_or_default();
+    if shown.is_null() {
+        return Ok(false);
+    }
+    let head = format!("gate '{}' asks: {}", escape_line(field("gate")), escape_line(field("reason")));
+    for line in std::iter::once(head).chain(field("shown").lines().map(escape_line)) {
+        if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+    }
+    if !yes {
+        approve::confirm(ask, "Let it pass?")?;
+    }
     let params = json!({ "ask": ask, "decision": decision, "reason": reason });
     let answer = client.call("gates.answer", params).await?;
     let answered = answer.get("answered").and_then(Value::as_bool).unwrap_or(false);

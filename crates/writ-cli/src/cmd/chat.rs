@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             joined => joined?,
         };
         let mode = mode(context);
-        let talk = Talk { context, config: &config, client, session, mode, gate: None };
+        let talk = Talk { context, config: &config, client, session, mode };
         match &args.message {
             Some(text) => talk.once(text).await,
             None => talk.interactive().await,

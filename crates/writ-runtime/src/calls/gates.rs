@@ -18,6 +18,23 @@ pub(super) struct Answered {
     reason: String,
 }
 
+/// Which gate is meant.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Meant {
+    ask: AskId,
+}
+
+/// What a gate that asks shows; nothing, if none asks under this id.
+pub(super) fn show(core: &Core, meant: &Meant) -> Value {
+    let sessions = core.sessions();
+    let frame = sessions.values().find_map(|session| {
+        let state = session.state();
+        state.gates.get(&meant.ask).map(|waiting| waiting.frame.clone())
+    });
+    frame.and_then(|frame| serde_json::to_value(frame).ok()).unwrap_or(Value::Null)
+}
+
 /// Hands it to the turn that waits, and says whether one does: the ask may be one of another kind.
 pub(super) fn answer(core: &Core, answered: Answered) -> Value {
     let Answered { ask, decision, reason } = answered;

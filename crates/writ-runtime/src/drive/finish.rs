@@ -84,11 +84,13 @@ impl Drive {
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
         let mut answers = vec![self.lease.message.client_id.clone()];
         answers.extend(self.core.store.client_ids(&absorbed)?);
-        let had = !self.held.is_empty();
-        let mut ops = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.held);
+        let mut ops = held.clone();
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
         let referring = [self.lease.message.text.as_str(), &text];
-        ops.extend(self.core.renew_subscriptions(&self.session, self.number, &referring));
+        let session = Arc::clone(&self.session);
+        let mut renewal = self.core.renewal(&session, self.number, &referring);
+        ops.extend(renewal.as_mut().map(|renewal| renewal.op.clone()));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
         ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
@@ -110,7 +112,15 @@ impl Drive {
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
         self.session.state().budget_note = finish.budget_note;
         let done = self.core.commit_for(&self.session, Batch::synced(ops)).await;
-        self.unless_lost(had, done)?;
+        if let Err(error) = done {
+            // What the turn has taken and spent is not lost with its end.
+            self.held = held;
+            self.write_held().await?;
+            return Err(error);
+        }
+        if let Some(renewal) = renewal {
+            renewal.stored();
+        }
         self.session.state().authority = Some(Arc::clone(&self.authority));
         self.state = Some(state);
         Ok(())

@@ -13,7 +13,7 @@ use writ_types::id::AskId;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
-use crate::session::GateAnswer;
+use crate::session::{GateAnswer, WaitingGate};
 use crate::trace;
 
 /// How it went with a gate that asks.
@@ -68,6 +68,7 @@ impl Drive {
             GatePoint::Output => Event::OutputJudged { verdict },
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
         };
+        self.judged = self.judged.saturating_add(1);
         self.hold(event, ops)?;
         Ok(true)
     }
@@ -85,15 +86,17 @@ impl Drive {
         if shown.len() > MAX_SHOWN_BYTES {
             return Ok(Asked::Unshowable);
         }
-        let ask = self.gate_ask();
+        let ask = self.gate_ask(point, text);
         let (point, [yes, no]) = match point {
-            GatePoint::Output => ("output", ["The agent says it.", "It is not said, and the turn ends."]),
+            GatePoint::Output => {
+                ("output", ["The agent says it.", "What was not said yet is not said, and the turn ends."])
+            }
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => {
                 ("input", ["The agent reads it.", "It is not read, and the turn ends."])
             }
         };
         let choice = |decision, consequence: &str| Choice { decision, consequence: consequence.to_owned() };
-        self.tell(ServerFrame::GateApproval {
+        let frame = ServerFrame::GateApproval {
             turn: self.turn,
             ask_id: ask.clone(),
             gate: gate.to_owned(),
@@ -101,10 +104,11 @@ impl Drive {
             reason: reason.to_owned(),
             shown,
             choices: vec![choice(Decision::Approve, yes), choice(Decision::Deny, no)],
-        });
-        let (sender, receiver) = oneshot::channel();
+        };
+        self.tell(frame.clone());
+        let (answer, receiver) = oneshot::channel();
         // Before anybody can read of it.
-        self.session.state().gates.insert(ask.clone(), sender);
+        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, answer });
         let done = self.wait_for(receiver).await;
         self.session.state().gates.remove(&ask);
         let asked = done?;
@@ -131,6 +135,8 @@ impl Drive {
         let (cancelled, draining) = (cancel.clone(), self.core.draining.clone());
         let waiting = async move {
             tokio::select! {
+                // An answer that was taken counts.
+                biased;
                 answer = receiver => answer.map_or(Asked::Moot, Asked::Answered),
                 () = cancelled.cancelled() => Asked::Moot,
                 // Nothing is under way that an engine which is to stop would have to wait for.
@@ -144,9 +150,9 @@ impl Drive {
         })
     }
 
-    /// The id of this ask: the same one after a restart.
-    fn gate_ask(&self) -> AskId {
-        let digest = Digest::of(format!("gate {} {}", self.turn, self.events).as_bytes());
+    /// The id of this ask: the same one after a restart, whatever has come in meanwhile.
+    fn gate_ask(&self, point: GatePoint, text: &str) -> AskId {
+        let digest = Digest::of(format!("gate {} {point:?} {} {text}", self.turn, self.judged).as_bytes());
         let bytes = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         AskId::from_random(u64::from_be_bytes(bytes))
     }

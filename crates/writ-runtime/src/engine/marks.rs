@@ -94,6 +94,6 @@ impl Core {
         answer.reason = answer.reason.chars().take(MAX_REASON_CHARS).collect();
         let waiting = self.sessions().values().find_map(|session| session.state().gates.remove(ask));
         // Who does not wait any more is not asked any more.
-        waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
+        waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok())
     }
 }

@@ -12,6 +12,7 @@ use writ_types::entry::{Fact, GatePoint};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId};
+use writ_types::taint::Taint;
 
 use super::settle;
 use crate::act::Place;
@@ -30,7 +31,12 @@ pub(super) async fn send(
     permit: Permit,
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
-    let (entry, taint) = (permit.entry(), permit.prepared().label.taint);
+    let entry = permit.entry();
+    // Files of a project are external, whoever has read them.
+    let taint = match place.session.terms.project {
+        Some(_) => Taint::External,
+        None => permit.prepared().label.taint,
+    };
     let Action::SendFile(send) = permit.action().clone() else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
@@ -44,9 +50,8 @@ pub(super) async fn send(
         Ok(taken) => taken,
         Err(error) => return settle(Err(error)),
     };
-    if let Ok(text) = std::str::from_utf8(taken.content())
-        && let Some(stopped) = stopped(place, text, ops)
-    {
+    // A file of another kind is judged by what can be read of it.
+    if let Some(stopped) = stopped(place, &String::from_utf8_lossy(taken.content()), ops) {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }
     let folder = place.core.sent_folder(place.session.id);

@@ -123,6 +123,7 @@ fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
     let home = Home::new().with_session(1).with_session(2);
     home.commit(receive(1, 1, "a"));
     let held = lease_at(&home, 0).expect("due");
+    home.commit(vec![open_turn(1, 1, 1)]);
     home.commit(receive(1, 2, "b"));
     home.commit(receive(2, 3, "c"));
     let pending = home.store.pending_for_session(session(1)).expect("reads");
@@ -182,4 +183,18 @@ fn no_query_reads_what_is_done() {
         let good = |line: &String| line.contains("USING") || !line.contains("message");
         assert!(plan.iter().all(good), "{sql}: {plan:?}");
     }
+}
+
+/// A message that is leased opens a turn in a moment: the next one is not to take the same number.
+#[test]
+fn a_leased_message_waits_until_its_turn_is_open() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    assert_eq!(home.store.waiting_in_session(session(1)), Ok(1));
+    let receipt = home.commit(vec![Op::lease(at(1), "engine", Duration::from_secs(60))]);
+    assert!(receipt.leased[0].is_some());
+    home.commit(receive(1, 2, "b"));
+    assert_eq!(home.store.waiting_in_session(session(1)), Ok(2), "one is leased");
+    home.commit(vec![open_turn(1, 1, 1)]);
+    assert_eq!(home.store.waiting_in_session(session(1)), Ok(1), "its turn is counted as such");
 }

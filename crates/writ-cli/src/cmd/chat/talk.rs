@@ -9,7 +9,7 @@ use writ_tui::renderer::{Mode, Renderer};
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
-use writ_types::id::{SessionId, TurnId};
+use writ_types::id::{AskId, SessionId, TurnId};
 
 use crate::approve;
 use crate::client::Client;
@@ -27,8 +27,6 @@ pub(super) struct Talk<'a> {
     pub(super) client: Client,
     pub(super) session: SessionId,
     pub(super) mode: Mode,
-    /// A gate that asks.
-    pub(super) gate: Option<writ_types::id::AskId>,
 }
 
 /// What a frame means for the conversation.
@@ -42,9 +40,30 @@ enum News {
     /// A person is asked.
     Asked(Box<Card>),
     /// A gate asks, and the turn waits.
-    Gate(writ_types::id::AskId),
+    Gate(Gate),
     /// An ask is no longer open.
-    Settled(writ_types::id::AskId),
+    Settled(AskId),
+}
+
+/// A gate that asks, and the frame that says about what.
+struct Gate {
+    ask: AskId,
+    frame: Box<ServerFrame>,
+}
+
+/// What a person is asked: one after the other, so that an answer is to what was shown last.
+enum Question {
+    Card(Box<Card>),
+    Gate(Gate),
+}
+
+impl Question {
+    const fn ask(&self) -> &AskId {
+        match self {
+            Self::Card(card) => &card.ask_id,
+            Self::Gate(gate) => &gate.ask,
+        }
+    }
 }
 
 fn news(frame: &ServerFrame) -> News {
@@ -56,7 +75,9 @@ fn news(frame: &ServerFrame) -> News {
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::ApprovalRequest(card) => News::Asked(Box::new(card.clone())),
-        ServerFrame::GateApproval { ask_id, .. } => News::Gate(ask_id.clone()),
+        ServerFrame::GateApproval { ask_id, .. } => {
+            News::Gate(Gate { ask: ask_id.clone(), frame: Box::new(frame.clone()) })
+        }
         ServerFrame::ApprovalResolved { ask_id, .. } => News::Settled(ask_id.clone()),
         ServerFrame::Hello { .. }
         | ServerFrame::Checkpoint { .. }
@@ -108,7 +129,9 @@ impl Talk<'_> {
                 News::Ended(..) => running = None,
                 News::Asked(card) => self.hint(&card),
                 // Whoever says one thing and leaves cannot answer; the turn waits for somebody who can.
-                News::Gate(ask) => self.context.out.remark(format!("hint: writ approvals approve {ask}")),
+                News::Gate(gate) => {
+                    self.context.out.remark(format!("hint: writ approvals approve {}", gate.ask));
+                }
                 News::Nothing | News::Settled(_) => {}
             }
         }
@@ -134,7 +157,7 @@ impl Talk<'_> {
         let mut renderer = Renderer::new(printer, self.mode);
         let mut pressed = interrupts()?;
         let mut running = None;
-        let mut asked: VecDeque<Card> = VecDeque::new();
+        let mut asked: VecDeque<Question> = VecDeque::new();
         self.context.out.remark(format!(
             "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end of a line goes on",
             self.session
@@ -144,26 +167,20 @@ impl Talk<'_> {
                 frame = self.client.receive() => {
                     let frame = frame?;
                     let news = news(&frame.frame);
-                    // One question at a time: a card is shown when it is the one that is asked about.
-                    if !matches!(news, News::Asked(_)) {
+                    // One question at a time: it is shown when it is the one that is asked.
+                    if !matches!(news, News::Asked(_) | News::Gate(_)) {
                         renderer.frame(&frame).map_err(|error| output(&error))?;
                     }
                     match news {
                         News::Running(turn) => running = Some(turn),
                         News::Ended(..) => running = None,
                         News::Asked(card) => {
-                            asked.push_back(*card);
-                            if asked.len() == 1 {
-                                question(&asked, &mut renderer)?;
-                            }
+                            put(Question::Card(card), &mut asked, &mut renderer)?;
                         }
-                        News::Gate(ask) => self.gate = Some(ask),
+                        News::Gate(gate) => put(Question::Gate(gate), &mut asked, &mut renderer)?,
                         News::Settled(ask) => {
-                            if self.gate.as_ref() == Some(&ask) {
-                                self.gate = None;
-                            }
-                            let front = asked.front().is_some_and(|card| card.ask_id == ask);
-                            asked.retain(|card| card.ask_id != ask);
+                            let front = asked.front().is_some_and(|question| *question.ask() == ask);
+                            asked.retain(|question| *question.ask() != ask);
                             if front {
                                 question(&asked, &mut renderer)?;
                             }
@@ -184,24 +201,25 @@ impl Talk<'_> {
     async fn line<W: Write>(
         &mut self,
         line: &str,
-        asked: &mut VecDeque<Card>,
+        asked: &mut VecDeque<Question>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
-        if let Some(ask_id) = self.gate.clone() {
-            let decision = match line.to_lowercase().as_str() {
-                "y" | "yes" => Decision::Approve,
-                "n" | "no" => Decision::Deny,
-                _ => return Ok(()),
-            };
-            self.gate = None;
-            let reason = String::new();
-            return self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason }).await;
-        }
-        let Some(card) = asked.front().cloned() else {
-            if !line.is_empty() {
-                self.say(line).await?;
+        let card = match asked.front() {
+            Some(Question::Card(card)) => card.as_ref().clone(),
+            Some(Question::Gate(gate)) => {
+                let decision = match line.to_lowercase().as_str() {
+                    "y" | "yes" => Decision::Approve,
+                    "n" | "no" => Decision::Deny,
+                    // Shown again: the turn goes on with a yes or a no.
+                    _ => return question(asked, renderer),
+                };
+                let (ask_id, reason) = (gate.ask.clone(), String::new());
+                self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason }).await?;
+                asked.pop_front();
+                return question(asked, renderer);
             }
-            return Ok(());
+            None if line.is_empty() => return Ok(()),
+            None => return self.say(line).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
             "y" | "yes" => match approve::sign(self.context, self.config, &mut self.client, &card).await {
@@ -239,11 +257,27 @@ impl Talk<'_> {
     }
 }
 
-/// Shows the card that is asked about, and asks.
-fn question<W: Write>(asked: &VecDeque<Card>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
-    let Some(card) = asked.front() else { return Ok(()) };
-    let text = "Approve exactly this? y, n, or Enter to leave it open.".to_owned();
-    for frame in [ServerFrame::ApprovalRequest(card.clone()), ServerFrame::Status { text }] {
+/// Takes a question in, and asks it if it is the only one.
+fn put<W: Write>(
+    new: Question,
+    asked: &mut VecDeque<Question>,
+    renderer: &mut Renderer<W>,
+) -> Result<(), Failure> {
+    asked.push_back(new);
+    if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
+}
+
+/// Shows what is asked about, and asks.
+fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+    let (frame, text) = match asked.front() {
+        Some(Question::Card(card)) => (
+            ServerFrame::ApprovalRequest(card.as_ref().clone()),
+            "Approve exactly this? y, n, or Enter to leave it open.",
+        ),
+        Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits."),
+        None => return Ok(()),
+    };
+    for frame in [frame, ServerFrame::Status { text: text.to_owned() }] {
         renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))?;
     }
     Ok(())

@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::error::Exit;
+use writ_types::frame::{ClientFrame, ServerFrame};
 
-use super::super::engine::stop_engine_of;
+use super::super::engine::{Engine, Link, stop_engine_of};
 use super::super::turns::Bench;
 use super::super::{code, text};
 use super::last_request;
@@ -192,6 +194,39 @@ fn needs_userns_a_turn_whose_reading_is_stopped_goes_on_at_the_next_start() {
     let done = bench.chat("are you there", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(bench.requests().iter().any(|request| request.contains("go on")), "{:?}", bench.requests());
+}
+
+/// A person who stops a turn does not wait for what it reads.
+#[test]
+fn needs_userns_a_turn_is_stopped_while_its_subscriptions_are_read() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = silent.local_addr().expect("an address").port();
+    let url = format!("http://depot.test:{port}/silent");
+    let bench =
+        Bench::new("openai", turns(vec![vec![("context_subscribe", json!({ "url": url, "turns": 9 }))]]));
+    let config = format!(
+        "[egress]\nallowed = [\"depot.test:{port}\"]\n[[egress.pin]]\nhost = \"depot.test\"\naddress = \"127.0.0.1\"\n"
+    );
+    std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    assert_eq!(link.ask("watch it", "one").expect("answered").exit, Exit::Done);
+    let asked = bench.requests().len();
+    link.say("go on", "two").expect("sent");
+    let turn = link.until(|numbered| match numbered.frame {
+        ServerFrame::Delta { turn, .. } => Some(turn),
+        _ => None,
+    });
+    let held = silent.accept().expect("it is read");
+    link.send(&ClientFrame::Cancel { turn: turn.expect("a turn") }).expect("sent");
+    assert_eq!(link.answer().expect("answered").exit, Exit::Interrupted);
+    drop(held);
+    let outcomes = bench.events("outcome");
+    let last = outcomes.iter().max_by_key(|row| row["seq"].as_u64()).expect("one");
+    assert_eq!(last["payload"]["summary"], "failed: the fetch was stopped", "and not given up: {last}");
+    assert_eq!(bench.requests().len(), asked, "no model was asked");
+    assert_eq!(engine.stop().code, Some(0));
 }
 
 /// A subscription that nothing refers to ends after its turns; a word of its person, a reply or an action begins them anew.

@@ -111,7 +111,7 @@ fn a_gate_asks_again_after_a_restart_and_a_stopped_turn_asks_no_more() {
     let mut socket = web.own_socket("/ws");
     socket.join(Some(&session), asked["seq"].as_u64().expect("a number"));
     assert_eq!(socket.until("gate_approval")["ask_id"], json!(ask), "the same question");
-    let answered = web.bench.home.run(&["approvals", "approve", &ask]);
+    let answered = web.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
     assert_eq!(code(&answered), 0, "{}", text(&answered));
     assert_eq!(last(&mut socket)["text"], "It is a bird.");
     say(&mut socket, "another falcon", "2");
