@@ -1,6 +1,7 @@
 // Stream: what is said, what runs, and that nothing of it is lost.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { connected, fresh, got, inProject, launch, reply, say, sent, visitor } from "./lib/browser.mjs";
 import { SCRIPT } from "./lib/script.mjs";
@@ -135,6 +136,27 @@ test("what a model writes is text, and links say where they lead", async () => {
   assert.equal(await said.locator("a", { hasText: "run" }).count(), 0);
   assert.match(await said.innerText(), /<script>/);
   // That no picture was asked for is checked for every page of these tests.
+});
+
+test("a file that is sent is a download, and never a page of this server", async () => {
+  const page = await me.open();
+  await fresh(page);
+  await say(page, "Please send me the notes");
+  await reply(page, "You have them.").waitFor();
+  for (const again of [false, true]) {
+    if (again) {
+      await page.reload();
+      await connected(page);
+    }
+    const link = page.locator(".turn .files a");
+    await link.waitFor();
+    assert.equal(await link.innerText(), "Save notes.html");
+    const [download] = await Promise.all([page.waitForEvent("download"), link.click()]);
+    assert.equal(download.suggestedFilename(), "notes.html");
+    assert.equal(await readFile(await download.path(), "utf8"), "<script>document.title = 'owned'</script>\n");
+    assert.doesNotMatch(await page.title(), /owned/);
+  }
+  assert.equal(await page.locator(".turn .files a").count(), 1);
 });
 
 test("several conversations stand side by side", async () => {

@@ -27,5 +27,13 @@ export const SCRIPT = [
       text: "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\n\n![picture](https://pictures.example/a.png) [your bank](https://evil.example/login) [run](javascript:document.title='owned') <b>bold</b>\n\n<style>body{display:none}</style>",
     }],
   },
+  {
+    when: "send me the notes",
+    replies: [
+      call("file_write", { path: "out/notes.html", content: "<script>document.title = 'owned'</script>\n" }),
+      call("send_file", { path: "out/notes.html" }),
+      { text: "You have them." },
+    ],
+  },
   { when: "what can you do", replies: [{ text: "I read and change files in this conversation's own copy of a project, run commands without a network, and remember what you tell me.\n\n1. Reading and searching is free.\n2. Changing your project asks first.\n3. Everything is on record." }] },
 ];

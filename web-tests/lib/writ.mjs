@@ -59,8 +59,8 @@ export class Writ {
   root;
   url;
 
-  /** Serves a home with this script and rules beside the shipped ones; see the example `scripted_model` for its form. */
-  static async start(script, rules = "") {
+  /** Serves a home with this script, rules beside the shipped ones, and configuration; see the example `scripted_model` for the script's form. */
+  static async start(script, rules = "", config = "") {
     const writ = new Writ();
     writ.root = fs.mkdtempSync(path.join(os.tmpdir(), "writ-web-"));
     const file = path.join(writ.root, "script.json");
@@ -84,6 +84,7 @@ export class Writ {
     try {
       writ.run("init", "--yes");
       fs.writeFileSync(path.join(writ.root, "home/policies/test.cedar"), rules);
+      if (config !== "") fs.writeFileSync(path.join(writ.root, "home/config.toml"), config);
       await writ.serve();
     } catch (error) {
       await writ.stop();

@@ -158,6 +158,10 @@ pub(crate) async fn answer(
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::Status { .. } => {}
         }

@@ -145,6 +145,10 @@ impl Client {
                 | ServerFrame::Delta { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
+                | ServerFrame::File { .. }
+                | ServerFrame::GateApproval { .. }
+                | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalRequest(_)
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. } => {}
@@ -162,6 +166,10 @@ impl Client {
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. } => false,

@@ -16,6 +16,7 @@ use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{GateConfig, GateSet};
 use writ_sandbox::config::SandboxConfig;
+use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
 use writ_tools::registry::{EmptyMeans, Registry};
 use writ_types::credential::CredentialRef;
@@ -156,6 +157,8 @@ pub(crate) struct Config {
     pub(crate) turn: writ_agent::config::Config,
     /// What may be reached.
     pub(crate) egress: EgressLists,
+    /// Who searches the web.
+    pub(crate) search: SearchConfig,
     /// How long tools may run.
     pub(crate) timeouts: writ_tools::config::Config,
     /// The server of page and API.
@@ -259,6 +262,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("budget", table_of(&BudgetConfig::default())),
         ("sandbox", table_of(&SandboxConfig::default())),
         ("egress", table_of(&EgressLists::default())),
+        ("search", table_of(&SearchConfig::default())),
         ("timeouts", table_of(&writ_tools::config::Config::default())),
         ("secrets", table_of(&writ_secrets::config::Config::default())),
         ("server", table_of(&ServerConfig::default())),
@@ -299,6 +303,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
     let sandbox = typed.read("sandbox", section("sandbox"));
     let egress = typed.read("egress", in_list(section("egress"), "pin"));
+    let search = typed.read("search", section("search"));
     let timeouts = typed.read("timeouts", section("timeouts"));
     let secrets = typed.read("secrets", secrets);
     let server = typed.read("server", section("server"));
@@ -321,6 +326,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         sandbox: sandbox?,
         turn,
         egress: egress?,
+        search: search?,
         timeouts: timeouts?,
         server: server?,
         secrets: secrets?,
@@ -405,6 +411,11 @@ impl Config {
         self.data_dir().join("overlays")
     }
 
+    /// Where files are kept that agents send.
+    pub(crate) fn sent(&self) -> PathBuf {
+        self.data_dir().join("sent")
+    }
+
     /// Where verification runs.
     pub(crate) fn verify_dir(&self) -> PathBuf {
         self.home.join(&self.general.verify_dir)
@@ -423,7 +434,7 @@ impl Config {
         if let Err(error) = Registry::core().allow_list(&self.general.tools, EmptyMeans::All) {
             findings.push(self.blamed(error.to_string(), "tools"));
         }
-        for name in self.timeouts.tools.keys().filter(|name| Registry::core().get(name).is_none()) {
+        for name in self.timeouts.tools.keys().filter(|name| !Registry::core().knows(name)) {
             findings.push(self.blamed(format!("'timeouts.tools.{name}': there is no such tool"), "timeouts"));
         }
         if let Err(error) = self.turn.validate() {
@@ -437,6 +448,11 @@ impl Config {
                 finding.hint = error.report().hint;
                 findings.push(finding);
             }
+        }
+        if let Err(error) = self.search.validate() {
+            let mut finding = self.blamed(error.to_string(), "search");
+            finding.hint = error.report().hint;
+            findings.push(finding);
         }
         if let Some(base) = &self.telemetry.otlp_endpoint
             && let Err(error) = Endpoint::below(base, writ_telemetry::otlp::PATH)

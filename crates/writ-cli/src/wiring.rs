@@ -23,6 +23,8 @@ use writ_runtime::config::RuntimeConfig;
 use writ_runtime::core::{EngineKeys, Parts};
 use writ_runtime::engine::Engine;
 use writ_sandbox::Sandbox;
+use writ_search::error::KeyError;
+use writ_search::{Search, SearchKeys};
 use writ_secrets::store::EngineKey;
 use writ_secrets::store::SecretStore;
 use writ_store::config::StoreConfig;
@@ -154,6 +156,7 @@ pub(crate) async fn engine(
         epoch: store.epoch()?,
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
+        sent: config.sent(),
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
@@ -174,8 +177,10 @@ pub(crate) async fn engine(
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
+    let search = search(context, config, &secrets, &egress).await?;
     let parts = Parts {
         models: models(context, config, secrets, Arc::clone(&egress)).await?,
+        search,
         egress,
         config: runtime,
         clock,
@@ -242,6 +247,29 @@ async fn models(
     }
 }
 
+/// Who searches the web, if anybody is configured. A provider without its key ends the start.
+async fn search(
+    context: &Context,
+    config: &Config,
+    secrets: &Arc<SecretStore>,
+    egress: &Arc<Egress>,
+) -> Result<Option<Search>, Failure> {
+    let credentials = Credentials { secrets: Arc::clone(secrets), env: context.env.clone() };
+    let found = Search::new(&config.search, Arc::new(credentials), Arc::clone(egress))?;
+    if let Some(search) = &found
+        && let Err(error) = search.check_key().await
+    {
+        let text = format!("search.api_key: {error}");
+        return Err(Failure::new(
+            Exit::Config,
+            "search.key",
+            text,
+            "set it, or leave the table [search] out",
+        ));
+    }
+    Ok(found)
+}
+
 /// Removes the socket folders that an engine left behind which was killed. The caller holds the home's lock.
 fn sweep(runtime: &Path) {
     let Ok(entries) = std::fs::read_dir(runtime) else { return };
@@ -273,6 +301,17 @@ impl CredentialSource for Credentials {
                     Err(CredentialError::Unreadable("Vault is not available yet".to_owned()))
                 }
             }
+        })
+    }
+}
+
+impl SearchKeys for Credentials {
+    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
+        Box::pin(async move {
+            self.resolve(key).await.map_err(|error| match error {
+                CredentialError::Missing => KeyError::Missing,
+                CredentialError::Unreadable(why) => KeyError::Unreadable(why),
+            })
         })
     }
 }
@@ -347,8 +386,10 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
         Some(CredentialRef::Env(name)) => Some(name.clone()),
         Some(CredentialRef::Secret(_) | CredentialRef::Vault { .. }) | None => None,
     }));
-    if let Some(CredentialRef::Env(name)) = &config.telemetry.otlp_token {
-        names.push(name.clone());
+    for key in [&config.telemetry.otlp_token, &config.search.api_key] {
+        if let Some(CredentialRef::Env(name)) = key {
+            names.push(name.clone());
+        }
     }
     if detect::is_wanted(&config.models) {
         names.extend(detect::key_variables().map(str::to_owned));

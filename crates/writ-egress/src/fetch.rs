@@ -100,6 +100,14 @@ pub enum FetchError {
         /// What is wrong with it.
         why: String,
     },
+    /// Its session has made enough fetches in this minute.
+    #[error("{most} fetches a minute are the limit")]
+    TooOften {
+        /// How many there may be.
+        most: u32,
+        /// When there may be another one.
+        wait: Duration,
+    },
     /// It took too long.
     #[error("the fetch took longer than {0:?}")]
     Timeout(Duration),
@@ -129,6 +137,10 @@ impl ToReport for FetchError {
             Self::Answer { why, .. } => {
                 let inside = format!("{text}: {why}");
                 Report::new(Exit::Blocked, "fetch.answer", text).inside(inside)
+            }
+            Self::TooOften { wait, .. } => {
+                let hint = format!("Go on without it, or wait {} seconds.", wait.as_secs().saturating_add(1));
+                Report::new(Exit::Budget, "fetch.too_often", text).hint(hint)
             }
             Self::Timeout(_) => Report::new(Exit::Budget, "fetch.timeout", text).hint("Try again later."),
             Self::Cancelled => Report::new(Exit::Interrupted, "fetch.cancelled", text),
@@ -165,7 +177,7 @@ impl Egress {
     ///
     /// # Errors
     ///
-    /// If the permit is too old or for something else, if a hop is refused or asked about, if no proper answer came in
+    /// If the permit is too old or for something else, if its session has fetched too often, if a hop is refused or asked about, if no proper answer came in
     /// time, or if `cancel` came first. What was begun is recorded then, too.
     pub async fn fetch(
         &self,
@@ -175,9 +187,13 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
         cancel: &CancellationToken,
     ) -> Result<Fetched, FetchError> {
-        let action = permit.open(now)?.prepared.action;
-        let kind = action.kind();
-        let Action::Fetch(fetch) = action else { return Err(FetchError::WrongAction(kind)) };
+        let prepared = permit.open(now)?.prepared;
+        let kind = prepared.action.kind();
+        let Action::Fetch(fetch) = prepared.action else { return Err(FetchError::WrongAction(kind)) };
+        let session = prepared.session.map(|session| session.to_string()).unwrap_or_default();
+        let most = self.fetches_per_minute;
+        let admitted = self.fetches.admit(&session, most, tokio::time::Instant::now());
+        admitted.map_err(|wait| FetchError::TooOften { most, wait })?;
         self.follow(&fetch, body_max, gatekeeper, cancel).await
     }
 

@@ -49,8 +49,8 @@ pub use perform::{Allowance, Egress, EgressConfig, Lent};
 /// The types of the HTTP library that lent clients speak, for whoever uses them. A client of one's own is not
 /// made: the lints refuse its builders outside this crate.
 pub mod http {
-    pub use reqwest::header::RETRY_AFTER;
-    pub use reqwest::{Client, Error, Url};
+    pub use reqwest::header::{HeaderValue, RETRY_AFTER};
+    pub use reqwest::{Client, Error, RequestBuilder, Url};
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::connect::{Resolver, SystemResolver};
 use crate::error::EgressError;
 use crate::host::HostPort;
 use crate::line::{Carried, Limits, Line, Way};
+use crate::proxy::rate::Windows;
 
 /// Limits of what leaves and comes in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub struct EgressConfig {
     pub max_received_bytes: u64,
     /// How long a fetch may take, redirects included, in milliseconds. Default: 60 seconds.
     pub fetch_timeout_ms: u64,
+    /// How many fetches one session may make in a minute, whatever they are for. Default: 30 (WIN-211).
+    pub fetches_per_minute: u32,
 }
 
 impl Default for EgressConfig {
@@ -40,6 +43,7 @@ impl Default for EgressConfig {
             max_sent_bytes: 32 * 1024 * 1024,
             max_received_bytes: 64 * 1024 * 1024,
             fetch_timeout_ms: 60_000,
+            fetches_per_minute: 30,
         }
     }
 }
@@ -89,6 +93,9 @@ impl Allowance {
 pub struct Egress {
     pub(crate) limits: Limits,
     pub(crate) fetch_timeout: Duration,
+    pub(crate) fetches_per_minute: u32,
+    /// Fetches of each session in this minute.
+    pub(crate) fetches: Windows,
     pub(crate) resolver: Arc<dyn Resolver>,
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
@@ -124,6 +131,8 @@ impl Egress {
         Ok(Self {
             limits,
             fetch_timeout: Duration::from_millis(config.fetch_timeout_ms),
+            fetches_per_minute: config.fetches_per_minute,
+            fetches: Windows::default(),
             resolver: Arc::new(SystemResolver),
             folder,
             tls,
@@ -227,11 +236,13 @@ impl reqwest::dns::Resolve for NoNames {
     }
 }
 
-/// The host that a model call leads to: it is the owner's provider table that names it, so its address is not judged.
+/// The host that a model call or a search leads to: it is the owner's configuration that names it, so its address is
+/// not judged.
 /// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
     match action {
         Action::ModelCall(call) => Ok(call.host.parse()?),
+        Action::Search(search) => Ok(search.host.parse()?),
         Action::Exec(_)
         | Action::ReadFile(_)
         | Action::WriteFile(_)

@@ -33,7 +33,7 @@ mod hello;
 
 mod flow;
 
-mod rate;
+pub(crate) mod rate;
 
 mod answer;
 

@@ -15,7 +15,7 @@ use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Answered, Engine, Join, Surface};
 use writ_types::entry::Decision;
 use writ_types::error::{Exit, Report};
-use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
+use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::Taint;
 
@@ -338,6 +338,10 @@ impl Connection {
                     }
                 }
             }
+            ClientFrame::GateResponse { ask_id, decision, reason } => {
+                self.engine.answer_gate(self.terms.evidence, ask_id, decision, reason)
+            }
+            ClientFrame::Checkpoint { name } => self.checkpoint(name).await,
             ClientFrame::Cancel { turn } => self.engine.cancel(self.terms.evidence, turn),
             ClientFrame::Call { id, method, params } => {
                 self.call(id, method, params).await;
@@ -351,6 +355,7 @@ impl Connection {
     }
 
     async fn join(&mut self, join: Join) -> Result<(), Report> {
+        let seen = join.after_seq;
         let joined = self.engine.join(self.terms.evidence, join).await?;
         // A client watches one session at a time: nothing of the former comes after the greeting.
         self.watching.cancel();
@@ -358,10 +363,16 @@ impl Connection {
         self.session = Some(joined.session);
         let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn };
         self.send_at(joined.seq, hello).await;
+        // Whoever wants the news alone has seen nothing.
+        let other = seen > joined.seq && seen < NEWS_ONLY;
+        if other {
+            let text = "this session has another history than what was seen of it".to_owned();
+            self.send(ServerFrame::Reset { text }).await;
+        }
         let watch = Watch {
             engine: self.engine.clone(),
             session: joined.session,
-            last: joined.after_seq,
+            last: if other { 0 } else { joined.after_seq },
             live: joined.live,
             outbox: self.outbox.clone(),
             stop: self.watching.clone(),
@@ -388,16 +399,18 @@ impl Connection {
     }
 
     async fn message(&self, text: String, client_id: String) -> Result<(), Report> {
-        let Some(session) = self.session else {
-            return Err(Report::new(Exit::Usage, "session.none", "no session is joined")
-                .hint("send a 'resume' frame first"));
-        };
+        let session = self.session.ok_or_else(no_session)?;
         // Commands name their messages, so that one said twice is known again.
         let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
         let entry =
             self.engine.receive(self.terms.evidence, session, client_id.clone(), text, Taint::Owner).await?;
         self.send(ServerFrame::Accepted { client_id, entry }).await;
         Ok(())
+    }
+
+    async fn checkpoint(&self, name: String) -> Result<(), Report> {
+        let session = self.session.ok_or_else(no_session)?;
+        self.engine.checkpoint(self.terms.evidence, session, name).await
     }
 
     async fn call(&self, id: u64, method: String, params: serde_json::Value) {
@@ -413,6 +426,10 @@ impl Connection {
             drop(place);
         });
     }
+}
+
+fn no_session() -> Report {
+    Report::new(Exit::Usage, "session.none", "no session is joined").hint("send a 'resume' frame first")
 }
 
 /// A frame from its text. The reader of frames would take the members of one in an array, too.

@@ -36,6 +36,10 @@ pub const MAX_ARGV: usize = 4_096;
 pub const MAX_HOSTS: usize = 64;
 /// The most turns that a subscription lasts: what is still needed then is subscribed to again.
 pub const MAX_SUBSCRIBED_TURNS: u64 = 100;
+/// The longest query of a search, in bytes: Brave takes 400 characters, and no honest query needs more.
+pub const MAX_QUERY_BYTES: usize = 400;
+/// The most results of one search: what both providers give at once.
+pub const MAX_SEARCH_RESULTS: u64 = 20;
 /// The most bytes of all text in an action.
 pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
 /// The most files that one action may change.
@@ -435,7 +439,8 @@ const fn durability(action: &Action) -> Durability {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => Durability::Synced,
+        | Action::Connect(_)
+        | Action::Search(_) => Durability::Synced,
     }
 }
 

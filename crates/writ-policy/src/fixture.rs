@@ -108,7 +108,14 @@ pub(crate) fn exec() -> Exec {
 }
 
 pub(crate) fn fetch(url: &str) -> Fetch {
-    Fetch { method: "GET".into(), url: url.into(), body: None, content_type: None, save_to: None }
+    Fetch {
+        method: "GET".into(),
+        url: url.into(),
+        body: None,
+        content_type: None,
+        save_to: None,
+        large: false,
+    }
 }
 
 pub(crate) fn change(path: &str) -> FileChange {
@@ -138,6 +145,15 @@ pub(crate) fn remember(trust: MemoryTrust, taint: Taint) -> Remember {
         trust,
         taint,
         session: Some(session(1)),
+    }
+}
+
+pub(crate) fn search() -> Search {
+    Search {
+        provider: "brave".into(),
+        host: "api.search.example:443".into(),
+        query: "rust".into(),
+        max_results: 5,
     }
 }
 
@@ -189,6 +205,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest }), &[(Path, "/agent/AGENTS.md")], OUT, high),
         sample(Action::Operate(Operate { operation: "refund".into(), parameters: BTreeMap::new() }), &[(Name, "refund")], OUT, high),
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
+        sample(Action::Search(search()), &[(Host, "api.search.example")], [true, false, true], medium),
     ]
 }
 

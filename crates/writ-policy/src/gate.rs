@@ -49,6 +49,8 @@ pub enum GateAction {
     Block,
     /// Replaces what triggered it.
     Replace,
+    /// Asks a person whether the text may go on as it is.
+    Ask,
 }
 
 /// A configuration that cannot stand.
@@ -78,8 +80,10 @@ pub enum GateError {
 pub struct Judged {
     /// The verdict of each gate, in order; ends at the first that blocks.
     pub verdicts: Vec<(String, GateVerdict, String)>,
-    /// The text that goes on; `None` if it was blocked.
+    /// The text that goes on; `None` if it was blocked or waits for a person.
     pub text: Option<String>,
+    /// The text that goes on if a person says so, where a gate asks and none blocks.
+    pub held: Option<String>,
 }
 
 impl Judged {
@@ -89,6 +93,18 @@ impl Judged {
             .iter()
             .find(|(_, verdict, _)| *verdict == GateVerdict::Block)
             .map(|(_, _, reason)| reason.as_str())
+    }
+
+    /// The first gate that asks and why, where none blocks.
+    pub fn asked(&self) -> Option<(&str, &str)> {
+        self.held.as_ref()?;
+        let asks = self.verdicts.iter().find(|(_, verdict, _)| *verdict == GateVerdict::RequireApproval);
+        asks.map(|(gate, _, reason)| (gate.as_str(), reason.as_str()))
+    }
+
+    /// Why the text does not go on by itself, if it does not.
+    pub fn stopped(&self) -> Option<&str> {
+        self.blocked().or_else(|| self.asked().map(|(_, reason)| reason))
     }
 }
 
@@ -145,19 +161,30 @@ impl GateSet {
 
     /// Judges a text at one point. The same text and gates always give the same verdicts.
     pub fn judge(&self, point: GatePoint, text: &str) -> Judged {
-        let mut judged = Judged { verdicts: Vec::new(), text: Some(text.to_owned()) };
+        let mut judged = Judged { verdicts: Vec::new(), text: Some(text.to_owned()), held: None };
+        let mut asks = false;
         for gate in self.gates.iter().filter(|gate| gate.on == point) {
             let Some(current) = judged.text.take() else { break };
             let (verdict, next) = gate.apply(current);
             let reason = match verdict {
                 GateVerdict::Pass => String::new(),
+                GateVerdict::RequireApproval if gate.reason.is_empty() => {
+                    format!("gate '{}' asks about this text", gate.name)
+                }
                 GateVerdict::Transform | GateVerdict::Block if gate.reason.is_empty() => {
                     format!("stopped by gate '{}'", gate.name)
                 }
-                GateVerdict::Transform | GateVerdict::Block => gate.reason.clone(),
+                GateVerdict::Transform | GateVerdict::Block | GateVerdict::RequireApproval => {
+                    gate.reason.clone()
+                }
             };
+            asks |= verdict == GateVerdict::RequireApproval;
             judged.verdicts.push((gate.name.clone(), verdict, reason));
             judged.text = next;
+        }
+        if asks {
+            // A gate that blocks counts more than one that asks.
+            judged.held = judged.text.take();
         }
         judged
     }
@@ -167,12 +194,16 @@ impl GateConfig {
     fn apply(&self, text: String) -> (GateVerdict, Option<String>) {
         match self.action {
             GateAction::Block => {
-                let folded = self.fold(&text);
-                if self.contains.iter().any(|needle| folded.contains(&self.fold(needle))) {
+                if self.is_triggered(&text) {
                     (GateVerdict::Block, None)
                 } else {
                     (GateVerdict::Pass, Some(text))
                 }
+            }
+            GateAction::Ask => {
+                let verdict =
+                    if self.is_triggered(&text) { GateVerdict::RequireApproval } else { GateVerdict::Pass };
+                (verdict, Some(text))
             }
             GateAction::Replace => {
                 let replaced =
@@ -181,6 +212,11 @@ impl GateConfig {
                 (verdict, Some(replaced))
             }
         }
+    }
+
+    fn is_triggered(&self, text: &str) -> bool {
+        let folded = self.fold(text);
+        self.contains.iter().any(|needle| folded.contains(&self.fold(needle)))
     }
 
     /// One space for each run of white space, and one case where case is ignored.
@@ -240,6 +276,33 @@ mod tests {
     }
 
     /// Rows: SIL-023 SIL-032
+    #[test]
+    fn a_gate_that_asks_holds_the_text_back_and_one_that_blocks_counts_more() {
+        let gate = |name: &str, action, text: &str| GateConfig {
+            name: name.into(),
+            action,
+            contains: vec![text.into()],
+            replacement: "[it]".into(),
+            reason: String::new(),
+            ..GateSet::shipped()
+        };
+        let list = vec![
+            gate("asks", GateAction::Ask, "falcon"),
+            gate("replaces", GateAction::Replace, "secret"),
+            gate("blocks", GateAction::Block, "bomb"),
+        ];
+        let gates = GateSet::new(list).expect("valid");
+        let asked = gates.judge(GatePoint::Input, "the Falcon has a secret");
+        assert_eq!((asked.text.as_deref(), asked.held.as_deref()), (None, Some("the Falcon has a [it]")));
+        assert_eq!(asked.asked(), Some(("asks", "gate 'asks' asks about this text")));
+        assert_eq!((asked.blocked(), asked.stopped()), (None, Some("gate 'asks' asks about this text")));
+        let blocked = gates.judge(GatePoint::Input, "the falcon has a bomb");
+        assert_eq!((blocked.text.as_deref(), blocked.held.as_deref(), blocked.asked()), (None, None, None));
+        assert_eq!(blocked.stopped(), Some("stopped by gate 'blocks'"));
+        let passed = gates.judge(GatePoint::Input, "a dove");
+        assert_eq!((passed.text.as_deref(), passed.held, passed.verdicts.len()), (Some("a dove"), None, 3));
+    }
+
     #[test]
     fn a_gate_may_rewrite() {
         for point in [GatePoint::Input, GatePoint::Output] {

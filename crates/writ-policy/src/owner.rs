@@ -98,6 +98,7 @@ mod tests {
             ("caf\u{e9}s", "cafe\u{301}s"),
             ("", "abc"),
             ("abc", ""),
+            ("say \"\"", ""),
         ] {
             assert!(!owned(text, value), "{text:?} {value:?}");
         }

@@ -205,15 +205,21 @@ pub struct Permit {
 /// asked by one performer and the file written by another; this is the second one's proof.
 ///
 /// ```compile_fail,E0451
-/// let forged = writ_policy::permit::Saving { path: "a".to_owned() };
+/// let forged = writ_policy::permit::Saving { path: "a".to_owned(), large: false };
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing is saved by itself"]
 pub struct Saving {
     path: String,
+    large: bool,
 }
 
 impl Saving {
+    /// Whether more than is usual may be saved.
+    pub const fn is_large(&self) -> bool {
+        self.large
+    }
+
     /// Consumes it. Only the performer calls this. The path is relative to the work folder.
     pub fn open(self) -> String {
         self.path
@@ -242,8 +248,11 @@ impl Permit {
         entry: EntrySeq,
         expires_at: Timestamp,
     ) -> Self {
-        let save_to = if let Action::Fetch(fetch) = &prepared.action { fetch.save_to.clone() } else { None };
-        let saving = save_to.map(|path| Saving { path });
+        let saving = if let Action::Fetch(fetch) = &prepared.action {
+            fetch.save_to.clone().map(|path| Saving { path, large: fetch.large })
+        } else {
+            None
+        };
         Self { opened: Opened { prepared, attempt }, entry, expires_at, saving }
     }
 

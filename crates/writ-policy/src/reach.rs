@@ -1,6 +1,6 @@
 //! How far an action would reach, by the lists of hosts in force.
 
-use writ_types::action::{Action, Fetch};
+use writ_types::action::{Action, Fetch, Search};
 
 use crate::egress::host::{Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
@@ -46,6 +46,7 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
         Action::Browse(browse) => of_url(&browse.url, scope),
         Action::Subscribe(subscribe) => subscribe.url().map_or(Reach::None, |url| of_url(url, scope)),
         Action::Connect(connect) => of_name(&format!("{}:{}", connect.host, connect.port), scope),
+        Action::Search(search) => of_provider(search, scope),
         Action::ReadFile(_)
         | Action::WriteFile(_)
         | Action::Recall(_)
@@ -69,12 +70,13 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
     }
 }
 
-/// Whether an action reads from a URL, now or turn by turn, and sends nothing else there.
+/// Whether an action reads from a URL, now or turn by turn, or searches, and sends nothing else there.
 pub(crate) fn only_reads(action: &Action) -> bool {
     if let Action::Fetch(fetch) = action {
         return is_read(fetch);
     }
-    matches!(action, Action::Subscribe(subscribe) if subscribe.url().is_some())
+    let subscribes = matches!(action, Action::Subscribe(subscribe) if subscribe.url().is_some());
+    subscribes || matches!(action, Action::Search(_))
 }
 
 /// Whether a fetch asks for something and sends nothing but its URL.
@@ -92,6 +94,15 @@ pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
 fn of_name(text: &str, scope: &EgressScope) -> Reach {
     let on = |port| judged(Target::from_authority(Scheme::Https, text, Some(port)).ok(), scope);
     WEB_PORTS.into_iter().map(on).max().unwrap_or(Reach::Blocked)
+}
+
+/// A search goes to the host that the owner's configuration names, wherever it lies, unless the owner wants to be asked.
+fn of_provider(search: &Search, scope: &EgressScope) -> Reach {
+    match Target::from_authority(Scheme::Https, &search.host, None) {
+        Ok(target) if asks_each_time(scope, &target) => Reach::Unknown,
+        Ok(_) => Reach::Granted,
+        Err(_) => Reach::Blocked,
+    }
 }
 
 fn of_url(url: &str, scope: &EgressScope) -> Reach {

@@ -240,6 +240,7 @@ impl RuleSet {
             ("preapproved".to_owned(), RestrictedExpression::new_bool(standing.preapproved)),
             ("reach".to_owned(), string(standing.reach.as_str())),
             ("owned".to_owned(), RestrictedExpression::new_bool(standing.owned)),
+            ("large".to_owned(), RestrictedExpression::new_bool(is_large(&prepared.action))),
         ])
         .ok()?;
         Request::new(
@@ -308,6 +309,11 @@ fn uid(kind: &str, id: &str) -> Option<EntityUid> {
     Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
 }
 
+/// Whether an action saves more than is usual.
+const fn is_large(action: &Action) -> bool {
+    matches!(action, Action::Fetch(fetch) if fetch.large)
+}
+
 /// What rules may look at besides agent, action and target.
 struct Circumstances {
     place: &'static str,
@@ -342,6 +348,7 @@ impl Circumstances {
                 };
                 Self { trust, ..none }
             }
+            Action::SendFile(send) if send.to == "owner" => Self { place: "owner", ..none },
             Action::ReadFile(_)
             | Action::Fetch(_)
             | Action::Browse(_)
@@ -362,7 +369,8 @@ impl Circumstances {
             | Action::Vcs(_)
             | Action::ModifySelf(_)
             | Action::Operate(_)
-            | Action::Connect(_) => none,
+            | Action::Connect(_)
+            | Action::Search(_) => none,
         }
     }
 }

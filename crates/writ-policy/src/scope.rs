@@ -171,6 +171,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::ModifySelf(modify) => vec![(Dimension::Path, resolve("/agent", &modify.path))],
         Action::Operate(operate) => named(&operate.operation),
         Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
+        Action::Search(search) => vec![(Dimension::Host, host_of(&format!("https://{}/", search.host)))],
     }
 }
 

@@ -225,7 +225,8 @@ fn describe_action(action: &Action, page: &mut Page) {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => {
+        | Action::Connect(_)
+        | Action::Search(_) => {
             for (dimension, value) in crate::scope::attributes(action) {
                 let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
                 page.line(dimension.as_str(), &value);
@@ -304,14 +305,19 @@ pub const fn risk(action: &Action) -> Risk {
         | Action::Escalate(_)
         | Action::Message(_)
         | Action::Handoff(_)
-        | Action::Connect(_) => Risk::Medium,
+        | Action::Connect(_)
+        | Action::Search(_) => Risk::Medium,
         Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_) => Risk::High,
-        Action::SendFile(_) => Risk::Irreversible,
+        // What the owner is sent stays on this machine until the owner fetches it; with anybody else it cannot be had back.
+        Action::SendFile(send) => match send.to.as_bytes() {
+            b"owner" => Risk::Low,
+            _ => Risk::Irreversible,
+        },
     }
 }
 

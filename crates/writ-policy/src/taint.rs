@@ -27,6 +27,10 @@ const COMPOSED: TaintVerdict = TaintVerdict::Ask(
     "It rests on external content, you have not written this URL, and whatever stands in it is told to its host.",
 );
 
+const SEARCHED: TaintVerdict = TaintVerdict::Ask(
+    "It rests on external content, you have not written these words, and they are told to the search provider.",
+);
+
 /// Judges a prepared action by the label that its arguments rest on, and by where it leads.
 pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
     if let Action::Remember(remember) = &prepared.action {
@@ -47,6 +51,9 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         // Files of the work folder, and the end of a subscription, tell nobody anything.
         Action::Subscribe(subscribe) if subscribe.url().is_none() || standing.owned => TaintVerdict::Pass,
         Action::Subscribe(_) => COMPOSED,
+        // The words go to whoever runs the search, which is a way out as any other.
+        Action::Search(_) if standing.owned => TaintVerdict::Pass,
+        Action::Search(_) => SEARCHED,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
@@ -55,6 +62,8 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // Judged above, whatever its label.
         Action::Remember(_) => TaintVerdict::Pass,
+        // As with what is said: a file that rests on external content is marked, and waits to be fetched.
+        Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
         Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)

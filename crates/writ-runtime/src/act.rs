@@ -9,7 +9,7 @@ use writ_policy::door::Denial;
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
-use writ_tools::def::{AgentRole, Peeked, ToolContext};
+use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, render};
 use writ_types::action::Action;
@@ -105,6 +105,9 @@ impl Place {
             Ok(prepared) => prepared,
             Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
         };
+        if !self.session.state().subscriptions.is_empty() {
+            self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
+        }
         if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
             self.session.hub.pass(started);
         }
@@ -186,6 +189,11 @@ impl Place {
             turn_number: self.number,
             label,
             config: &self.core.config.timeouts,
+            search: self.core.search.as_ref().map(|search| SearchTarget {
+                provider: search.provider(),
+                host: search.host(),
+                max_results: search.max_results(),
+            }),
         };
         Ok(match toolset.prepare(call, peeked.as_ref(), &context) {
             Ok(mut prepared) => {

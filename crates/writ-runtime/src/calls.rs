@@ -34,6 +34,8 @@ use crate::project;
 use crate::project::Proposed;
 use crate::session::Session;
 
+mod gates;
+
 mod ledger;
 
 mod sessions;
@@ -74,6 +76,7 @@ pub(crate) async fn call(
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals(core, read(method, params)?),
         "approvals.show" => approval(core, read(method, params)?),
+        "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
         "approvers.list" => core.list_passkeys(),
         "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
             Err(EngineError::TerminalOnly(method.to_owned()))

@@ -44,6 +44,8 @@ pub struct RuntimeConfig {
     pub home_uid: u32,
     /// Where sessions keep their overlays.
     pub overlays: PathBuf,
+    /// Where files are kept that agents send to their person.
+    pub sent: PathBuf,
     /// How long an ask lives.
     pub approval_ttl: Duration,
     /// Limits on tokens, money and tool calls.

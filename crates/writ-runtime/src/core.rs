@@ -20,6 +20,7 @@ use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, T
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Sandbox;
+use writ_search::Search;
 use writ_store::batch::{Batch, Op};
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
@@ -85,6 +86,7 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
         .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
         .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Search, [(Dimension::Host, ANY)])
         .allow(
             ActionKind::Subscribe,
             [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
@@ -95,6 +97,7 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
         .allow(ActionKind::Forget, [(Dimension::Memory, ANY)])
         .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
         .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
 }
 
@@ -104,8 +107,9 @@ fn base_grants() -> Grants {
 /// use writ_runtime::core::Parts;
 ///
 /// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, gates, models, egress, tools, sandbox, keys: _ } = parts;
-///     Parts { config, clock, store, rules, gates, models, egress, tools, sandbox }
+///     let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys: _ } =
+///         parts;
+///     Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox }
 /// }
 /// ```
 #[derive(Debug)]
@@ -124,6 +128,8 @@ pub struct Parts {
     pub models: Option<Models>,
     /// The way out.
     pub egress: Arc<Egress>,
+    /// Who searches the web; `None`: nobody is configured, and there is no such tool.
+    pub search: Option<Search>,
     /// The tools.
     pub tools: Registry,
     /// The sandbox.
@@ -145,6 +151,7 @@ pub(crate) struct Core {
     pub(crate) egress: Arc<Egress>,
     /// The way out of sandboxes; clones share its rates.
     pub(crate) proxy: Proxy,
+    pub(crate) search: Option<Search>,
     pub(crate) tools: Registry,
     pub(crate) sandbox: Sandbox,
     pub(crate) keys: EngineKeys,
@@ -179,7 +186,9 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, clock, store, rules, gates, models, egress, tools, sandbox, keys } = parts;
+        let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys } =
+            parts;
+        let tools = if search.is_some() { tools.with_search() } else { tools };
         let verifier = Verifier {
             root: keys.root,
             router: keys.harness.verifying_key(),
@@ -197,6 +206,7 @@ impl Core {
             models,
             egress,
             proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver)),
+            search,
             tools,
             sandbox,
             keys,

@@ -6,6 +6,8 @@
 
 mod finish;
 
+mod judge;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -16,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
-use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage, Verdict};
+use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
 use writ_models::ModelRole;
 use writ_policy::budget::Spent;
@@ -123,11 +125,17 @@ impl Drive {
                         return Ok(());
                     }
                 }
-                effect @ (Effect::JudgeInput { .. }
-                | Effect::Record { .. }
-                | Effect::Recall { .. }
-                | Effect::JudgeOutput { .. }
-                | Effect::Deliver { .. }) => {
+                Effect::JudgeInput { message } => {
+                    if !self.judge(GatePoint::Input, message.text).await? {
+                        return Ok(());
+                    }
+                }
+                Effect::JudgeOutput { text, .. } => {
+                    if !self.judge(GatePoint::Output, text).await? {
+                        return Ok(());
+                    }
+                }
+                effect @ (Effect::Record { .. } | Effect::Recall { .. } | Effect::Deliver { .. }) => {
                     let (event, ops) = self.answer(effect)?;
                     self.hold(event, ops)?;
                 }
@@ -362,14 +370,6 @@ impl Drive {
     /// Effects that need nothing but gates and store.
     fn answer(&mut self, effect: Effect) -> Result<(Event, Vec<Op>), EngineError> {
         match effect {
-            Effect::JudgeInput { message } => {
-                let (verdict, ops) = self.judge(GatePoint::Input, &message.text);
-                Ok((Event::InputJudged { verdict }, ops))
-            }
-            Effect::JudgeOutput { text, .. } => {
-                let (verdict, ops) = self.judge(GatePoint::Output, &text);
-                Ok((Event::OutputJudged { verdict }, ops))
-            }
             Effect::Record { turn_number, message } => {
                 let ops = vec![self.chronicle_user(turn_number, message)];
                 Ok((Event::Recorded, ops))
@@ -379,31 +379,14 @@ impl Drive {
                 self.reply = Some((text, label));
                 Ok((Event::Delivered, Vec::new()))
             }
-            Effect::CallModel { .. }
+            Effect::JudgeInput { .. }
+            | Effect::JudgeOutput { .. }
+            | Effect::CallModel { .. }
             | Effect::Act { .. }
             | Effect::CancelModel
             | Effect::CancelTool { .. }
             | Effect::Finish(_) => Err(EngineError::Machine("this effect is not answered here".to_owned())),
         }
-    }
-
-    fn judge(&self, point: GatePoint, text: &str) -> (Verdict, Vec<Op>) {
-        let judged = trace::gate(point, || self.core.gates.judge(point, text));
-        let ops = judged
-            .verdicts
-            .iter()
-            .map(|(gate, verdict, reason)| {
-                let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
-                self.core.metrics.gate(point, verdict);
-                self.fact(Fact::Gated { point, gate, verdict, reason })
-            })
-            .collect();
-        let verdict = match (judged.blocked(), judged.text.as_deref()) {
-            (Some(reason), _) => Verdict::Block { reason: reason.to_owned() },
-            (None, Some(after)) if after != text => Verdict::Transform { text: after.to_owned() },
-            (None, _) => Verdict::Pass,
-        };
-        (verdict, ops)
     }
 
     fn chronicle_user(&self, turn_number: u64, message: TurnMessage) -> Op {

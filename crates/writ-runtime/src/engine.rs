@@ -21,8 +21,11 @@ use crate::core::{Core, Parts};
 use crate::dispatch;
 use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
+pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 use crate::{calls, recover};
+
+mod marks;
 
 /// The most frames that are read of a session's past at once.
 pub const PAGE: usize = 256;

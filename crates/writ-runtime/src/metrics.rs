@@ -13,6 +13,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use writ_types::entry::{GatePoint, GateVerdict};
 
+use crate::trace::verdict_name;
+
 /// Bounds of the buckets of a turn's duration, in seconds: from an instant model to the longest turn.
 const DURATION_SECS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
@@ -103,11 +105,7 @@ impl Metrics {
     }
 
     pub(crate) fn gate(&self, point: GatePoint, verdict: GateVerdict) {
-        let result = match verdict {
-            GateVerdict::Pass => "pass",
-            GateVerdict::Transform => "transform",
-            GateVerdict::Block => "block",
-        };
+        let result = verdict_name(verdict);
         self.gates.get_or_create(&Gate { r#type: point_name(point), result }).inc();
     }
 

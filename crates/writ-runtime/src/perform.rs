@@ -30,6 +30,8 @@ pub(crate) struct Performed {
     pub(crate) ops: Vec<Op>,
 }
 
+pub(crate) mod send;
+
 mod web;
 
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
@@ -74,6 +76,8 @@ pub(crate) async fn perform(
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
+        Action::SendFile(_) => send::send(place, permit, &mut ops).await?,
+        Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Subscribe(subscribe) => {
             let prepared = opened(place, permit)?;
@@ -81,7 +85,6 @@ pub(crate) async fn perform(
         }
         Action::Forget(_)
         | Action::Browse(_)
-        | Action::SendFile(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
@@ -233,6 +236,9 @@ async fn apply(
                 let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
                 let fact = Fact::Applied { project: write.root.clone(), files };
                 ops.push(place.core.entry(place.session.id, place.at(), fact));
+                let (name, at) = ("applied".to_owned(), place.core.clock.now());
+                let frame = ServerFrame::Checkpoint { name, turn: place.number, at };
+                ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.changes().await?.changes.is_empty() {
@@ -292,7 +298,7 @@ async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineEr
             place.core.entry(place.session.id, at, fact)
         })
         .collect();
-    let blocked = judged.blocked().map(str::to_owned);
+    let blocked = judged.stopped().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {
             turn,

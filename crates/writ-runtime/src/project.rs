@@ -237,10 +237,12 @@ async fn carry_out(
         | PerformedOutcome::Remembered { .. }
         | PerformedOutcome::Fetched { .. }
         | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Searched { .. }
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
-        | PerformedOutcome::Said => {
+        | PerformedOutcome::Said
+        | PerformedOutcome::Sent { .. } => {
             said.insert(0, rendered.text);
             Ok(said)
         }

@@ -282,16 +282,18 @@ impl Core {
         Ok(unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS)
     }
 
-    /// Whether all sinks of an action that reads from a URL stand in what the owner wrote in its session, and it is not one host too many.
+    /// Whether all sinks of an action that reads from a URL, or searches, stand in what the owner wrote in its session,
+    /// and it is not one host too many.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
-        let (Some(_), Some(session)) = (url_of(&prepared.action), prepared.session) else {
+        let searches = matches!(prepared.action, Action::Search(_));
+        let (true, Some(session)) = (searches || url_of(&prepared.action).is_some(), prepared.session) else {
             return Ok(false);
         };
-        if self.is_one_too_many(&prepared.action, session)? {
+        if !searches && self.is_one_too_many(&prepared.action, session)? {
             return Ok(false);
         }
         let query = LedgerQuery {

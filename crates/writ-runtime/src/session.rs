@@ -1,10 +1,10 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_policy::door::Mode;
@@ -16,6 +16,7 @@ use writ_sandbox::Workspace;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
+use writ_types::entry::Decision;
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Tokens;
 
@@ -60,6 +61,16 @@ impl Interrupt {
             Self::Answered(..) => "answer",
         }
     }
+}
+
+/// What a person says to a gate that asks.
+#[derive(Debug)]
+pub(crate) struct GateAnswer {
+    pub(crate) decision: Decision,
+    /// Who.
+    pub(crate) by: String,
+    /// Why.
+    pub(crate) reason: String,
 }
 
 /// How a session was opened.
@@ -111,6 +122,10 @@ pub(crate) struct State {
     pub(crate) new_hosts: BTreeSet<String>,
     /// What it keeps in the context.
     pub(crate) subscriptions: Vec<Subscription>,
+    /// Ids of those that the turn has referred to so far.
+    pub(crate) referred: BTreeSet<String>,
+    /// Gates that ask, and who waits for the answer.
+    pub(crate) gates: BTreeMap<AskId, oneshot::Sender<GateAnswer>>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -203,6 +218,7 @@ impl Session {
             .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
             .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
             .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+            .allow(ActionKind::Search, [(Dimension::Host, ANY)])
             .allow(
                 ActionKind::Subscribe,
                 [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
@@ -212,6 +228,7 @@ impl Session {
             .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+            .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
             .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
         let preapproved = self.terms.write && !self.state().left_behind;
         if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }

@@ -88,7 +88,8 @@ impl Lost {
             | Action::Vcs(_)
             | Action::ModifySelf(_)
             | Action::Operate(_)
-            | Action::Connect(_) => None,
+            | Action::Connect(_)
+            | Action::Search(_) => None,
         };
         Self { attempt, session, turn, turn_number, call, approval, label, model }
     }

@@ -46,8 +46,11 @@ pub(crate) struct Subscription {
     target: String,
     /// First and last line.
     lines: Option<(u64, u64)>,
-    /// The number of the last turn that it is there for.
+    /// The number of the last turn that it is there for, unless something refers to it before.
     last_turn: u64,
+    /// For how many turns it lasts from the last time that something has referred to it.
+    #[serde(default = "one_turn")]
+    turns: u64,
     /// What the actions rested on that subscribed to it; its target is no more to be trusted than they are.
     #[serde(default = "untrusted")]
     taint: Taint,
@@ -61,6 +64,11 @@ const fn untrusted() -> Taint {
     Taint::External
 }
 
+/// What is stored without a number of turns ends when it would have.
+const fn one_turn() -> u64 {
+    1
+}
+
 /// The subscriptions of a session's metadata; what is none is left out.
 pub(crate) fn read(stored: &Value) -> Vec<Subscription> {
     let list = stored.as_array().into_iter().flatten();
@@ -68,6 +76,18 @@ pub(crate) fn read(stored: &Value) -> Vec<Subscription> {
 }
 
 impl Subscription {
+    /// Whether a text names it, by its id or by what it reads.
+    fn is_named_in(&self, text: &str) -> bool {
+        let inside = |c: char| c.is_alphanumeric() || c == '_';
+        [&self.id, &self.target].into_iter().any(|name| {
+            text.match_indices(name.as_str()).any(|(at, _)| {
+                let before = text.get(..at).and_then(|before| before.chars().next_back());
+                let after = text.get(at + name.len()..).and_then(|after| after.chars().next());
+                !before.is_some_and(inside) && !after.is_some_and(inside)
+            })
+        })
+    }
+
     /// What it is called, in at most 200 characters.
     fn title(&self) -> String {
         let mut title: String = self.target.chars().take(MAX_TITLE_TARGET).collect();
@@ -102,11 +122,22 @@ impl Subscription {
                 body: None,
                 content_type: None,
                 save_to: None,
+                large: false,
             });
         }
         let (first_line, last) = self.lines.unwrap_or((1, MAX_LINES));
         let lines = last.saturating_sub(first_line).saturating_add(1);
         Action::ReadFile(ReadFile { path: self.target.clone(), mode: ReadMode::Text { first_line, lines } })
+    }
+}
+
+impl Session {
+    /// Notes which subscriptions a text of this turn refers to.
+    pub(crate) fn refer(&self, text: &str) {
+        let mut state = self.state();
+        let named = state.subscriptions.iter().filter(|one| one.is_named_in(text));
+        let ids: Vec<String> = named.map(|one| one.id.clone()).collect();
+        state.referred.extend(ids);
     }
 }
 
@@ -145,6 +176,7 @@ impl Core {
         let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
         let id = if let Some(same) = same {
             same.last_turn = last_turn;
+            same.turns = turns;
             same.taint = same.taint.join(taint);
             same.approved |= approved;
             same.id.clone()
@@ -156,7 +188,7 @@ impl Core {
             let mut ids = (1..=MAX_SUBSCRIPTIONS).map(|n| format!("s{n}"));
             let id = ids.find(|id| !taken(id)).unwrap_or_default();
             let (target, lines) = (wish.target.clone(), wish.lines);
-            list.push(Subscription { id: id.clone(), target, lines, last_turn, taint, approved });
+            list.push(Subscription { id: id.clone(), target, lines, last_turn, turns, taint, approved });
             id
         };
         self.keep_subscriptions(&place.session, list).await?;
@@ -176,6 +208,28 @@ impl Core {
         session.state().subscriptions = list;
         self.count_subscriptions();
         Ok(())
+    }
+
+    /// What is left of the subscriptions that a turn has referred to begins anew: by a word of its person, by its
+    /// reply, or by an action ([`Session::refer`]). There is nothing to write where it has referred to none.
+    pub(crate) fn renew_subscriptions(&self, session: &Session, number: u64, said: &[&str]) -> Option<Op> {
+        for text in said {
+            session.refer(text);
+        }
+        // Whoever changes them right now writes them anyway.
+        let _one_at_a_time = session.granting.try_lock().ok()?;
+        let mut state = session.state();
+        let referred = std::mem::take(&mut state.referred);
+        let mut list = state.subscriptions.clone();
+        for one in list.iter_mut().filter(|one| referred.contains(&one.id)) {
+            one.last_turn = one.last_turn.max(number.saturating_add(one.turns));
+        }
+        if list == state.subscriptions {
+            return None;
+        }
+        let value = Some(serde_json::to_value(&list).ok()?);
+        state.subscriptions = list;
+        Some(Op::SetSessionMetadata { session: session.id, key: SUBSCRIPTIONS.to_owned(), value })
     }
 
     fn count_subscriptions(&self) {
@@ -312,6 +366,7 @@ mod tests {
             target: target.into(),
             lines: None,
             last_turn: 7,
+            turns: 1,
             taint: Taint::Auth,
             approved: false,
         }
@@ -342,6 +397,17 @@ mod tests {
         assert_eq!(made(true).wish_label().taint, Taint::Owner);
         assert_eq!(made(true).label().taint, Taint::External);
         assert_eq!(subscription("a").wish_label().taint, Taint::Auth);
+    }
+
+    #[test]
+    fn a_text_refers_to_it_by_its_id_or_by_what_it_reads_as_a_whole() {
+        let one = subscription("src/lib.rs");
+        for text in ["see src/lib.rs.", "./src/lib.rs", "[s1]", "s1", r#"{"path":"src/lib.rs"}"#] {
+            assert!(one.is_named_in(text), "{text}");
+        }
+        for text in ["", "s12", "this1", "lib.rs", "src/lib.rsx", "src/lib", "S1"] {
+            assert!(!one.is_named_in(text), "{text}");
+        }
     }
 
     #[test]

@@ -182,16 +182,23 @@ pub(crate) fn memory_store() -> Span {
     info_span!("memory.store")
 }
 
+/// The name of a verdict in traces and metrics.
+pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
+    match verdict {
+        GateVerdict::Pass => "pass",
+        GateVerdict::Transform => "transform",
+        GateVerdict::RequireApproval => "require_approval",
+        GateVerdict::Block => "block",
+    }
+}
+
 /// A judgement of the gates at one point.
 pub(crate) fn gate(point: GatePoint, judge: impl FnOnce() -> Judged) -> Judged {
     let span = info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty);
     let judged = span.in_scope(judge);
     let said = |wanted| judged.verdicts.iter().any(|(_, verdict, _)| *verdict == wanted);
-    let result = match (said(GateVerdict::Block), said(GateVerdict::Transform)) {
-        (true, _) => "block",
-        (false, true) => "transform",
-        (false, false) => "pass",
-    };
+    let worst = [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform];
+    let result = worst.into_iter().find(|verdict| said(*verdict)).map_or("pass", verdict_name);
     span.record("writ.gate.result", result);
     judged
 }

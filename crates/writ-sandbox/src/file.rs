@@ -7,8 +7,10 @@ use writ_types::digest::Digest;
 pub const TEXT_MAX: u64 = 256 * 1024;
 /// The largest file that is read, written or searched, in bytes.
 pub const FILE_MAX: u64 = 16 * 1024 * 1024;
-/// The largest answer of a fetch that is saved, in bytes (WIN-211).
+/// The largest answer of a fetch that is saved without a person's word, in bytes (WIN-211).
 pub const SAVE_MAX: u64 = 50 * 1024 * 1024;
+/// The largest answer of a fetch that is saved at all, in bytes: it is in memory on its way.
+pub const LARGE_MAX: u64 = 256 * 1024 * 1024;
 /// The most entries that one listing returns.
 pub const ENTRIES_MAX: usize = 5_000;
 /// The most matches that one search returns, whatever was asked for.
@@ -148,7 +150,7 @@ pub enum FileFault {
         /// What it would have to be.
         expected: String,
     },
-    /// Above [`FILE_MAX`], or [`SAVE_MAX`] for what is saved.
+    /// Above [`FILE_MAX`], or [`LARGE_MAX`] for what is saved.
     #[error("'{path}' has {bytes} bytes: too large")]
     TooLarge {
         /// What was asked for.

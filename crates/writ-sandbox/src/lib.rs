@@ -1,7 +1,7 @@
 //! Runs what agents run: the sandbox, the session's work folder in it, its diff, and the host's own git.
 //!
 //! Read in this order: [`config`] and [`status`] say what can be had, [`exec`] and [`mod@file`] are what is done
-//! inside, [`changes`] and [`apply`] bring work out, [`host`] starts the few processes that run outside.
+//! inside, [`changes`], [`apply`] and [`outbox`] bring work out, [`host`] starts the few processes that run outside.
 //!
 //! Every effect takes a [`Permit`](writ_policy::permit::Permit) by value. The host never runs what the
 //! sandbox could have written, and there is no function here that would.
@@ -22,6 +22,8 @@ pub mod file;
 pub mod changes;
 
 pub mod apply;
+
+pub mod outbox;
 
 pub mod host;
 

@@ -105,6 +105,19 @@ pub struct ToolContext<'a> {
     pub label: &'a Label,
     /// Settings.
     pub config: &'a Config,
+    /// Who searches the web, where the owner has configured somebody.
+    pub search: Option<SearchTarget<'a>>,
+}
+
+/// Who searches the web.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchTarget<'a> {
+    /// The provider's name in the configuration.
+    pub provider: &'a str,
+    /// Host and port that the words go to.
+    pub host: &'a str,
+    /// The most results of one search.
+    pub max_results: u64,
 }
 
 /// The largest file that is looked at, in bytes: what fits a `file_write` of the largest arguments.

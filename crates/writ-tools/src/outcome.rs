@@ -83,6 +83,11 @@ pub enum PerformedOutcome {
         /// Its size, in bytes.
         bytes: u64,
     },
+    /// The web was searched.
+    Searched {
+        /// What was found, the best first.
+        hits: Vec<WebHit>,
+    },
     /// Something is kept in the context.
     Subscribed {
         /// The subscription's id.
@@ -104,6 +109,13 @@ pub enum PerformedOutcome {
     },
     /// Something was said.
     Said,
+    /// A file was sent.
+    Sent {
+        /// Its name with the person.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+    },
     /// It could not be done.
     Failed {
         /// Why. The model reads the outside text and the hint.
@@ -172,4 +184,15 @@ pub struct MemoryHit {
     pub trust: MemoryTrust,
     /// How far it may be trusted.
     pub taint: Taint,
+}
+
+/// Something that was found in the web. All of it is external.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebHit {
+    /// What the page calls itself.
+    pub title: String,
+    /// Where it is.
+    pub url: String,
+    /// Some of what it says.
+    pub text: String,
 }

@@ -11,7 +11,7 @@ use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::render::Rendered;
-use crate::tools::CORE;
+use crate::tools::{CORE, OPTIONAL};
 
 /// Every tool there is.
 #[derive(Clone, Debug)]
@@ -55,6 +55,18 @@ impl Registry {
         Self { tools: CORE.iter().map(|tool| (tool.name, *tool)).collect() }
     }
 
+    /// The same with `web_search`, for those who have a provider to ask.
+    #[must_use]
+    pub fn with_search(mut self) -> Self {
+        self.tools.extend(OPTIONAL.iter().map(|tool| (tool.name, *tool)));
+        self
+    }
+
+    /// Whether a name is that of any tool, also of one that is not configured.
+    pub fn knows(&self, name: &str) -> bool {
+        self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name)
+    }
+
     /// The tool with this name.
     pub fn get(&self, name: &str) -> Option<&'static ToolDef> {
         self.tools.get(name).copied()
@@ -69,12 +81,12 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// If it has names that no tool has.
+    /// If it has names that no tool has. One that is not configured may be named.
     pub fn allow_list(&self, names: &[String], empty: EmptyMeans) -> Result<AllowList, UnknownTools> {
         if names.iter().any(|name| name == "*") || (names.is_empty() && empty == EmptyMeans::All) {
             return Ok(AllowList::All);
         }
-        let unknown: Vec<_> = names.iter().filter(|name| self.get(name).is_none()).cloned().collect();
+        let unknown: Vec<_> = names.iter().filter(|name| !self.knows(name)).cloned().collect();
         if !unknown.is_empty() {
             return Err(UnknownTools(unknown));
         }

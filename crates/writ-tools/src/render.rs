@@ -18,6 +18,9 @@ mod web;
 /// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
 pub const MAX_RESULT_CHARS: usize = 24_000;
 
+/// The longest text of what a URL answered, in bytes, with its head (WIN-212).
+pub const MAX_FETCHED_BYTES: usize = 100_000;
+
 /// The longest line of a file or match, in characters; minified files have lines of a megabyte.
 pub const MAX_LINE_CHARS: usize = 2_000;
 
@@ -30,7 +33,7 @@ const MAX_DETAIL_CHARS: usize = 200;
 /// What the model reads of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The text; at most [`MAX_RESULT_CHARS`] characters.
+    /// The text; at most [`MAX_RESULT_CHARS`] characters, or what a URL answered in at most [`MAX_FETCHED_BYTES`] bytes.
     pub text: String,
     /// How far it may be trusted, and where it came from. Entries are filled in when they are recorded.
     pub label: Label,
@@ -59,6 +62,7 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Saved { status, url, media, path, bytes } => {
             (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
         }
+        PerformedOutcome::Searched { hits } => (web::searched(hits), ToolOutcome::Done),
         PerformedOutcome::Subscribed { id, turns } => (
             format!("subscription {id}: in the context from the next turn on, for {turns} turns"),
             ToolOutcome::Done,
@@ -68,9 +72,14 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
+        PerformedOutcome::Sent { name, bytes } => {
+            (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
+        }
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
     };
-    let text = cut_middle(&text, MAX_RESULT_CHARS).into_owned();
+    // The text of the network has its own limit.
+    let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
+    let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
     Rendered { text, label: label(prepared, performed), outcome }
 }
 
@@ -84,6 +93,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         Action::Exec(exec) => Some(source(exec.argv.first().map_or("", String::as_str))),
         Action::ReadFile(read) => Some(source(read_detail(read))),
         Action::Fetch(fetch) => Some(source(&fetch.url)),
+        Action::Search(search) => Some(source(&search.query)),
         Action::WriteFile(_)
         | Action::Recall(_)
         | Action::Remember(_)

@@ -12,14 +12,18 @@ mod patch;
 
 mod search;
 
+mod send;
+
 mod subscribe;
 
 mod tell;
 
 mod web;
 
-/// Every tool, sorted by name.
-pub(crate) static CORE: [&ToolDef; 13] = [
+mod web_search;
+
+/// Every tool that needs no configuration, sorted by name.
+pub(crate) static CORE: [&ToolDef; 14] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
@@ -29,11 +33,15 @@ pub(crate) static CORE: [&ToolDef; 13] = [
     &memory::MEMORY_STORE,
     &exec::PYTHON_EXEC,
     &search::SEARCH,
+    &send::SEND_FILE,
     &exec::SHELL_EXEC,
     &tell::TELL_USER,
     &web::WEB_FETCH,
     &web::WEB_REQUEST,
 ];
+
+/// Tools that are there only where what they need is configured, sorted by name.
+pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
 
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;

@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
+use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::{Numbered, ServerFrame};
 use writ_types::id::TurnId;
+use writ_types::taint::Taint;
 use writ_types::visible::{escape, escape_line};
 
 use crate::card;
@@ -123,6 +125,29 @@ impl<W: Write> Renderer<W> {
                 self.message(*turn, text)?;
                 if *last { self.ended(paint, *exit) } else { Ok(()) }
             }
+            ServerFrame::File { name, bytes, path, taint, .. } => {
+                let from = if *taint == Taint::External { ", rests on external content" } else { "" };
+                let (name, path) = (escape_line(name), escape_line(path));
+                self.line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
+            }
+            ServerFrame::GateApproval { gate, point, reason, shown, choices, .. } => {
+                let what = if point == "output" { "what the agent would say" } else { "your message" };
+                let asks = format!("gate '{}' asks about {what}: {}", escape_line(gate), escape_line(reason));
+                self.line(&paint.yellow(&asks))?;
+                self.line(&escape(shown))?;
+                for choice in choices {
+                    let word = match choice.decision {
+                        Decision::Approve => "y",
+                        Decision::Deny => "n",
+                    };
+                    self.line(&format!("  {word}: {}", escape_line(&choice.consequence)))?;
+                }
+                Ok(())
+            }
+            ServerFrame::Checkpoint { name, .. } => {
+                self.line(&paint.dim(&format!("checkpoint {}", escape_line(name))))
+            }
+            ServerFrame::Reset { text } => self.line(&paint.dim(&escape_line(text))),
             ServerFrame::ApprovalRequest(request) => {
                 self.close_line()?;
                 card::write(&mut self.out, paint, request)

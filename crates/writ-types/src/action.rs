@@ -68,6 +68,8 @@ pub enum Action {
     Operate(Operate),
     /// Open connections to a host through the proxy, for the rest of the session.
     Connect(Connect),
+    /// Search the web, at the provider that the owner has configured.
+    Search(Search),
 }
 
 impl Action {
@@ -98,6 +100,7 @@ impl Action {
             Self::ModifySelf(_) => ActionKind::ModifySelf,
             Self::Operate(_) => ActionKind::Operate,
             Self::Connect(_) => ActionKind::Connect,
+            Self::Search(_) => ActionKind::Search,
         }
     }
 }
@@ -229,6 +232,9 @@ pub struct Fetch {
     pub content_type: Option<String>,
     /// Where the answer is saved, relative to the work folder.
     pub save_to: Option<String>,
+    /// Whether more than the usual 50 MiB may be saved, which a person must want.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub large: bool,
 }
 
 /// A step in a browser.
@@ -475,4 +481,17 @@ pub struct Connect {
     pub host: String,
     /// The port.
     pub port: u16,
+}
+
+/// A search of the web. The provider's key is no part of it: whoever performs it adds that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    /// The provider's name in the configuration.
+    pub provider: String,
+    /// Host and port that the words go to.
+    pub host: String,
+    /// What is searched for.
+    pub query: String,
+    /// The most results returned.
+    pub max_results: u64,
 }

@@ -93,6 +93,8 @@ pub enum GateVerdict {
     Pass,
     /// The text was changed.
     Transform,
+    /// A person must say so first.
+    RequireApproval,
     /// Stopped.
     Block,
 }
@@ -345,6 +347,11 @@ pub enum Fact {
         /// The connections, in the order of their ends; at most [`MAX_CONNECTIONS`].
         connections: Vec<ConnectionRecord>,
     },
+    /// A place in a session was given a name.
+    Checkpoint {
+        /// The name.
+        name: String,
+    },
     /// A reply went out.
     Replied {
         /// The first entry that it rests on.
@@ -380,6 +387,7 @@ impl Fact {
             Self::Applied { .. } => "applied",
             Self::SandboxReady { .. } => "sandbox_ready",
             Self::Connected { .. } => "connected",
+            Self::Checkpoint { .. } => "checkpoint",
             Self::Replied { .. } => "replied",
         }
     }

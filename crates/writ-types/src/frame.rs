@@ -13,6 +13,10 @@ use crate::unit::Timestamp;
 /// The largest frame accepted, in bytes; a larger one ends the connection.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
+/// A client that names this number or a greater one as the last that it has seen wants the news alone. It is the first
+/// number that not every reader of JSON can tell from its neighbours (RFC 8259, section 6); no session has as many frames.
+pub const NEWS_ONLY: u64 = 1 << 53;
+
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -26,7 +30,8 @@ pub enum ClientFrame {
     Resume {
         /// The session; `None` opens a new one.
         session: Option<SessionId>,
-        /// The last `seq` that the client has seen; events after it are sent again.
+        /// The last `seq` that the client has seen; events after it are sent again. 2^53 or more: the news alone. Any
+        /// other number beyond the session's last: the client has seen another history ([`ServerFrame::Reset`]).
         #[serde(default)]
         after_seq: u64,
         /// The project folder to work in, for a new session on a local surface.
@@ -60,6 +65,21 @@ pub enum ClientFrame {
         /// Why, in the person's words.
         #[serde(default)]
         reason: String,
+    },
+    /// Answers a gate that asks ([`ServerFrame::GateApproval`]).
+    GateResponse {
+        /// The ask of the gate.
+        ask_id: AskId,
+        /// The answer.
+        decision: Decision,
+        /// Why, in the person's words.
+        #[serde(default)]
+        reason: String,
+    },
+    /// Gives the place that the session has come to a name, for whoever watches and for the ledger.
+    Checkpoint {
+        /// The name: 1 to 100 characters that can be seen.
+        name: String,
     },
     /// Stops a turn.
     Cancel {
@@ -132,6 +152,57 @@ pub enum ServerFrame {
         /// unless the turn ends with it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<String>,
+    },
+    /// The agent has sent a file. Its content is fetched: over HTTP at `/api/v1/sessions/SESSION/files/FILE`.
+    File {
+        /// The turn.
+        turn: TurnId,
+        /// The entry that allowed it, by which it is fetched.
+        file: EntrySeq,
+        /// Its name, which hides nothing.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+        /// Digest of its content.
+        digest: Digest,
+        /// Where it lies on the machine of the engine.
+        path: String,
+        /// How far its content may be trusted.
+        taint: Taint,
+    },
+    /// A gate asks a person about a text, and the turn waits for the answer ([`ClientFrame::GateResponse`]). Who answers
+    /// is told to all by [`Self::ApprovalResolved`]. It comes again, with the same id, where the engine has ended meanwhile.
+    GateApproval {
+        /// The turn that waits.
+        turn: TurnId,
+        /// The ask.
+        ask_id: AskId,
+        /// The gate.
+        gate: String,
+        /// `input`: what a person has said; `output`: what the agent would say.
+        point: String,
+        /// Why it asks.
+        reason: String,
+        /// The complete text, escaped.
+        shown: String,
+        /// The answers and what each leads to.
+        choices: Vec<Choice>,
+    },
+    /// A place in the session has a name: a client has given it one, or changes were brought into the project
+    /// (`applied`).
+    Checkpoint {
+        /// The name.
+        name: String,
+        /// The number of the session's last turn.
+        turn: u64,
+        /// When.
+        at: Timestamp,
+    },
+    /// What the client has seen is not the history of this session (its home was restored from a backup): it forgets
+    /// that, and all frames come from the first. Follows [`Self::Hello`].
+    Reset {
+        /// Why.
+        text: String,
     },
     /// A person is asked.
     ApprovalRequest(Card),

@@ -7,8 +7,19 @@ use anyhow::Result;
 
 use crate::process::{self, Program};
 
-/// The version of the OpenAI client for Python that is tested with.
-const OPENAI: &str = "openai==3.54.0";
+/// A package for Python in an environment of its own below the target folder: its folder, its version, and what is
+/// imported to see whether it is there.
+struct Environment {
+    folder: &'static str,
+    package: &'static str,
+    module: &'static str,
+}
+
+/// The OpenAI client that is tested with.
+const OPENAI: Environment = Environment { folder: "openai", package: "openai==3.54.0", module: "openai" };
+/// What makes requests from the document of the API.
+const SCHEMATHESIS: Environment =
+    Environment { folder: "schemathesis", package: "schemathesis==4.32.5", module: "schemathesis" };
 
 /// Something outside Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +34,10 @@ pub(super) enum Need {
     Node,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
+    /// Schemathesis, in an environment of its own below the target folder.
+    Schemathesis,
+    /// The `promtool` program.
+    Promtool,
     /// The `systemd-analyze` program.
     Systemd,
     /// The `npm` program.
@@ -34,7 +49,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -42,6 +57,8 @@ impl Need {
         Self::Npm,
         Self::Curl,
         Self::OpenAi,
+        Self::Schemathesis,
+        Self::Promtool,
         Self::Systemd,
         Self::UserNamespaces,
     ];
@@ -54,6 +71,8 @@ impl Need {
             Self::Pip => "needs_pip",
             Self::Node => "needs_node",
             Self::OpenAi => "needs_openai",
+            Self::Schemathesis => "needs_schemathesis",
+            Self::Promtool => "needs_promtool",
             Self::Systemd => "needs_systemd",
             Self::Npm => "needs_npm",
             Self::Curl => "needs_curl",
@@ -69,6 +88,8 @@ impl Need {
             Self::Pip => "pip is not installed for the system's python3",
             Self::Node => "node is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
+            Self::Schemathesis => "schemathesis is not installed",
+            Self::Promtool => "promtool is not installed",
             Self::Systemd => "systemd-analyze is not installed",
             Self::Npm => "npm is not installed",
             Self::Curl => "curl is not installed",
@@ -83,7 +104,8 @@ impl Need {
             Self::Python => Some("python3"),
             Self::Pip => Some("python3-pip"),
             Self::Node => Some("nodejs"),
-            Self::OpenAi => Some("python3-venv"),
+            Self::OpenAi | Self::Schemathesis => Some("python3-venv"),
+            Self::Promtool => Some("prometheus"),
             Self::Systemd => Some("systemd"),
             Self::Npm => Some("npm"),
             Self::Curl => Some("curl"),
@@ -101,11 +123,9 @@ impl Need {
                 pip.output().is_ok_and(|output| output.success)
             }
             Self::Node => process::exists("node"),
-            Self::OpenAi => {
-                let python = openai_folder(root).join("bin/python");
-                let probe = Program::new(&python, &["-c", "import openai"]).output();
-                probe.is_ok_and(|output| output.success)
-            }
+            Self::OpenAi => OPENAI.is_there(root),
+            Self::Schemathesis => SCHEMATHESIS.is_there(root),
+            Self::Promtool => process::exists("promtool"),
             Self::Systemd => process::exists("systemd-analyze"),
             Self::Npm => process::exists("npm"),
             Self::Curl => process::exists("curl"),
@@ -121,38 +141,56 @@ impl Need {
 /// What is still missing after what can be installed was installed.
 pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
     let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met(root)).collect::<Vec<_>>();
-    if install && process::exists("python3") && !Need::OpenAi.is_met(root) {
-        install_openai(root)?;
+    if install && process::exists("python3") {
+        install_environments(root)?;
     }
-    let packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
+    let mut packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
+    packages.dedup();
     if install && !packages.is_empty() && process::exists("apt-get") {
         println!("installing {}", packages.join(", "));
         if !install_packages(&packages)? {
             println!("could not install {}", packages.join(", "));
         }
         if packages.contains(&"python3-venv") && process::exists("python3") {
-            install_openai(root)?;
+            install_environments(root)?;
         }
     }
     Ok(unmet())
 }
 
-/// Where the tests look for the client: what cargo tells them as `CARGO_TARGET_TMPDIR`.
-fn openai_folder(root: &Path) -> PathBuf {
-    process::target_directory(root).join("tmp/openai")
-}
-
-/// Installs the client in an environment of its own; whether that worked is seen afterwards.
-fn install_openai(root: &Path) -> Result<()> {
-    println!("installing {OPENAI}");
-    let folder = openai_folder(root);
-    let pip = folder.join("bin/pip");
-    let made = Program::new("python3", &["-m", "venv", &folder.to_string_lossy()]).status()?;
-    if made && pip.exists() {
-        let arguments = ["install", "--quiet", "--disable-pip-version-check", OPENAI];
-        Program::new(&pip, &arguments).status()?;
+/// Installs what is missing for Python; whether that worked is seen afterwards.
+fn install_environments(root: &Path) -> Result<()> {
+    for environment in [OPENAI, SCHEMATHESIS] {
+        if !environment.is_there(root) {
+            environment.install(root)?;
+        }
     }
     Ok(())
+}
+
+impl Environment {
+    /// Where the tests look for it: below what cargo tells them as `CARGO_TARGET_TMPDIR`.
+    fn place(&self, root: &Path) -> PathBuf {
+        process::target_directory(root).join("tmp").join(self.folder)
+    }
+
+    fn is_there(&self, root: &Path) -> bool {
+        let python = self.place(root).join("bin/python");
+        let probe = Program::new(&python, &["-c", &format!("import {}", self.module)]).output();
+        probe.is_ok_and(|output| output.success)
+    }
+
+    fn install(&self, root: &Path) -> Result<()> {
+        println!("installing {}", self.package);
+        let folder = self.place(root);
+        let pip = folder.join("bin/pip");
+        let made = Program::new("python3", &["-m", "venv", &folder.to_string_lossy()]).status()?;
+        if made && pip.exists() {
+            let arguments = ["install", "--quiet", "--disable-pip-version-check", self.package];
+            Program::new(&pip, &arguments).status()?;
+        }
+        Ok(())
+    }
 }
 
 /// Installs Debian packages, where that needs no password.

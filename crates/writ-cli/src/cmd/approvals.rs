@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use writ_policy::show::escape_line;
 use writ_types::entry::Decision;
 use writ_types::frame::Card;
+use writ_types::id::AskId;
 
 use crate::approve::{self, Answered};
 use crate::args::ApprovalsCommand;
@@ -25,16 +26,41 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 context.out.either(&card, approve::lines)
             }
             ApprovalsCommand::Approve { ask, yes, reason } => {
+                if gate(context, &mut client, ask, Decision::Approve, reason).await? {
+                    return Ok(());
+                }
                 let card = approve::card(&mut client, ask).await?;
                 let answered = approve::approve(context, &config, &mut client, &card, *yes, reason).await?;
                 tell(context, &answered)
             }
             ApprovalsCommand::Deny { ask, reason } => {
+                if gate(context, &mut client, ask, Decision::Deny, reason).await? {
+                    return Ok(());
+                }
                 let answered = approve::answer(&mut client, ask, Decision::Deny, None, reason).await?;
                 tell(context, &answered)
             }
         }
     })
+}
+
+/// Answers a gate that asks, if the ask is one of a gate; the turn that waits shows the text.
+async fn gate(
+    context: &Context,
+    client: &mut Client,
+    ask: &AskId,
+    decision: Decision,
+    reason: &str,
+) -> Result<bool, Failure> {
+    let params = json!({ "ask": ask, "decision": decision, "reason": reason });
+    let answer = client.call("gates.answer", params).await?;
+    let answered = answer.get("answered").and_then(Value::as_bool).unwrap_or(false);
+    if answered {
+        context
+            .out
+            .either(&json!({ "state": "answered" }), |_| vec!["the gate has its answer".to_owned()])?;
+    }
+    Ok(answered)
 }
 
 /// Prints what came of an answer.

@@ -11,7 +11,7 @@ use writ_models::provider::ModelsConfigError;
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::Mode;
 use writ_types::error::Exit;
-use writ_types::frame::{ClientFrame, ServerFrame};
+use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
 use writ_types::id::SessionId;
 
 use crate::args::ChatArgs;
@@ -53,7 +53,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             joined => joined?,
         };
         let mode = mode(context);
-        let talk = Talk { context, config: &config, client, session, mode };
+        let talk = Talk { context, config: &config, client, session, mode, gate: None };
         match &args.message {
             Some(text) => talk.once(text).await,
             None => talk.interactive().await,
@@ -103,7 +103,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
         None => latest(client, project.as_deref()).await?,
     };
     // What happened before is in the history; only what comes from now on is shown.
-    let after_seq = if session.is_some() { u64::MAX >> 1 } else { 0 };
+    let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
     client.send(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
     loop {
@@ -116,6 +116,10 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
             | ServerFrame::Delta { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
+            | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

@@ -172,6 +172,10 @@ impl Show<'_> {
                 | ServerFrame::Delta { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
+                | ServerFrame::File { .. }
+                | ServerFrame::GateApproval { .. }
+                | ServerFrame::Checkpoint { .. }
+                | ServerFrame::Reset { .. }
                 | ServerFrame::ApprovalResolved { .. }
                 | ServerFrame::Status { .. }
                 | ServerFrame::Answer { .. } => {}

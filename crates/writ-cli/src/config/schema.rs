@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use toml::Value;
+use writ_policy::door::MAX_SEARCH_RESULTS;
 use writ_policy::egress::host::{Host, HostPattern};
 use writ_types::frame::MAX_FRAME_BYTES;
 
@@ -141,7 +142,7 @@ pub(crate) const KEYS: &[Key] = &[
     add("gates.*.provider", Kind::OneOf(&["predicate"])),
     add("gates.*.contains", Kind::Texts),
     add("gates.*.ignore_case", Kind::Flag),
-    add("gates.*.action", Kind::OneOf(&["block", "replace"])),
+    add("gates.*.action", Kind::OneOf(&["block", "replace", "ask"])),
     add("gates.*.replacement", Kind::AnyText),
     add("gates.*.reason", Kind::AnyText),
     owner("sandbox.exe", Kind::Folder),
@@ -178,6 +179,10 @@ pub(crate) const KEYS: &[Key] = &[
     owner("egress.opaque", Kind::Hosts),
     owner("egress.pin.*.host", Kind::Host),
     owner("egress.pin.*.address", Kind::Address),
+    owner("search.provider", Kind::OneOf(&["brave", "tavily"])),
+    owner("search.api_key", Kind::Credential),
+    owner("search.base_url", Kind::Url),
+    owner("search.max_results", Kind::Whole(1, MAX_SEARCH_RESULTS)),
     owner("timeouts.default_ms", COUNT),
     owner("timeouts.max_ms", COUNT),
     owner("timeouts.tools.*", COUNT),

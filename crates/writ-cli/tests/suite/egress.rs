@@ -19,6 +19,9 @@ mod packages;
 #[path = "egress/fetches.rs"]
 mod fetches;
 
+#[path = "egress/searches.rs"]
+mod searches;
+
 #[path = "egress/subscriptions.rs"]
 mod subscriptions;
 

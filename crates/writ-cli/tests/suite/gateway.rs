@@ -13,6 +13,12 @@ use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 #[path = "gateway/passkeys.rs"]
 mod passkeys;
 
+#[path = "gateway/frames.rs"]
+mod frames;
+
+#[path = "gateway/sends.rs"]
+mod sends;
+
 #[path = "gateway/contract.rs"]
 mod contract;
 
@@ -1277,4 +1283,36 @@ fn what_is_measured_is_told_to_prometheus() {
     );
     assert_eq!(value("writ_agent_calls_total{role=\"executor\"}"), 4.0);
     assert!(value("writ_context_tokens_used") > 0.0);
+}
+
+/// What Prometheus' own tool says of the text: help, types, names and units as they should be.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the reader of what it tests")]
+fn needs_promtool_prometheus_finds_nothing_wrong_with_what_is_measured() {
+    let list = vec![
+        ("memory_store", json!({ "text": "the heron stands in the pond" })),
+        ("no_such_tool", json!({})),
+    ];
+    let web = Web::with(calls(list, "Done."), &[]);
+    let done = web.bench.chat("remember", &[]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let measured = web.ask("GET", "/metrics", &[], "").body;
+    assert!(measured.contains("writ_turns_total 1"), "{measured}");
+    let check = |measured: &str| {
+        let mut tool = std::process::Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the tool starts");
+        let mut stdin = tool.stdin.take().expect("a pipe");
+        stdin.write_all(measured.as_bytes()).expect("written");
+        drop(stdin);
+        tool.wait_with_output().expect("it ends")
+    };
+    let said = check(&measured);
+    assert!(said.status.success() && text(&said).trim().is_empty(), "{}", text(&said));
+    // Twin: it would say so.
+    assert!(!check(&format!("{measured}# TYPE writ_wrong counter\nwrit_wrong 1\n")).status.success());
 }

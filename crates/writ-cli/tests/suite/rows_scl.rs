@@ -404,7 +404,8 @@ fn needs_userns_a_dry_run_wins_over_everything_else() {
     // Going on with a session that simulates goes on simulating, also as a client that says it writes.
     assert_eq!(code(&bench.home.run(&["chat", "-m", "work", "--session", &dry])), 0);
     let session = Some(dry.parse().expect("an id"));
-    let frame = ClientFrame::Resume { session, after_seq: 1_000, project: None, write: true, dry_run: false };
+    let frame =
+        ClientFrame::Resume { session, after_seq: u64::MAX, project: None, write: true, dry_run: false };
     link.send(&frame).expect("sent");
     link.ask("work", "written?").expect("answered");
     assert_eq!(files(), 1);

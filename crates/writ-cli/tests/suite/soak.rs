@@ -77,7 +77,9 @@ fn needs_userns_a_hundred_turns_do_not_make_the_engine_grow() {
             Reply::text("Well.")
         }
     });
-    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    // It is about memory, not about what the turns cost.
+    let engine =
+        Engine::start(&bench.home, &[("WRIT_BUDGET__MAX_TOKENS_PER_SESSION", "5000000")]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, None).expect("joined");
     let mut turn = |n: usize| {

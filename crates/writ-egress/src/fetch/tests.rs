@@ -35,7 +35,14 @@ fn fixture(scope: EgressScope) -> Fixture {
 }
 
 fn wish(method: &str, url: impl Into<String>) -> Fetch {
-    Fetch { method: method.to_owned(), url: url.into(), body: None, content_type: None, save_to: None }
+    Fetch {
+        method: method.to_owned(),
+        url: url.into(),
+        body: None,
+        content_type: None,
+        save_to: None,
+        large: false,
+    }
 }
 
 impl Fixture {

@@ -12,7 +12,7 @@ use writ_policy::principal::Evidence;
 use writ_runtime::engine::{Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
 use writ_types::entry::Decision;
-use writ_types::id::{AskId, SessionId};
+use writ_types::id::{AskId, EntrySeq, SessionId};
 use writ_types::taint::Taint;
 
 use super::Shared;
@@ -182,6 +182,27 @@ pub(super) async fn diff(State(shared): App, Path(id): Path<String>, request: Re
     let session = session_id(&id)?;
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "diff", json!({ "session": session })).await?))
+}
+
+/// `GET /api/v1/sessions/{id}/files/{file}`: a file that the agent has sent. It is handed out as bytes to keep, whatever
+/// it is: nothing that an agent has made is shown by the page's own server.
+pub(super) async fn sent_file(
+    State(shared): App,
+    Path((id, file)): Path<(String, String)>,
+    request: Request,
+) -> Answer {
+    let session = session_id(&id)?;
+    let file = file.parse().map_err(|_| Refusal::malformed("this is not the number of an entry"))?;
+    query(&request, &[])?;
+    let sent = shared.engine.sent_file(evidence(&request), session, EntrySeq(file)).await?;
+    let name = form_urlencoded::byte_serialize(sent.name.as_bytes()).collect::<String>().replace('+', "%20");
+    let disposition = format!("attachment; filename*=UTF-8''{name}");
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CONTENT_DISPOSITION, disposition.as_str()),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, sent.content).into_response())
 }
 
 /// `GET /api/v1/approvals`

@@ -274,6 +274,10 @@ impl Asked {
             | ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
             | ServerFrame::Tool { .. }
+            | ServerFrame::File { .. }
+            | ServerFrame::GateApproval { .. }
+            | ServerFrame::Checkpoint { .. }
+            | ServerFrame::Reset { .. }
             | ServerFrame::ApprovalRequest(_)
             | ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Status { .. }

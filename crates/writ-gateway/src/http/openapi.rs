@@ -80,6 +80,8 @@ const ROUTES: &[Route] = &[
     post("/api/v1/sessions/{id}/messages", "Says something", Body::Json("Message"))
         .answers("202", "application/json"),
     get("/api/v1/sessions/{id}/diff", "What a session changed in its project"),
+    get("/api/v1/sessions/{id}/files/{file}", "A file that the agent has sent")
+        .answers("200", "application/octet-stream"),
     get("/api/v1/approvals", "What is asked").query(&["all"]),
     get("/api/v1/approvals/{id}", "One ask, completely"),
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),

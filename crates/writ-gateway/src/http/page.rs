@@ -115,6 +115,27 @@ mod tests {
         }
     }
 
+    /// Threat 13: what a reply could make the page load.
+    #[test]
+    fn the_policy_names_this_server_and_no_other() {
+        let rules: Vec<&str> = CONTENT_SECURITY_POLICY.split(';').map(str::trim).collect();
+        assert_eq!(rules.first(), Some(&"default-src 'none'"), "what no other rule names is refused");
+        for rule in &rules {
+            let mut words = rule.split_whitespace();
+            let name = words.next().expect("a name");
+            for source in words {
+                let own = matches!(source, "'none'" | "'self'") || (name == "img-src" && source == "data:");
+                assert!(own, "{rule}");
+            }
+        }
+        for name in ["frame-src", "media-src", "font-src", "object-src"] {
+            assert!(!CONTENT_SECURITY_POLICY.contains(name), "{name} is left to the first rule");
+        }
+        for name in ["form-action 'none'", "base-uri 'none'", "frame-ancestors 'none'"] {
+            assert!(rules.contains(&name), "no default stands for {name}");
+        }
+    }
+
     #[test]
     fn what_is_known_is_not_sent_again() {
         let first = file(&Method::GET, "/", &HeaderMap::new()).expect("there");

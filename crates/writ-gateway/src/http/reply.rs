@@ -97,7 +97,9 @@ impl IntoResponse for Refusal {
 /// The status of an error of the engine.
 fn status(report: &Report) -> StatusCode {
     match report.code.as_str() {
-        "session.unknown" | "session.closed" | "ledger.no_entry" | "ask.unknown" => StatusCode::NOT_FOUND,
+        "session.unknown" | "session.closed" | "ledger.no_entry" | "ask.unknown" | "outbox.missing" => {
+            StatusCode::NOT_FOUND
+        }
         "ask.closed" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {

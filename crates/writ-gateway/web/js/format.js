@@ -74,6 +74,7 @@ export const EVENTS = {
   escalated: "Escalated",
   policy_changed: "Rules changed",
   sandbox_ready: "Sandbox",
+  checkpoint: "Checkpoint",
   connected: "Network",
   restored: "Restored",
 };
@@ -95,3 +96,16 @@ export const EXITS = {
   config: "The configuration must be looked at.",
   usage: "This could not be understood.",
 };
+
+/** A number of bytes, as people read it. */
+export function size(bytes) {
+  if (bytes < 1024) return plural(bytes, "byte");
+  const units = ["KiB", "MiB", "GiB"];
+  let value = bytes;
+  let unit = -1;
+  do {
+    value /= 1024;
+    unit += 1;
+  } while (value >= 1024 && unit + 1 < units.length);
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${units[unit]}`;
+}

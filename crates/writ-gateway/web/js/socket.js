@@ -125,6 +125,10 @@ export class Connection {
     if (frame.type === "answer" || (frame.type === "error" && Number.isInteger(frame.id))) {
       return this.#answered(frame);
     }
+    if (frame.type === "reset") {
+      this.#seen = 0;
+      return this.#listener.reset();
+    }
     if (this.#state !== "open") return this.#rejected(frame);
     const seq = frame.seq ?? 0;
     if (seq > 0) {

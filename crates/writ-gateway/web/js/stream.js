@@ -106,6 +106,12 @@ export class Stream {
         return this.#runs(frame.turn).step(frame);
       case "message":
         return this.#message(frame);
+      case "file":
+        return this.#turn(frame.turn).file(frame, this.#connection.session);
+      case "gate_approval":
+        return this.#turn(frame.turn).gate(frame, (decision) => this.#connection.send({ type: "gate_response", ask_id: frame.ask_id, decision }));
+      case "checkpoint":
+        return this.#lastTurn().note(`Checkpoint: ${frame.name}`);
       case "approval_request":
         return this.#lastTurn().ask(frame, this.#hooks.isOpen);
       case "approval_resolved":

@@ -1,7 +1,7 @@
 // One turn in the stream: its steps, what it asked, its reply, and what the reply rests on.
 
 import { append, el, icon, ICONS } from "./dom.js";
-import { EXITS, plural, state } from "./format.js";
+import { EXITS, plural, size, state } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, mark, verdict } from "./review.js";
 import { shown } from "./shown.js";
@@ -28,8 +28,10 @@ export class Turn {
   #list;
   #asks;
   #reply;
+  #files;
   #marks;
   #asked = new Map();
+  #gates = new Map();
   #touched = false;
   #timer = null;
 
@@ -40,8 +42,9 @@ export class Turn {
     this.#work = el("details", { className: "work", hidden: true, open: true }, el("summary", { onclick: () => (this.#touched = true) }, this.#workTitle), this.#list);
     this.#asks = el("div", { className: "asks" });
     this.#reply = el("div", { className: "reply" });
+    this.#files = el("ul", { className: "files", hidden: true, "aria-label": "Files" });
     this.#marks = el("footer", { className: "marks", hidden: true });
-    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#marks, this.#asks);
+    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#files, this.#marks, this.#asks);
   }
 
   /** What it does right now, in a few words. */
@@ -81,6 +84,18 @@ export class Turn {
     this.#count();
   }
 
+  /** A file that was sent: a download, never something that is shown. */
+  file({ file, name, bytes, taint }, session) {
+    if (this.#files.querySelector(`[data-file="${Number(file)}"]`)) return;
+    const href = `/api/v1/sessions/${encodeURIComponent(session)}/files/${Number(file)}`;
+    const foreign = taint === "external" ? el("span", { className: "note" }, "rests on external content") : null;
+    this.#files.append(el("li", { data: { file: String(Number(file)) } },
+      el("a", { className: "button secondary small", href, download: name }, `Save ${name}`),
+      el("span", { className: "note" }, size(bytes)),
+      foreign));
+    this.#files.hidden = false;
+  }
+
   /** A person is asked. */
   ask(card, isOpen) {
     if (this.#asked.has(card.ask_id)) return;
@@ -90,8 +105,40 @@ export class Turn {
     this.#renderAsk(card.ask_id, null);
   }
 
+  /** A gate asks about a text; `answer` sends the decision, and says whether that could be sent. */
+  gate(frame, answer) {
+    if (this.#gates.has(frame.ask_id)) return;
+    const told = el("p", { className: "note", role: "status" });
+    const choose = ({ decision, consequence }) => el("button", {
+      type: "button",
+      className: decision === "approve" ? "button small" : "button secondary small",
+      data: { decision },
+      onclick: () => (told.textContent = answer(decision) ? "" : "Not sent: there is no connection to Writ."),
+    }, decision === "approve" ? "Let it pass" : "Stop it", el("span", { className: "visually-hidden" }, `: ${consequence}`));
+    const what = frame.point === "output" ? "what the agent would say" : "your message";
+    const node = el("div", { className: "ask gate", data: { ask: frame.ask_id, state: "open" } },
+      el("div", { className: "ask-head" }, icon(ICONS.waiting), el("span", { className: "verdict" }, `A gate asks about ${what}`)),
+      el("p", { className: "intent" }, frame.reason),
+      el("div", { className: "shown", tabIndex: 0, role: "region", "aria-label": "Complete text" }, shown(frame.shown)),
+      el("div", { className: "ask-foot" }, frame.choices.map(choose)),
+      told);
+    this.#gates.set(frame.ask_id, node);
+    this.#asks.append(node);
+  }
+
+  #gateResolved({ ask_id: id, state: now }) {
+    const node = this.#gates.get(id);
+    node.dataset.state = now;
+    node.querySelector(".ask-foot").remove();
+    node.querySelector(".ask-head").replaceChildren(icon(ICONS[mark(now)]), el("span", { className: "verdict" }, verdict(now)));
+  }
+
   /** Answers whether it was this turn that asked. */
   resolved(frame) {
+    if (this.#gates.has(frame.ask_id)) {
+      this.#gateResolved(frame);
+      return true;
+    }
     if (!this.#asked.has(frame.ask_id)) return false;
     this.#renderAsk(frame.ask_id, frame);
     return true;

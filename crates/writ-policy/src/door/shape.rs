@@ -1,10 +1,13 @@
 //! Shape and bounds of actions: what is malformed goes no further.
 
 use serde_json::Value;
-use writ_types::action::{Action, ChangeKind, Exec, Place, Subscribe, WriteFile};
+use writ_types::action::{Action, ChangeKind, Exec, Place, Search, Subscribe, WriteFile};
 use writ_types::digest::Digest;
 
-use super::{MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_SUBSCRIBED_TURNS};
+use super::{
+    MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_QUERY_BYTES, MAX_SEARCH_RESULTS,
+    MAX_SUBSCRIBED_TURNS,
+};
 
 /// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
 /// same hash, and an approval for one would be good for the other.
@@ -28,6 +31,7 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         Action::Fetch(fetch) => match &fetch.save_to {
             Some(path) if path.is_empty() => Err("the file to save to has no proper name".into()),
             Some(_) if fetch.method != "GET" => Err("only what GET brings is saved".into()),
+            None if fetch.large => Err("only what is saved can be large".into()),
             Some(_) | None => Ok(()),
         },
         Action::Subscribe(subscribe) => check_subscribe(subscribe),
@@ -51,6 +55,7 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         | Action::ModifySelf(_)
         | Action::Operate(_)
         | Action::Connect(_) => Ok(()),
+        Action::Search(search) => check_search(search),
     }
 }
 
@@ -95,6 +100,19 @@ fn check_subscribe(subscribe: &Subscribe) -> Result<(), String> {
         Some(_) if subscribe.url().is_some() => Err("a URL has no lines".into()),
         Some(_) | None => Ok(()),
     }
+}
+
+fn check_search(search: &Search) -> Result<(), String> {
+    if search.query.trim().is_empty() || search.query.contains('\0') {
+        return Err("there is nothing to search for".into());
+    }
+    if search.query.len() > MAX_QUERY_BYTES {
+        return Err(format!("{} bytes to search for; the limit is {MAX_QUERY_BYTES}", search.query.len()));
+    }
+    if !(1..=MAX_SEARCH_RESULTS).contains(&search.max_results) {
+        return Err(format!("{} results; the limit is {MAX_SEARCH_RESULTS}", search.max_results));
+    }
+    Ok(())
 }
 
 fn check_write(write: &WriteFile) -> Result<(), String> {
@@ -161,6 +179,7 @@ fn paths(action: &Action) -> Vec<&str> {
         | Action::Escalate(_)
         | Action::ModelCall(_)
         | Action::Operate(_)
-        | Action::Connect(_) => Vec::new(),
+        | Action::Connect(_)
+        | Action::Search(_) => Vec::new(),
     }
 }

@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 
 use ed25519_dalek::SigningKey;
-use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, MemoryTrust, Place, Say, WriteFile};
+use writ_types::action::{
+    ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, WriteFile,
+};
 use writ_types::id::{AskId, EntrySeq, KeyId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -10,8 +12,8 @@ use super::*;
 use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
 use crate::fixture::{
     MemoryJournal, NOW, PERMIT_ALL, Stop, World, all_grants, approved, approver, approvers, ask_all, claims,
-    exec, expected, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember, rules,
-    samples, session, shipped, signed, tainted,
+    exec, expected, fetch, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember,
+    rules, samples, session, shipped, signed, tainted,
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
@@ -623,6 +625,24 @@ fn an_action_cannot_widen_itself() {
         assert_eq!(denial.reason, DenyReason::Scope, "{path}");
         assert!(!denial.outside().contains("/home/me"), "{}", denial.outside());
     }
+}
+
+/// Words of the owner open what only reads: what is sent with them is not theirs.
+#[test]
+fn an_owned_url_is_no_leave_to_send() {
+    let mut world = World::new(shipped());
+    world.egress.allowed.push("docs.rs".parse().expect("a pattern"));
+    let wish = |method: &str, body: Option<&str>| {
+        let fetch = Fetch { method: method.into(), body: body.map(Into::into), ..fetch("https://docs.rs/") };
+        tainted(Action::Fetch(fetch), Taint::External)
+    };
+    world.owned = true;
+    assert!(world.decide(wish("GET", None)).is_ok() && world.decide(wish("HEAD", None)).is_ok());
+    for sending in [wish("POST", Some("x")), wish("GET", Some("x")), wish("DELETE", None)] {
+        assert!(world.ask(sending).rules.contains("taint"));
+    }
+    world.owned = false;
+    assert_eq!(world.ask(wish("GET", None)).rules, BTreeSet::from(["taint".to_owned()]), "twin");
 }
 
 #[test]

@@ -310,13 +310,20 @@ fn a_blocked_host_is_refused_whatever_else_is_said() {
     assert!(matches!(judge_connection(&off, &target("pypi.org"), None), Judgement::Ask { .. }));
 }
 
+/// The owner may name fewer registries, or block one, which is stricter than the row.
+///
 /// Rows: WIN-170
 #[test]
 fn registries_are_open_with_no_allowlist_and_github_is_not() {
     let scope = EgressScope::default();
-    for name in
-        ["pypi.org", "files.pythonhosted.org", "registry.npmjs.org", "crates.io", "archive.ubuntu.com"]
-    {
+    for name in [
+        "pypi.org",
+        "files.pythonhosted.org",
+        "registry.npmjs.org",
+        "crates.io",
+        "archive.ubuntu.com",
+        "security.ubuntu.com",
+    ] {
         let allowed = Judgement::Allow { rule: Rule::Registry };
         assert_eq!(judge_connection(&scope, &target(name), None), allowed, "{name}");
     }

@@ -1,4 +1,4 @@
-use writ_types::action::{ActionKind, Exec, Say, WriteFile};
+use writ_types::action::{ActionKind, Exec, Fetch, Say, SendFile, WriteFile};
 use writ_types::taint::Taint;
 
 use super::*;
@@ -51,6 +51,16 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
     assert_eq!(asked_by(&judge(Action::Exec(reaching.clone()), false)), ["ask-network"]);
     assert_eq!(asked_by(&judge(Action::Exec(reaching), true)), ["ask-network"]);
+    let save = |large| Action::Fetch(Fetch { save_to: Some("a".into()), large, ..fetch("https://docs.rs/") });
+    let known = Standing { reach: Reach::Granted, ..NOTHING };
+    assert_eq!(shipped().judge(&prepared(save(false)), known), RuleVerdict::Permit);
+    assert_eq!(asked_by(&shipped().judge(&prepared(save(true)), known)), ["ask-large"]);
+    let send = |to: &str| {
+        let (path, digest) = ("a".to_owned(), Digest::of(b"x"));
+        Action::SendFile(SendFile { to: to.to_owned(), path, digest })
+    };
+    assert_eq!(judge(send("owner"), false), RuleVerdict::Permit);
+    assert_eq!(asked_by(&judge(send("ann"), false)), ["ask-send-file"]);
     let say = Action::Say(Say { to: "somebody".into(), text: "hi".into() });
     assert_eq!(judge(say, false), forbidden("no rule permits it"));
 }

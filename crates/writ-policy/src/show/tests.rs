@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use writ_types::action::{Fetch, Say};
+use writ_types::action::{Fetch, Say, SendFile};
 use writ_types::taint::{Label, Taint};
 
 use super::*;
@@ -87,6 +87,7 @@ fn letters_that_look_like_others_are_named() {
         body: None,
         content_type: None,
         save_to: None,
+        large: false,
     };
     assert!(shown(Action::Fetch(fetch)).contains("host       '\u{430}.\u{440}\u{444}' (letters of several"));
     let hosts = vec!["docs.rs".into(), "\u{202e}sr.scod\n".into()];
@@ -190,6 +191,9 @@ fn the_risk_is_that_of_the_ladder() {
         assert_eq!(risk(&sample.action), sample.risk, "{:?}", sample.action.kind());
     }
     assert_eq!(risk(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);
+    let send = |to: &str| SendFile { to: to.to_owned(), path: "a".to_owned(), digest: Digest::of(b"x") };
+    assert_eq!(risk(&Action::SendFile(send("owner"))), Risk::Low);
+    assert_eq!(risk(&Action::SendFile(send("owners"))), Risk::Irreversible);
     assert_eq!(
         risk(&Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) })),
         Risk::Low

@@ -42,6 +42,12 @@ fn the_same_kind_may_stay_inside_or_leave() {
     assert!(matches!(external(Action::Exec(reaching)), TaintVerdict::Ask(_)));
     let verifying = writ_types::action::Exec { profile: ExecProfile::Verification, ..exec() };
     assert_eq!(external(Action::Exec(verifying)), TaintVerdict::Pass);
+    let send = |to: &str| {
+        let (path, digest) = ("a".to_owned(), writ_types::digest::Digest::of(b"x"));
+        Action::SendFile(writ_types::action::SendFile { to: to.to_owned(), path, digest })
+    };
+    assert_eq!(external(send("owner")), TaintVerdict::Pass);
+    assert!(matches!(external(send("ann")), TaintVerdict::Ask(_)));
     let inside = writ_types::action::WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
     assert_eq!(external(Action::WriteFile(inside)), TaintVerdict::Pass);
 }

@@ -135,6 +135,7 @@ fn summary(fact: &Fact) -> String {
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => format!("{} files of {project}", files.len()),
+        Fact::Checkpoint { name } => name.clone(),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
         Fact::Connected { connections } => {
             let each = connections

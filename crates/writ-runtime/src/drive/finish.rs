@@ -87,6 +87,8 @@ impl Drive {
         let had = !self.held.is_empty();
         let mut ops = std::mem::take(&mut self.held);
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
+        let referring = [self.lease.message.text.as_str(), &text];
+        ops.extend(self.core.renew_subscriptions(&self.session, self.number, &referring));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
         ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {

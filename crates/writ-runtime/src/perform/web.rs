@@ -2,19 +2,22 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::fetch::{FetchError, Fetched};
 use writ_egress::gatekeeper::Gatekeeper;
 use writ_egress::proxy::ProxyError;
-use writ_policy::egress::host::Target;
+use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::{Permit, Saving};
 use writ_policy::reach::{self, Reach};
 use writ_sandbox::exec::Listener;
-use writ_sandbox::file::SAVE_MAX;
-use writ_tools::outcome::PerformedOutcome;
-use writ_types::action::{Action, Connect, Fetch};
+use writ_sandbox::file::{LARGE_MAX, SAVE_MAX};
+use writ_search::error::SearchError;
+use writ_tools::outcome::{PerformedOutcome, WebHit};
+use writ_types::action::{Action, Connect, Fetch, Search};
+use writ_types::entry::{ConnectionRecord, Fact, Verdict};
 use writ_types::error::{Exit, Report, ToReport as _};
 
 use super::{opened, settle};
@@ -78,7 +81,7 @@ pub(super) async fn fetch(
 ) -> Result<PerformedOutcome, EngineError> {
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
-    let body_max = if saving.is_some() { SAVE_MAX } else { BODY_MAX };
+    let body_max = saving.as_ref().map_or(BODY_MAX, most);
     let gate = Gate::for_fetch(place.clone());
     match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate, cancel).await {
         Ok(fetched) => match (saving, &fetch.save_to) {
@@ -111,6 +114,11 @@ fn media(fetched: &Fetched) -> String {
     media.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
+/// The most bytes that are saved.
+const fn most(saving: &Saving) -> u64 {
+    if saving.is_large() { LARGE_MAX } else { SAVE_MAX }
+}
+
 /// Saves a whole answer to the file that the permit names.
 async fn save(
     place: &Place,
@@ -119,9 +127,14 @@ async fn save(
     fetched: Fetched,
 ) -> Result<PerformedOutcome, EngineError> {
     if fetched.truncated {
-        let text = format!("the answer has more than {SAVE_MAX} bytes; nothing was saved");
-        let report = Report::new(Exit::Budget, "fetch.too_large", text);
-        return Ok(PerformedOutcome::Failed { report: report.hint("Fetch a part of it with a program.") });
+        let text = format!("the answer has more than {} bytes; nothing was saved", most(&saving));
+        let hint = if saving.is_large() {
+            "Fetch a part of it with a program.".to_owned()
+        } else {
+            format!("Up to {LARGE_MAX} bytes are saved with \"large\": true, which a person must approve.")
+        };
+        let report = Report::new(Exit::Budget, "fetch.too_large", text).hint(hint);
+        return Ok(PerformedOutcome::Failed { report });
     }
     let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
     let workspace = place.session.workspace(&place.core).await?;
@@ -146,6 +159,47 @@ async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
         Ok(target) if unlisted => place.core.note_new_host(&place.session, target.host.to_string()).await,
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Asks the search provider, and records the connection as any other.
+///
+/// # Errors
+///
+/// If the connection could not be written down.
+pub(super) async fn search(
+    place: &Place,
+    permit: Permit,
+    wished: &Search,
+    cancel: &CancellationToken,
+) -> Result<PerformedOutcome, EngineError> {
+    let began = Instant::now();
+    let now = place.core.clock.now();
+    let searched = match &place.core.search {
+        Some(search) => search.search(permit, now, cancel).await,
+        None => Err(SearchError::NotConfigured),
+    };
+    let received = searched.as_ref().map_or(0, |found| found.received);
+    if let Ok(target) = Target::from_authority(Scheme::Https, &wished.host, None) {
+        let record = ConnectionRecord {
+            host: target.host.to_string(),
+            port: target.port,
+            address: None,
+            verdict: if searched.is_ok() { Verdict::Allowed } else { Verdict::Failed },
+            rule: "search".to_owned(),
+            sent: u64::try_from(wished.query.len()).unwrap_or(u64::MAX),
+            received,
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let fact = Fact::Connected { connections: vec![record] };
+        place.core.append(place.session.id, place.at(), fact).await?;
+    }
+    Ok(match searched {
+        Ok(found) => {
+            let hit = |hit: writ_search::Hit| WebHit { title: hit.title, url: hit.url, text: hit.text };
+            PerformedOutcome::Searched { hits: found.hits.into_iter().map(hit).collect() }
+        }
+        Err(error) => PerformedOutcome::Failed { report: error.report() },
+    })
 }
 
 /// Grants the session the host that a person has approved.

@@ -15,7 +15,7 @@ use writ_types::digest::Digest;
 
 use super::{beneath, init};
 use crate::file::{
-    ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, ListEntry, ReadResult, SAVE_MAX, TEXT_MAX, Written,
+    ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, LARGE_MAX, ListEntry, ReadResult, TEXT_MAX, Written,
 };
 
 mod search;
@@ -211,7 +211,7 @@ fn save(work: &Path, shown: &str, bytes: u64, mut from: impl Read) -> Result<Wri
     let root = beneath::root(work).map_err(fault)?;
     let path = clean(shown)?;
     let name = path.file_name().map(PathBuf::from).ok_or_else(|| not(shown, "file"))?;
-    if bytes > SAVE_MAX {
+    if bytes > LARGE_MAX {
         return Err(FileFault::TooLarge { path: shown.to_owned(), bytes });
     }
     // What stands there must be a file; a folder or a link is not replaced.

@@ -254,6 +254,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::PolicyChanged { .. }
         | Fact::Restored { .. }
         | Fact::Applied { .. }
+        | Fact::Checkpoint { .. }
         | Fact::SandboxReady { .. }
         | Fact::Connected { .. }
         | Fact::Replied { .. } => Ok(()),

@@ -39,6 +39,7 @@ fn prepare_as(
         turn_number: 3,
         label: &label,
         config: &config,
+        search: None,
     };
     registry.toolset(role, &AllowList::All).prepare(&call(name, arguments), peeked, &context)
 }
@@ -118,6 +119,7 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
         turn_number: 1,
         label: &label,
         config: &config,
+        search: None,
     };
     let time = |name: &str, arguments: Value| {
         let prepared = Registry::core().toolset(AgentRole::Executor, &AllowList::All).prepare(
@@ -663,5 +665,57 @@ fn an_answer_is_saved_below_the_work_folder_only() {
     assert_eq!(saved("a/../b.bin").as_deref(), Some("b.bin"));
     for path in ["", ".", "a/", "../x", "/work/../x", "/etc/x", "~/x", "a\0b"] {
         assert_eq!(saved(path), None, "{path:?}");
+    }
+}
+
+/// Rows: SIL-105 (who has it)
+#[test]
+fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
+    let (core, with) = (Registry::core(), Registry::core().with_search());
+    assert!(core.get("web_search").is_none() && core.knows("web_search") && !core.knows("web_searches"));
+    let named = ["web_search".to_owned()];
+    assert!(core.allow_list(&named, EmptyMeans::None).is_ok(), "it is only not there");
+    for role in [AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor] {
+        assert!(with.toolset(role, &AllowList::All).names().any(|name| name == "web_search"), "{role:?}");
+        assert!(core.toolset(role, &AllowList::All).names().all(|name| name != "web_search"), "{role:?}");
+    }
+    let (label, config) = (label(), Config::default());
+    let target = crate::def::SearchTarget { provider: "brave", host: "s.example:443", max_results: 5 };
+    let prepare = |arguments: Value, search| {
+        let context = ToolContext {
+            agent: "main",
+            session: None,
+            turn: None,
+            turn_number: 1,
+            label: &label,
+            config: &config,
+            search,
+        };
+        let toolset = with.toolset(AgentRole::Executor, &AllowList::All);
+        toolset.prepare(&call("web_search", arguments), None, &context)
+    };
+    let prepared =
+        prepare(json!({ "query": "two words", "max_results": 9 }), Some(target)).expect("prepared");
+    let Action::Search(search) = &prepared.action else { panic!("{prepared:?}") };
+    assert_eq!(
+        (search.host.as_str(), search.max_results),
+        ("s.example:443", 5),
+        "as many as the owner has set"
+    );
+    assert_eq!(prepared.sinks.len(), 1);
+    assert_eq!(
+        (prepared.sinks[0].argument.as_str(), prepared.sinks[0].value.as_str()),
+        ("query", "two words")
+    );
+    assert!(prepare(json!({ "query": "two words" }), None).is_err());
+    for wrong in [
+        json!({ "query": " " }),
+        json!({ "query": "a\u{0}b" }),
+        json!({ "query": "x".repeat(401) }),
+        json!({ "query": "a", "max_results": 0 }),
+        json!({ "query": "a", "taint": "owner" }),
+        json!({}),
+    ] {
+        assert!(prepare(wrong.clone(), Some(target)).is_err(), "{wrong}");
     }
 }

@@ -21,6 +21,7 @@ fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
         turn_number: 1,
         label: &Label::new(Taint::Owner),
         config: &Config::default(),
+        search: None,
     };
     registry
         .toolset(AgentRole::Executor, &AllowList::All)

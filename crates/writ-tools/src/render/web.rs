@@ -1,8 +1,12 @@
 //! What a URL answered, as text.
 
 use super::html;
-use crate::render::{MAX_NAME_CHARS, MAX_RESULT_CHARS};
-use crate::text::{cut_middle, one_line};
+use crate::outcome::WebHit;
+use crate::render::{MAX_FETCHED_BYTES, MAX_LINE_CHARS, MAX_NAME_CHARS};
+use crate::text::one_line;
+
+/// What stands where the rest of a text is missing.
+const CUT: &str = "\n[cut here: the text goes on]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
 pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
@@ -21,8 +25,13 @@ pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
     };
     let text = if html::is_page(media_type, &text) { html::text_of(&text) } else { text };
     let text = if text.trim().is_empty() { "(the answer is empty)".to_owned() } else { text };
-    let text = cut_middle(text.trim_end(), MAX_RESULT_CHARS.saturating_sub(2 * MAX_NAME_CHARS + 256));
-    format!("{head}{media}{more}\n{text}")
+    let text = text.trim_end();
+    let room = MAX_FETCHED_BYTES.saturating_sub(head.len() + media.len() + more.len() + CUT.len() + 1);
+    if text.len() <= room {
+        return format!("{head}{media}{more}\n{text}");
+    }
+    let kept = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+    format!("{head}{media}{more}\n{kept}{CUT}")
 }
 
 /// What was saved, and where.
@@ -30,6 +39,18 @@ pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64)
     let url = one_line(url, MAX_NAME_CHARS);
     let media = if media.is_empty() { "of no named type" } else { &one_line(media, MAX_NAME_CHARS) };
     format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
+}
+
+/// What was found, one hit after another. Each stands on lines of its own, so that none can pass for two.
+pub(super) fn searched(hits: &[WebHit]) -> String {
+    if hits.is_empty() {
+        return "(nothing was found)".to_owned();
+    }
+    let one = |(n, WebHit { title, url, text }): (usize, &WebHit)| {
+        let (title, url) = (one_line(title, MAX_NAME_CHARS), one_line(url, MAX_LINE_CHARS));
+        format!("{}. {title}\n   {url}\n   {}", n + 1, one_line(text, MAX_LINE_CHARS))
+    };
+    hits.iter().enumerate().map(one).collect::<Vec<_>>().join("\n")
 }
 
 fn is_text(media: &str) -> bool {
@@ -40,6 +61,44 @@ fn is_text(media: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hits_are_numbered_and_none_passes_for_two() {
+        assert_eq!(searched(&[]), "(nothing was found)");
+        let hit = |title: &str| WebHit {
+            title: title.into(),
+            url: "https://a.example/".into(),
+            text: "one\ntwo".into(),
+        };
+        assert_eq!(
+            searched(&[hit("A\n2. B"), hit("C")]),
+            "1. A\\n2. B\n   https://a.example/\n   one\\ntwo\n2. C\n   https://a.example/\n   one\\ntwo"
+        );
+    }
+
+    /// Rows: WIN-212
+    #[test]
+    fn a_long_text_is_cut_at_its_limit_between_two_characters_and_says_so() {
+        let page = "\u{e9}\u{20ac}x".repeat(25_000);
+        assert_eq!(page.len(), 150_000);
+        let cut = fetched(200, "https://docs.rs/", "text/plain", page.as_bytes(), false);
+        assert!(
+            cut.ends_with(CUT) && cut.starts_with("HTTP 200 from https://docs.rs/ (text/plain)\n"),
+            "{}",
+            cut.len()
+        );
+        assert!((MAX_FETCHED_BYTES - 3..=MAX_FETCHED_BYTES).contains(&cut.len()), "{}", cut.len());
+        let body = cut.lines().nth(1).expect("a body");
+        assert!(page.starts_with(body) && !body.contains('\u{fffd}'));
+        let short = fetched(
+            200,
+            "https://docs.rs/",
+            "text/plain",
+            page.get(..90_000).expect("whole").as_bytes(),
+            false,
+        );
+        assert!(!short.contains(CUT) && short.len() > 90_000, "twin");
+    }
 
     #[test]
     fn answers_say_where_they_came_from_and_what_is_missing() {
@@ -63,6 +122,6 @@ mod tests {
             "HTTP 200 from https://docs.rs/a\nsaved to a\\nb.bin (7 bytes, of no named type)"
         );
         let long = fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
-        assert!(long.chars().count() <= MAX_RESULT_CHARS, "{}", long.chars().count());
+        assert_eq!(long.len(), MAX_FETCHED_BYTES);
     }
 }

@@ -23,7 +23,7 @@ const MAX_MEDIA_BYTES: usize = 256;
 pub(super) static WEB_FETCH: ToolDef = ToolDef {
     name: "web_fetch",
     description: "Reads a URL (GET) and returns its text, or saves it unread with \"save_to\". A URL that the user wrote \
-                  passes as it is; others may have to be approved.",
+                  passes; others may have to be approved.",
     usage: r#"{"url": "https://example.org/page"}"#,
     sinks: &["url"],
     idempotent: true,
@@ -55,8 +55,10 @@ pub(super) static WEB_REQUEST: ToolDef = ToolDef {
 struct FetchArgs {
     /// An http or https URL.
     url: String,
-    /// A file of the work folder to save the answer to, whatever it is, instead of returning its text.
+    /// A file of the work folder to save the answer to, instead of returning its text.
     save_to: Option<String>,
+    /// Save more than 50 MiB; asks.
+    large: Option<bool>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -79,7 +81,12 @@ fn prepare_fetch(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> 
     let (purpose, url) = (intent("read", &args.url), args.url.clone());
     // Where it is saved is no sink: what stays in the overlay leaves nothing.
     let save_to = path.map(|path| path.as_str().to_owned());
-    let fetch = Fetch { method: "GET".to_owned(), url: args.url, body: None, content_type: None, save_to };
+    let large = args.large.unwrap_or(false);
+    if large && save_to.is_none() {
+        return Err(invalid(&WEB_FETCH, "'large' is for 'save_to'"));
+    }
+    let method = "GET".to_owned();
+    let fetch = Fetch { method, url: args.url, body: None, content_type: None, save_to, large };
     Ok(Draft::new(Action::Fetch(fetch), purpose).sink("url", url))
 }
 
@@ -116,6 +123,7 @@ fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -
             body: body.clone(),
             content_type,
             save_to: None,
+            large: false,
         }),
         purpose,
     );

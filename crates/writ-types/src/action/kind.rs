@@ -31,11 +31,12 @@ pub enum ActionKind {
     ModifySelf,
     Operate,
     Connect,
+    Search,
 }
 
 impl ActionKind {
     /// Every kind, in the order of [`Action`](super::Action).
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Exec,
         Self::ReadFile,
         Self::WriteFile,
@@ -60,6 +61,7 @@ impl ActionKind {
         Self::ModifySelf,
         Self::Operate,
         Self::Connect,
+        Self::Search,
     ];
 
     /// The name used in keys, rules, records and on screens.
@@ -89,6 +91,7 @@ impl ActionKind {
             Self::ModifySelf => "modify_self",
             Self::Operate => "operate",
             Self::Connect => "connect",
+            Self::Search => "search",
         }
     }
 

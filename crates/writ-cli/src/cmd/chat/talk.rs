@@ -27,6 +27,8 @@ pub(super) struct Talk<'a> {
     pub(super) client: Client,
     pub(super) session: SessionId,
     pub(super) mode: Mode,
+    /// A gate that asks.
+    pub(super) gate: Option<writ_types::id::AskId>,
 }
 
 /// What a frame means for the conversation.
@@ -39,19 +41,26 @@ enum News {
     Ended(Exit, Vec<String>),
     /// A person is asked.
     Asked(Box<Card>),
+    /// A gate asks, and the turn waits.
+    Gate(writ_types::id::AskId),
     /// An ask is no longer open.
     Settled(writ_types::id::AskId),
 }
 
 fn news(frame: &ServerFrame) -> News {
     match frame {
-        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } => News::Running(*turn),
+        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } | ServerFrame::File { turn, .. } => {
+            News::Running(*turn)
+        }
         ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::ApprovalRequest(card) => News::Asked(Box::new(card.clone())),
+        ServerFrame::GateApproval { ask_id, .. } => News::Gate(ask_id.clone()),
         ServerFrame::ApprovalResolved { ask_id, .. } => News::Settled(ask_id.clone()),
         ServerFrame::Hello { .. }
+        | ServerFrame::Checkpoint { .. }
+        | ServerFrame::Reset { .. }
         | ServerFrame::Accepted { .. }
         | ServerFrame::Status { .. }
         | ServerFrame::Answer { .. } => News::Nothing,
@@ -98,6 +107,8 @@ impl Talk<'_> {
                 }
                 News::Ended(..) => running = None,
                 News::Asked(card) => self.hint(&card),
+                // Whoever says one thing and leaves cannot answer; the turn waits for somebody who can.
+                News::Gate(ask) => self.context.out.remark(format!("hint: writ approvals approve {ask}")),
                 News::Nothing | News::Settled(_) => {}
             }
         }
@@ -146,7 +157,11 @@ impl Talk<'_> {
                                 question(&asked, &mut renderer)?;
                             }
                         }
+                        News::Gate(ask) => self.gate = Some(ask),
                         News::Settled(ask) => {
+                            if self.gate.as_ref() == Some(&ask) {
+                                self.gate = None;
+                            }
                             let front = asked.front().is_some_and(|card| card.ask_id == ask);
                             asked.retain(|card| card.ask_id != ask);
                             if front {
@@ -172,6 +187,16 @@ impl Talk<'_> {
         asked: &mut VecDeque<Card>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
+        if let Some(ask_id) = self.gate.clone() {
+            let decision = match line.to_lowercase().as_str() {
+                "y" | "yes" => Decision::Approve,
+                "n" | "no" => Decision::Deny,
+                _ => return Ok(()),
+            };
+            self.gate = None;
+            let reason = String::new();
+            return self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason }).await;
+        }
         let Some(card) = asked.front().cloned() else {
             if !line.is_empty() {
                 self.say(line).await?;

@@ -214,6 +214,7 @@ impl Making {
             | Fact::Escalated { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
+            | Fact::Checkpoint { .. }
             | Fact::SandboxReady { .. } => {
                 self.put(at, "entry", entry.fact.event().to_owned(), String::new());
                 None

@@ -19,7 +19,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).expect("written");
 }
 
-/// Rows: WIN-211 (40 MB saved; one that is too large is refused, not asked about) WIN-213 WIN-214 WIN-215
+/// Rows: WIN-211 (40 MB saved; 60 MB are not without a question) WIN-213 WIN-214 WIN-215
 #[test]
 fn needs_userns_a_fetch_saves_a_whole_answer_in_the_work_folder_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -50,6 +50,7 @@ fn needs_userns_a_fetch_saves_a_whole_answer_in_the_work_folder_and_nothing_else
         "'save_to' leads out of the work folder",
         "symbolic link",
         "nothing was saved",
+        "which a person must approve",
         "HTTP 404 from",
         "40000000 got/data.bin",
         writ_types::digest::Digest::of(&noise(40_000_000)).to_string().as_str(),
@@ -143,4 +144,48 @@ fn a_session_reads_from_thirty_new_hosts_and_asks_about_more() {
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(mirror.asked().last().map(String::as_str), Some("GET /31 HTTP/1.1"));
+}
+
+/// Rows: WIN-211 (more than 50 MB waits for a person, and comes as asked for)
+#[test]
+fn needs_userns_a_large_answer_waits_for_a_person_and_is_saved_then() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "huge.bin", &noise(60_000_000));
+    let mirror = Mirror::of(folder.path());
+    let url = mirror.url("depot", "/huge.bin");
+    let list = vec![
+        ("web_fetch", json!({ "url": url, "large": true })),
+        ("web_fetch", json!({ "url": url, "save_to": "huge.bin", "large": true })),
+    ];
+    let bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    let done = bench.chat(&format!("get {url}"), &[]);
+    assert_eq!(code(&done), 5, "{}", text(&done));
+    assert!(mirror.asked().is_empty(), "nothing leaves before the answer");
+    assert!(last_request(&bench).contains("'large' is for 'save_to'"));
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert!(text(&approved).contains("saved to huge.bin (60000000 bytes"), "{}", text(&approved));
+}
+
+/// Rows: WIN-211 (30 a minute, saved or read)
+#[test]
+fn a_session_fetches_thirty_times_a_minute_and_is_told_when_it_may_again() {
+    let mirror = Mirror::start();
+    let list =
+        (0..32).map(|n| ("web_fetch", json!({ "url": mirror.url("depot", &format!("/{n}")) }))).collect();
+    let bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    let urls: Vec<String> = (0..32).map(|n| mirror.url("depot", &format!("/{n}"))).collect();
+    let more = "[budget]\nmax_tool_calls_per_turn = 40\n";
+    let config = bench.home.root().join("config.toml");
+    let listed = std::fs::read_to_string(&config).expect("reads");
+    std::fs::write(&config, format!("{more}{listed}")).expect("written");
+    let done = bench.chat(&format!("read {}", urls.join(" ")), &[]);
+    assert_eq!(mirror.asked().len(), 30, "{}", text(&done));
+    let said = last_request(&bench);
+    assert!(said.contains("30 fetches a minute are the limit") && said.contains("or wait"), "{said}");
+    // Twin: another session has thirty of its own.
+    let fresh = bench.chat(&format!("read {}", urls.join(" ")), &["--new"]);
+    assert!(mirror.asked().len() > 30, "{}", text(&fresh));
 }

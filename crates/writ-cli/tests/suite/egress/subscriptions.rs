@@ -193,3 +193,39 @@ fn needs_userns_a_turn_whose_reading_is_stopped_goes_on_at_the_next_start() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(bench.requests().iter().any(|request| request.contains("go on")), "{:?}", bench.requests());
 }
+
+/// A subscription that nothing refers to ends after its turns; a word of its person, a reply or an action begins them anew.
+///
+/// Rows: SIL-077
+#[test]
+fn needs_userns_a_subscription_lasts_as_long_as_something_refers_to_it() {
+    let subscribe = |path: &str| ("context_subscribe", json!({ "path": path, "turns": 2 }));
+    let bench = Bench::new(
+        "openai",
+        turns(vec![
+            vec![subscribe("said.txt"), subscribe("used.txt"), subscribe("stale.txt")],
+            vec![],
+            vec![("file_read", json!({ "path": "used.txt" }))],
+            vec![],
+            vec![],
+            vec![],
+        ]),
+    );
+    for name in ["said.txt", "used.txt", "stale.txt"] {
+        std::fs::write(bench.project().join(name), format!("this is {name}\n")).expect("written");
+    }
+    let kept = |word: &str| {
+        let done = bench.chat(word, &[]);
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        let said = last_request(&bench);
+        [1, 2, 3].map(|n| said.contains(&format!("[Subscription s{n}]")))
+    };
+    kept("watch them");
+    assert_eq!(kept("look at said.txt"), [true, true, true]);
+    // After a restart, too.
+    stop_engine_of(&bench.home);
+    assert_eq!(kept("go on"), [true, true, true], "the last turn of the one that nothing refers to");
+    assert_eq!(kept("go on"), [true, true, false]);
+    assert_eq!(kept("go on"), [false, true, false], "said in the second turn, used in the third");
+    assert_eq!(kept("go on"), [false, false, false]);
+}

@@ -246,7 +246,7 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
                 status.parse().is_ok_and(|status| contract.seen.contains(&(name.clone(), status)))
             });
             // What needs an ask, a passkey or a project that is there is served in other tests.
-            let elsewhere = ["/ws", "/link", "/approvals/{id}", "/passkeys/", "/diff"];
+            let elsewhere = ["/ws", "/link", "/approvals/{id}", "/passkeys/", "/diff", "/files/"];
             assert!(
                 served || elsewhere.iter().any(|part| path.contains(part)),
                 "{name}: {:?}",
@@ -256,4 +256,38 @@ fn no_case_made_from_the_document_is_a_failure_or_an_undocumented_answer() {
     }
     assert_eq!(contract.web.api("GET", "/api/v1/state", &Value::Null).status, 200, "it goes on");
     assert_eq!(contract.web.engine.stop().code, Some(0));
+}
+
+/// The same by a tool that knows nothing of Writ: valid and hostile requests from the document, the same each time.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the client of the server that it tests")]
+fn needs_schemathesis_a_foreign_tool_finds_no_failure_and_no_undocumented_answer() {
+    let env = [("WRIT_SERVER__REQUESTS_PER_SEC", "100000"), ("WRIT_SERVER__BURST", "100000")];
+    let web = Web::with(calls(Vec::new(), "Yes. I do."), &env);
+    let tool = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis/bin/schemathesis");
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = std::process::Command::new(tool)
+        .current_dir(folder.path())
+        .env_clear()
+        .env("HOME", folder.path())
+        .env("PATH", "/usr/bin:/bin")
+        .args(["run", &format!("http://localhost:{}/openapi.json", web.port)])
+        .args(["--header", &format!("Authorization: {}", web.bearer())])
+        // A socket and a link are no requests with an answer.
+        .args(["--exclude-path-regex", "^/(ws|link)"])
+        .args(["--checks", "not_a_server_error,status_code_conformance,content_type_conformance"])
+        // Deterministic means: from the document alone, the same cases each time, as many as fit the time.
+        .args(["--phases", "coverage,fuzzing", "--max-examples", "8", "--max-time", "45"])
+        .arg("--generation-deterministic")
+        .args(["--request-timeout", "20", "--suppress-health-check", "all", "--no-color"])
+        .output()
+        .expect("the tool starts");
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    // It has asked, and what it asked was answered.
+    let tested = said.lines().find(|line| line.contains("Tested:")).unwrap_or_else(|| panic!("{said}"));
+    let number = tested.split_whitespace().find_map(|word| word.parse::<u32>().ok());
+    assert!(number.is_some_and(|number| number >= 25), "{said}");
+    assert_eq!(web.api("GET", "/api/v1/state", &Value::Null).status, 200, "it goes on");
+    assert_eq!(web.engine.stop().code, Some(0));
 }

@@ -386,6 +386,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             epoch: store.epoch().expect("reads"),
             home_uid: 4_242,
             overlays: dir.path().join("overlays"),
+            sent: dir.path().join("sent"),
             approval_ttl: APPROVAL_TTL,
             budget: Default::default(),
             agent_config: Default::default(),
@@ -405,6 +406,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             store: store.clone(),
             rules,
             gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
+            search: None,
             tools: Registry::core(),
             sandbox,
             keys,
@@ -419,7 +421,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         let wish = "please DROP TABLE users".to_owned();
         engine.receive(who, joined.session, "one".to_owned(), wish, Taint::Owner).await.expect("stored");
         let text = loop {
-            let frame = joined.live.recv().await.expect("a frame").frame;
+            let frame = joined.live.recv().await.expect("a frame").frame.clone();
             if let ServerFrame::Message { text, last: true, .. } = frame {
                 break text;
             }

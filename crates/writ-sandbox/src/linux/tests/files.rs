@@ -198,7 +198,7 @@ async fn bytes_are_saved_whole_inside_and_through_no_link() {
         // Less came than was said, and more.
         ("short", 2),
         ("long", 0),
-        ("large", crate::file::SAVE_MAX + 1),
+        ("large", crate::file::LARGE_MAX + 1),
     ] {
         let refused = fixture.workspace.save_at(path.into(), count, b"x".to_vec()).await;
         assert!(matches!(refused, Err(SandboxError::File(_))), "{path:?}: {refused:?}");

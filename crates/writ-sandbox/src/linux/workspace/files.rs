@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use writ_policy::permit::{Permit, Saving};
 use writ_types::action::{Action, Place};
+use writ_types::digest::Digest;
 use writ_types::unit::Timestamp;
 
 use super::super::init::WORK;
@@ -14,7 +15,8 @@ use super::super::worker::{self, Reply, Request};
 use super::Workspace;
 use crate::error::SandboxError;
 use crate::exec::ExecOptions;
-use crate::file::{FILE_TIME_MAX_MS, FileFault, Peeked, ReadResult, Written};
+use crate::file::{FILE_TIME_MAX_MS, FileFault, LARGE_MAX, Peeked, ReadResult, SAVE_MAX, Written};
+use crate::outbox::Taken;
 
 impl Workspace {
     /// Reads, lists or searches: [`Action::ReadFile`].
@@ -56,11 +58,16 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// If it is larger than [`SAVE_MAX`](crate::file::SAVE_MAX), if something else than a file stands there, or if the
+    /// If it is larger than [`SAVE_MAX`], or [`LARGE_MAX`] where the permit says so, if something else than a file stands there, or if the
     /// sandbox cannot be made.
     pub async fn save(&self, saving: Saving, content: Vec<u8>) -> Result<Written, SandboxError> {
         let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
-        self.save_at(saving.open(), bytes, content).await
+        let most = if saving.is_large() { LARGE_MAX } else { SAVE_MAX };
+        let path = saving.open();
+        if bytes > most {
+            return Err(FileFault::TooLarge { path, bytes }.into());
+        }
+        self.save_at(path, bytes, content).await
     }
 
     pub(crate) async fn save_at(
@@ -72,6 +79,25 @@ impl Workspace {
         let reply = self.hand(Request::Save { path, bytes }, Some(content)).await?;
         let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
+    }
+
+    /// Takes a file out, to be sent to a person: [`Action::SendFile`]. It must be what the permit was given for.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if the file is gone, has changed or is larger than
+    /// [`FILE_MAX`](crate::file::FILE_MAX), or if the sandbox cannot be made.
+    pub async fn take(&self, permit: Permit, now: Timestamp) -> Result<Taken, SandboxError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::SendFile(send) = action else { return Err(SandboxError::WrongAction { found }) };
+        let path = send.path;
+        let Some(file) = self.peek(&path).await? else { return Err(FileFault::NotFound { path }.into()) };
+        // The worker's own digest is its word only.
+        if Digest::of(&file.bytes) != send.digest {
+            return Err(FileFault::Content { path }.into());
+        }
+        Ok(Taken { path, content: file.bytes })
     }
 
     /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.

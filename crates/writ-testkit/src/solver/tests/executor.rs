@@ -116,6 +116,7 @@ fn prepare(
         turn_number: 1,
         label: &label,
         config: &config,
+        search: None,
     };
     let path = tools.needs(call).map_err(|error| error.message())?;
     let peeked = match path {

@@ -1,0 +1,162 @@
+//! What the gates say of a text, and the person whom a gate may ask.
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use writ_agent::event::{Event, Verdict};
+use writ_policy::show::{MAX_SHOWN_BYTES, escape};
+use writ_store::batch::Op;
+use writ_types::digest::Digest;
+use writ_types::entry::{Decision, Fact, GatePoint};
+use writ_types::error::Exit;
+use writ_types::frame::{Choice, ServerFrame};
+use writ_types::id::AskId;
+
+use super::{Drive, Watched};
+use crate::error::EngineError;
+use crate::session::GateAnswer;
+use crate::trace;
+
+/// How it went with a gate that asks.
+enum Asked {
+    /// A person has answered.
+    Answered(GateAnswer),
+    /// Nobody can be asked about this text.
+    Unshowable,
+    /// The turn has gone on without the answer.
+    Moot,
+    /// The engine stops; the gate asks again at the next start.
+    Stopping,
+}
+
+impl Drive {
+    /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
+    pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
+        let judged = trace::gate(point, || self.core.gates.judge(point, &text));
+        let mut ops = Vec::new();
+        for (gate, verdict, reason) in &judged.verdicts {
+            self.core.metrics.gate(point, *verdict);
+            let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
+            ops.push(self.fact(Fact::Gated { point, gate, verdict, reason }));
+        }
+        let after = match (judged.asked(), judged.held.as_deref()) {
+            (Some((gate, reason)), Some(held)) => {
+                let asked = self.ask_person(point, (gate, reason), held, std::mem::take(&mut ops)).await?;
+                match asked {
+                    Asked::Answered(answer) if answer.decision == Decision::Approve => Ok(held.to_owned()),
+                    Asked::Answered(GateAnswer { reason, .. }) if reason.is_empty() => {
+                        Err(format!("a person said no (gate '{gate}')"))
+                    }
+                    Asked::Answered(GateAnswer { reason, .. }) => {
+                        Err(format!("a person said no (gate '{gate}'): {reason}"))
+                    }
+                    Asked::Unshowable => Err(format!("it is too long to be asked about (gate '{gate}')")),
+                    Asked::Moot => return Ok(true),
+                    Asked::Stopping => return Ok(false),
+                }
+            }
+            (_, _) => match (judged.blocked(), &judged.text) {
+                (None, Some(after)) => Ok(after.clone()),
+                (reason, _) => Err(reason.unwrap_or_default().to_owned()),
+            },
+        };
+        let verdict = match after {
+            Err(reason) => Verdict::Block { reason },
+            Ok(after) if after != text => Verdict::Transform { text: after },
+            Ok(_) => Verdict::Pass,
+        };
+        let event = match point {
+            GatePoint::Output => Event::OutputJudged { verdict },
+            GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
+        };
+        self.hold(event, ops)?;
+        Ok(true)
+    }
+
+    /// Asks a person about a text, and waits for the answer as for any other work of the turn.
+    async fn ask_person(
+        &mut self,
+        point: GatePoint,
+        (gate, reason): (&str, &str),
+        text: &str,
+        ops: Vec<Op>,
+    ) -> Result<Asked, EngineError> {
+        self.held.extend(ops);
+        let shown = escape(text);
+        if shown.len() > MAX_SHOWN_BYTES {
+            return Ok(Asked::Unshowable);
+        }
+        let ask = self.gate_ask();
+        let (point, [yes, no]) = match point {
+            GatePoint::Output => ("output", ["The agent says it.", "It is not said, and the turn ends."]),
+            GatePoint::Input | GatePoint::Execution | GatePoint::Access => {
+                ("input", ["The agent reads it.", "It is not read, and the turn ends."])
+            }
+        };
+        let choice = |decision, consequence: &str| Choice { decision, consequence: consequence.to_owned() };
+        self.tell(ServerFrame::GateApproval {
+            turn: self.turn,
+            ask_id: ask.clone(),
+            gate: gate.to_owned(),
+            point: point.to_owned(),
+            reason: reason.to_owned(),
+            shown,
+            choices: vec![choice(Decision::Approve, yes), choice(Decision::Deny, no)],
+        });
+        let (sender, receiver) = oneshot::channel();
+        // Before anybody can read of it.
+        self.session.state().gates.insert(ask.clone(), sender);
+        let done = self.wait_for(receiver).await;
+        self.session.state().gates.remove(&ask);
+        let asked = done?;
+        match &asked {
+            Asked::Answered(GateAnswer { decision, by, reason }) => {
+                let (decision, by, reason) = (*decision, by.clone(), reason.clone());
+                let fact = Fact::Answered { ask: ask.clone(), decision, by, reason };
+                self.held.push(self.fact(fact));
+                let state = if decision == Decision::Approve { "approved" } else { "denied" };
+                self.tell(resolved(ask, state, String::new()));
+            }
+            Asked::Moot => {
+                let text = "The turn went on without the answer.".to_owned();
+                self.tell(resolved(ask, "expired", text));
+            }
+            Asked::Unshowable | Asked::Stopping => {}
+        }
+        Ok(asked)
+    }
+
+    async fn wait_for(&mut self, receiver: oneshot::Receiver<GateAnswer>) -> Result<Asked, EngineError> {
+        self.write_held().await?;
+        let cancel = CancellationToken::new();
+        let (cancelled, draining) = (cancel.clone(), self.core.draining.clone());
+        let waiting = async move {
+            tokio::select! {
+                answer = receiver => answer.map_or(Asked::Moot, Asked::Answered),
+                () = cancelled.cancelled() => Asked::Moot,
+                // Nothing is under way that an engine which is to stop would have to wait for.
+                () = draining.cancelled() => Asked::Stopping,
+            }
+        };
+        Ok(match self.watch(cancel, waiting).await {
+            Watched::Done(asked) => asked,
+            Watched::Unwanted(_) => Asked::Moot,
+            Watched::Stopping => Asked::Stopping,
+        })
+    }
+
+    /// The id of this ask: the same one after a restart.
+    fn gate_ask(&self) -> AskId {
+        let digest = Digest::of(format!("gate {} {}", self.turn, self.events).as_bytes());
+        let bytes = digest.as_bytes().first_chunk().copied().unwrap_or_default();
+        AskId::from_random(u64::from_be_bytes(bytes))
+    }
+
+    /// A frame for whoever watches, written with the next thing that is.
+    fn tell(&mut self, frame: ServerFrame) {
+        self.held.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+    }
+}
+
+fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
+    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done }
+}

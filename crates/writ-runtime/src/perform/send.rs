@@ -1,0 +1,123 @@
+//! Files that are sent to the person.
+
+use std::path::PathBuf;
+
+use writ_policy::permit::Permit;
+use writ_sandbox::outbox::{self, OutboxError};
+use writ_store::batch::Op;
+use writ_tools::outcome::PerformedOutcome;
+use writ_types::action::Action;
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, GatePoint};
+use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, SessionId};
+
+use super::settle;
+use crate::act::Place;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::trace;
+
+/// Sends a file: takes it out of the work folder, lets the output gates look at it, keeps it in the home, and tells
+/// whoever watches. Gates cannot rewrite a file, so one that would is one that stops.
+///
+/// # Errors
+///
+/// If the sandbox cannot be used at all.
+pub(super) async fn send(
+    place: &Place,
+    permit: Permit,
+    ops: &mut Vec<Op>,
+) -> Result<PerformedOutcome, EngineError> {
+    let (entry, taint) = (permit.entry(), permit.prepared().label.taint);
+    let Action::SendFile(send) = permit.action().clone() else {
+        return Err(EngineError::Machine("a permit for something else".to_owned()));
+    };
+    // What has no turn has nobody who watches.
+    let Some(turn) = place.turn else {
+        let text = "a file is sent in a turn only";
+        return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "send.no_turn", text) });
+    };
+    let workspace = place.session.workspace(&place.core).await?;
+    let taken = match workspace.take(permit, place.core.clock.now()).await {
+        Ok(taken) => taken,
+        Err(error) => return settle(Err(error)),
+    };
+    if let Ok(text) = std::str::from_utf8(taken.content())
+        && let Some(stopped) = stopped(place, text, ops)
+    {
+        return Ok(PerformedOutcome::Failed { report: stopped });
+    }
+    let folder = place.core.sent_folder(place.session.id);
+    let kept = tokio::task::spawn_blocking(move || taken.keep(&folder, entry.0)).await;
+    let kept = match kept.map_err(|error| EngineError::Machine(error.to_string()))? {
+        Ok(kept) => kept,
+        Err(error) => return Ok(PerformedOutcome::Failed { report: error.report() }),
+    };
+    let frame = ServerFrame::File {
+        turn,
+        file: entry,
+        name: kept.name.clone(),
+        bytes: kept.bytes,
+        digest: send.digest,
+        path: kept.path.to_string_lossy().into_owned(),
+        taint,
+    };
+    ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
+    Ok(PerformedOutcome::Sent { name: kept.name, bytes: kept.bytes })
+}
+
+/// Why the output gates do not let a text out, if they do not.
+fn stopped(place: &Place, text: &str, ops: &mut Vec<Op>) -> Option<Report> {
+    let judged = trace::gate(GatePoint::Output, || place.core.gates.judge(GatePoint::Output, text));
+    ops.extend(judged.verdicts.iter().map(|(gate, verdict, reason)| {
+        let (point, gate) = (GatePoint::Output, gate.clone());
+        let fact = Fact::Gated { point, gate, verdict: *verdict, reason: reason.clone() };
+        place.core.entry(place.session.id, place.at(), fact)
+    }));
+    if judged.text.as_deref() == Some(text) {
+        return None;
+    }
+    let reason = judged.stopped().unwrap_or("a gate would have to change it");
+    Some(Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}")))
+}
+
+/// A file that was sent, as it is handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentFile {
+    /// Its name.
+    pub name: String,
+    /// Its content.
+    pub content: Vec<u8>,
+}
+
+impl Core {
+    /// Where the files are kept that a session has sent.
+    fn sent_folder(&self, session: SessionId) -> PathBuf {
+        self.config.sent.join(session.to_string())
+    }
+
+    /// A file that a session has sent.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, it cannot be read, or it is not what was sent.
+    pub(crate) async fn sent_file(&self, session: SessionId, file: EntrySeq) -> Result<SentFile, Report> {
+        let missing = || OutboxError::Missing.report();
+        let entry = self.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
+        let Some(entry) = entry.filter(|entry| entry.session == Some(session)) else {
+            return Err(missing());
+        };
+        let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
+        let folder = self.sent_folder(session);
+        let read = tokio::task::spawn_blocking(move || outbox::read(&folder, file.0)).await;
+        let read = read.map_err(|error| Report::new(Exit::Bug, "outbox.read", error.to_string()))?;
+        let (kept, content) = read.map_err(|error| error.report())?;
+        if Digest::of(&content) != sent.digest {
+            let text = "the file is not what was sent any more";
+            return Err(Report::new(Exit::Verification, "outbox.changed", text));
+        }
+        Ok(SentFile { name: kept.name, content })
+    }
+}

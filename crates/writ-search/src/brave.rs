@@ -1,0 +1,73 @@
+//! The Brave Search API: `GET web/search?q=…`, with the key in `X-Subscription-Token`.
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use writ_egress::http::{Client, RequestBuilder, Url};
+
+use crate::format::{NoHeader, NotInFormat, SearchFormat, Wish, sensitive};
+use crate::search::Hit;
+
+/// The format.
+#[derive(Debug)]
+pub(crate) struct Brave;
+
+impl SearchFormat for Brave {
+    fn base_url(&self) -> &'static str {
+        "https://api.search.brave.com/res/v1/"
+    }
+
+    fn request(
+        &self,
+        client: &Client,
+        base: &Url,
+        key: &SecretString,
+        wish: Wish<'_>,
+    ) -> Result<RequestBuilder, NoHeader> {
+        let mut url = base.clone();
+        url.set_path(&format!("{}web/search", base.path()));
+        // Without decorations, texts hold no tags around the words that were found.
+        url.query_pairs_mut()
+            .append_pair("q", wish.query)
+            .append_pair("count", &wish.max_results.to_string())
+            .append_pair("text_decorations", "false")
+            .append_pair("result_filter", "web");
+        let key = sensitive(key.expose_secret())?;
+        Ok(client.get(url).header("accept", "application/json").header("x-subscription-token", key))
+    }
+
+    fn refuses_key(&self, status: u16) -> bool {
+        // 422 for a key that is none; the rest of the request is ours and in order.
+        matches!(status, 401 | 403 | 422)
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
+        let answer: Answer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
+        if answer.kind != "search" {
+            return Err(NotInFormat);
+        }
+        // Where nothing was found, there is no such part.
+        let results = answer.web.map(|web| web.results).unwrap_or_default();
+        let hit =
+            |one: One| Hit { title: one.title, url: one.url, text: one.description.unwrap_or_default() };
+        Ok(results.into_iter().map(hit).collect())
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "type")]
+    kind: String,
+    web: Option<Web>,
+}
+
+#[derive(Deserialize)]
+struct Web {
+    results: Vec<One>,
+}
+
+#[derive(Deserialize)]
+struct One {
+    title: String,
+    url: String,
+    description: Option<String>,
+}

@@ -1,0 +1,50 @@
+//! What a provider's wire format is.
+
+use secrecy::SecretString;
+use writ_egress::http::{Client, HeaderValue, RequestBuilder, Url};
+
+use crate::search::Hit;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) query: &'a str,
+    /// From 1 to 20, which both providers give at once.
+    pub(crate) max_results: u64,
+}
+
+/// The answer is not in the provider's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotInFormat;
+
+/// The key holds what no header may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoHeader;
+
+/// A provider's wire format.
+pub(crate) trait SearchFormat: Send + Sync {
+    /// Where its makers have it.
+    fn base_url(&self) -> &'static str;
+
+    /// The request. The key goes into a header that is marked as sensitive, nowhere else.
+    fn request(
+        &self,
+        client: &Client,
+        base: &Url,
+        key: &SecretString,
+        wish: Wish<'_>,
+    ) -> Result<RequestBuilder, NoHeader>;
+
+    /// Whether this status says that the key is not taken.
+    fn refuses_key(&self, status: u16) -> bool;
+
+    /// What an answer of status 200 has found, in its order.
+    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat>;
+}
+
+/// A header's value that no log shows.
+pub(crate) fn sensitive(text: &str) -> Result<HeaderValue, NoHeader> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| NoHeader)?;
+    value.set_sensitive(true);
+    Ok(value)
+}

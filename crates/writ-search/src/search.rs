@@ -1,0 +1,188 @@
+//! Performing a search for a permit.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio_util::sync::CancellationToken;
+use writ_egress::{Egress, Lent};
+use writ_policy::permit::Permit;
+use writ_types::action::Action;
+use writ_types::credential::CredentialRef;
+use writ_types::unit::Timestamp;
+
+use crate::config::{SearchConfig, Target};
+use crate::error::{KeyError, SearchConfigError, SearchError};
+use crate::format::Wish;
+
+/// How long a search may take: providers answer within a second, and a person waits.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// The largest answer: twenty results of a kilobyte each have a hundredth of it.
+pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+/// The longest title, in characters.
+pub const MAX_TITLE_CHARS: usize = 300;
+/// The longest address, in bytes; a hit with a longer one is left out, since half an address leads nowhere.
+pub const MAX_URL_BYTES: usize = 2_048;
+/// The longest text of a hit, in characters.
+pub const MAX_TEXT_CHARS: usize = 1_000;
+/// What stands where an answer repeats the key.
+const REDACTED: &str = "[redacted]";
+
+/// Resolves keys of search providers. Implemented by whoever knows keyring and environment.
+pub trait SearchKeys: Send + Sync + 'static {
+    /// The key behind a reference.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it cannot be read.
+    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>>;
+}
+
+/// Something that was found. All of it is external.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// What the page calls itself.
+    pub title: String,
+    /// Where it is.
+    pub url: String,
+    /// Some of what it says.
+    pub text: String,
+}
+
+/// What a search brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The hits, the best first; no more than were wished for.
+    pub hits: Vec<Hit>,
+    /// How many bytes came in, heads and TLS included.
+    pub received: u64,
+}
+
+/// A provider that is asked.
+pub struct Search {
+    target: Target,
+    keys: Arc<dyn SearchKeys>,
+    egress: Arc<Egress>,
+}
+
+impl fmt::Debug for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Search").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Search {
+    /// The provider that is configured; `None` where nobody is.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot stand.
+    pub fn new(
+        config: &SearchConfig,
+        keys: Arc<dyn SearchKeys>,
+        egress: Arc<Egress>,
+    ) -> Result<Option<Self>, SearchConfigError> {
+        Ok(config.target()?.map(|target| Self { target, keys, egress }))
+    }
+
+    /// The provider's name in the configuration.
+    pub const fn provider(&self) -> &'static str {
+        self.target.provider.as_str()
+    }
+
+    /// Host and port that the words go to.
+    pub fn host(&self) -> &str {
+        &self.target.host
+    }
+
+    /// The most results of one search.
+    pub const fn max_results(&self) -> u64 {
+        self.target.max_results
+    }
+
+    /// Whether there is a key now.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it cannot be read.
+    pub async fn check_key(&self) -> Result<(), KeyError> {
+        self.keys.key(&self.target.key).await.map(|_| ())
+    }
+
+    /// Performs [`Action::Search`]: asks the configured provider, once. No redirect is followed. The permit must name
+    /// the provider and host that are configured, since the key is theirs.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for somebody else, there is no key, or no proper answer came in time, or `cancel`
+    /// came first.
+    pub async fn search(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        cancel: &CancellationToken,
+    ) -> Result<Found, SearchError> {
+        let Action::Search(wished) = permit.action().clone() else { return Err(SearchError::NotConfigured) };
+        if wished.provider != self.provider() || wished.host != self.target.host {
+            return Err(SearchError::NotConfigured);
+        }
+        let key = self.keys.key(&self.target.key).await?;
+        if key.expose_secret().is_empty() {
+            return Err(KeyError::Missing.into());
+        }
+        let wish =
+            Wish { query: &wished.query, max_results: wished.max_results.min(self.target.max_results) };
+        let asking = self.egress.perform(permit, now, |lent| self.ask(lent, &key, wish));
+        let asked = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(SearchError::Cancelled),
+            asked = tokio::time::timeout(TIMEOUT, asking) => asked,
+        };
+        asked.map_err(|_| SearchError::Timeout(TIMEOUT))??
+    }
+
+    async fn ask(&self, lent: Lent, key: &SecretString, wish: Wish<'_>) -> Result<Found, SearchError> {
+        let format = self.target.provider.format();
+        let request = format.request(&lent.client, &self.target.base, key, wish);
+        let mut answer =
+            request.map_err(|_| SearchError::BadKey)?.send().await.map_err(|_| SearchError::Dropped)?;
+        match answer.status().as_u16() {
+            200 => {}
+            status if format.refuses_key(status) => return Err(SearchError::Refused(status)),
+            // Tavily says 432 and 433 where a plan is used up.
+            status @ (402 | 429 | 432 | 433) => return Err(SearchError::Limited(status)),
+            status => return Err(SearchError::Status(status)),
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|_| SearchError::Dropped)? {
+            if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+                return Err(SearchError::TooLarge(MAX_ANSWER_BYTES));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let hits = format.read(&body).map_err(|_| SearchError::Format)?;
+        let most = usize::try_from(wish.max_results).unwrap_or(usize::MAX);
+        let hits = hits.into_iter().filter_map(|hit| bounded(hit, key)).take(most).collect();
+        Ok(Found { hits, received: lent.received_bytes() })
+    }
+}
+
+/// A hit within its bounds and without our key, if it leads to a page at all.
+fn bounded(hit: Hit, key: &SecretString) -> Option<Hit> {
+    let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");
+    let key = key.expose_secret();
+    if !web || hit.url.len() > MAX_URL_BYTES || hit.url.contains(key) {
+        return None;
+    }
+    let text = |text: &str, most| text.replace(key, REDACTED).chars().take(most).collect();
+    Some(Hit {
+        title: text(&hit.title, MAX_TITLE_CHARS),
+        text: text(&hit.text, MAX_TEXT_CHARS),
+        url: hit.url,
+    })
+}
+
+#[cfg(test)]
+mod tests;

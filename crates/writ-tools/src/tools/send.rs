@@ -1,0 +1,70 @@
+//! `send_file`: sends a file of the work folder to the person.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_types::action::{Action, ActionKind, SendFile};
+use writ_types::digest::Digest;
+
+use super::intent;
+use crate::arguments::{invalid, no_nul, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef};
+use crate::error::ToolError;
+use crate::path::WorkPath;
+use crate::schema::schema_of;
+
+pub(super) static SEND_FILE: ToolDef = ToolDef {
+    name: "send_file",
+    description: "Sends the user a file, at most 16 MiB.",
+    usage: r#"{"path": "out/report.pdf"}"#,
+    sinks: &["path"],
+    idempotent: false,
+    output: OutputKind::Confirmation,
+    actions: &[ActionKind::SendFile],
+    roles: &[AgentRole::Executor],
+    schema: schema_of::<SendArgs>,
+    needs,
+    prepare,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SendArgs {
+    /// A file of the work folder.
+    path: String,
+}
+
+fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    let args: SendArgs = typed(&SEND_FILE, arguments)?;
+    sent_path(&args.path).map(Some)
+}
+
+fn sent_path(text: &str) -> Result<WorkPath, ToolError> {
+    no_nul(&SEND_FILE, "path", text)?;
+    let wrong = |problem: &str| invalid(&SEND_FILE, &format!("'path' {problem}"));
+    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    if path.is_root() || text.ends_with('/') {
+        return Err(wrong("names a folder, not a file"));
+    }
+    if path.is_outside() { Err(wrong("leads out of the work folder")) } else { Ok(path) }
+}
+
+fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: SendArgs = typed(&SEND_FILE, arguments)?;
+    let path = sent_path(&args.path)?;
+    let unfit = |reason| ToolError::Target { tool: SEND_FILE.name, path: path.as_str().to_owned(), reason };
+    let (digest, bytes) = match peeked {
+        None => return Err(ToolError::NotPeeked { tool: SEND_FILE.name }),
+        Some(Peeked::File { bytes, .. }) => {
+            (Digest::of(bytes), u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+        }
+        Some(Peeked::Large { digest, bytes, .. }) => (*digest, *bytes),
+        Some(Peeked::Missing) => return Err(unfit("does not exist")),
+        Some(Peeked::Folder) => return Err(unfit("is a folder")),
+        Some(Peeked::Other) => return Err(unfit("is no regular file, or too large to be sent")),
+    };
+    let purpose = intent("send the owner", &format!("{path} ({bytes} bytes)"));
+    let path = path.as_str().to_owned();
+    let send = SendFile { to: "owner".to_owned(), path: path.clone(), digest };
+    Ok(Draft::new(Action::SendFile(send), purpose).sink("path", path))
+}

@@ -1,0 +1,59 @@
+//! `web_search`: asks a search provider. Offered only where the owner has configured one.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use writ_policy::door::MAX_QUERY_BYTES;
+use writ_types::action::{Action, ActionKind, Search};
+
+use super::intent;
+use crate::arguments::{invalid, no_nul, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, SearchTarget, ToolContext, ToolDef, needs_nothing};
+use crate::error::ToolError;
+use crate::schema::schema_of;
+
+pub(crate) static WEB_SEARCH: ToolDef = ToolDef {
+    name: "web_search",
+    description: "Searches the web and returns titles, addresses and some text. Read a page itself with web_fetch.",
+    usage: r#"{"query": "rust async cancellation safety"}"#,
+    sinks: &["query"],
+    idempotent: true,
+    output: OutputKind::WebContent,
+    actions: &[ActionKind::Search],
+    roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
+    schema: schema_of::<SearchArgs>,
+    needs: needs_nothing,
+    prepare,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SearchArgs {
+    /// What to search for, in at most 400 bytes.
+    query: String,
+    /// How many results, fewer than usual.
+    max_results: Option<u64>,
+}
+
+fn prepare(arguments: &Value, _: Option<&Peeked>, context: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: SearchArgs = typed(&WEB_SEARCH, arguments)?;
+    let Some(SearchTarget { provider, host, max_results }) = context.search else {
+        return Err(invalid(&WEB_SEARCH, "no search provider is configured"));
+    };
+    no_nul(&WEB_SEARCH, "query", &args.query)?;
+    if args.query.trim().is_empty() {
+        return Err(invalid(&WEB_SEARCH, "'query' is empty"));
+    }
+    if args.query.len() > MAX_QUERY_BYTES {
+        let (tool, what) = (WEB_SEARCH.name, "the size of the query in bytes");
+        return Err(ToolError::TooLarge { tool, what, limit: MAX_QUERY_BYTES });
+    }
+    let wished = args.max_results.unwrap_or(max_results);
+    if wished == 0 {
+        return Err(invalid(&WEB_SEARCH, "'max_results' must be at least 1"));
+    }
+    let purpose = intent("search for", &args.query);
+    let (provider, host) = (provider.to_owned(), host.to_owned());
+    let search = Search { provider, host, query: args.query.clone(), max_results: wished.min(max_results) };
+    Ok(Draft::new(Action::Search(search), purpose).sink("query", args.query))
+}
