@@ -130,7 +130,7 @@ impl fmt::Display for Row {
                 let against = format!("{per_second:.0} /s; {against}");
                 line(&self.what, times(own), &against, &format!(">= {target:.0} /s"), mark)
             }
-            Outcome::NotRun(reason) => format!("{:<38}not measured: {reason}", self.what),
+            Outcome::NotRun(reason) => format!("{:<40}not measured: {reason}", self.what),
         };
         f.write_str(&text)
     }
@@ -155,7 +155,7 @@ impl fmt::Display for Percentile {
 }
 
 fn line<T: fmt::Display>(what: &str, [p50, p99]: [T; 2], against: &str, target: &str, mark: &str) -> String {
-    let line = format!("{what:<38}{p50:>10}{p99:>11}  {against:<48}{target:<18}{mark}");
+    let line = format!("{what:<40}{p50:>10}{p99:>11}  {against:<48}{target:<18}{mark}");
     line.trim_end().to_owned()
 }
 

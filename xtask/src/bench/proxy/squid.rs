@@ -1,10 +1,15 @@
 //! Squid, with a configuration of its own, as long as it is measured.
 
+#![expect(clippy::disallowed_types, reason = "a build tool is a client of what it measures on loopback")]
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::load::HOST;
 use crate::process::{self, Program, Running};
@@ -12,8 +17,10 @@ use crate::socket::free_port;
 
 /// Where Debian has it; no part of everybody's `PATH`.
 const PROGRAM: &str = "/usr/sbin/squid";
-/// What it says when clients can connect.
-const ACCEPTS: &str = "Accepting HTTP Socket connections";
+/// How long it may take to start.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+/// How long to wait before it is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// Squid on a free port. It ends when this is dropped.
 #[derive(Debug)]
@@ -39,14 +46,14 @@ impl Squid {
         let path = folder.path().join("squid.conf");
         std::fs::write(folder.path().join("hosts"), format!("127.0.0.1 {HOST}\n"))?;
         std::fs::write(&path, configuration(folder.path(), port))?;
-        // It says on standard error when it accepts.
-        let script = r#"exec "$0" -N -d 1 -f "$1" 2>&1"#;
-        let started = Program::new("sh", &["-c", script]).argument(&program).argument(&path);
-        let (mut process, mut said) = (started.spawn()?, String::new());
-        while !said.contains(ACCEPTS) {
-            said = process.line().with_context(|| format!("squid does not start: {said}"))?;
-        }
+        // It says that it accepts connections a moment before it does.
+        let mut process = Program::new(&program, &["-N", "-f"]).argument(&path).spawn()?;
         process.pass_over();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(until_open(port)).with_context(|| {
+            let log = std::fs::read_to_string(folder.path().join("cache.log")).unwrap_or_default();
+            format!("squid does not start: {log}")
+        })?;
         Ok(Self { _process: process, _folder: folder, port })
     }
 
@@ -54,6 +61,16 @@ impl Squid {
     pub(super) const fn port(&self) -> u16 {
         self.port
     }
+}
+
+/// Waits until a port of loopback accepts connections.
+async fn until_open(port: u16) -> Result<()> {
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        ensure!(begun.elapsed() < STARTS_WITHIN, "nobody accepts connections on port {port}");
+        sleep(AGAIN).await;
+    }
+    Ok(())
 }
 
 /// Nothing is cached, everything is logged; one process, as ours is.
