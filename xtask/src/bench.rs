@@ -25,6 +25,12 @@ mod ledger;
 
 mod commit;
 
+mod presence;
+
+mod proxy;
+
+mod request;
+
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
@@ -74,6 +80,9 @@ const BENCHES: &[(&str, Measure)] = &[
     ("sandbox", sandbox::measure),
     ("memory", memory::measure),
     ("ledger", ledger::measure),
+    ("presence", presence::measure),
+    ("proxy", proxy::measure),
+    ("request", request::measure),
 ];
 
 /// Runs the benches and prints a table; whether everything was measured and meets its target.

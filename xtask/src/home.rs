@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::link::Link;
 use crate::process::{Program, Running};
+use crate::socket::Server;
 
 /// A home of its own and a model of its own. The model ends when this is dropped.
 #[derive(Debug)]
@@ -69,6 +70,22 @@ impl Home {
     /// Lets the model answer what it holds back.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.model.say("go")
+    }
+
+    /// The last requests that the model has got with a message that begins with `request`, oldest first.
+    pub(crate) fn requests(&mut self) -> Result<Vec<Value>> {
+        self.model.say("requests")?;
+        Ok(serde_json::from_str(&self.model.line()?)?)
+    }
+
+    /// Where the engine that runs serves HTTP.
+    pub(crate) fn server(&self) -> Result<Server> {
+        let read = |name: &str| -> Result<String> {
+            let path = self.folder.join("home/runtime").join(name);
+            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            Ok(text.trim().to_owned())
+        };
+        Ok(Server { port: read("server.port")?.parse()?, token: read("api.token")? })
     }
 
     /// Connects a client to the engine that runs.

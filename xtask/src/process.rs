@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -150,6 +151,14 @@ impl Program {
         let input = child.stdin.take();
         let output = child.stdout.take().map(BufReader::new).context("no standard output")?;
         Ok(Running { name: self.name, child, input, output: Some(output) })
+    }
+
+    /// Starts it and leaves it running, with a socket to accept on as its standard input; its complaints are ours.
+    pub(crate) fn accepting(mut self, listener: std::net::TcpListener) -> Result<Running> {
+        self.command.stdin(OwnedFd::from(listener)).stdout(Stdio::piped());
+        let mut child = self.command.spawn().with_context(|| format!("cannot run {}", self.name))?;
+        let output = child.stdout.take().map(BufReader::new);
+        Ok(Running { name: self.name, child, input: None, output })
     }
 
     /// Runs it silently; how long that took from before the start to after the end.

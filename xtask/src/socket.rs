@@ -55,6 +55,11 @@ impl Server {
     }
 }
 
+/// A port of loopback that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
 /// A connection. Whatever finds the server gone fails with [`Ended`].
 #[derive(Debug)]
 pub(crate) struct Socket(WebSocketStream<TcpStream>);

@@ -9,9 +9,10 @@ use super::Bench;
 use crate::home::{Home, until_ready};
 use crate::link::{self, is, text};
 use crate::process::{Program, Running};
+use crate::socket::Server;
 
 /// After how many idle seconds the engine ends if this task is gone.
-const IDLE_EXIT: &str = "60";
+pub(super) const IDLE_EXIT: &str = "60";
 
 /// An engine of a home of its own. It ends when this is dropped.
 #[derive(Debug)]
@@ -24,7 +25,15 @@ pub(super) struct Engine {
 impl Engine {
     /// Sets up a home in a folder of this name and starts its engine.
     pub(super) fn start(bench: &Bench, name: &str) -> Result<Self> {
-        let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
+        Self::launch(Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?)
+    }
+
+    /// The same, and it serves HTTP on a free port; everybody there is one client behind one address.
+    pub(super) fn serving(bench: &Bench, name: &str) -> Result<Self> {
+        Self::launch(serving_home(bench, name, 0)?)
+    }
+
+    fn launch(home: Home) -> Result<Self> {
         let mut process = home.launch(IDLE_EXIT)?;
         until_ready(&mut process)?;
         Ok(Self { process, home })
@@ -45,10 +54,34 @@ impl Engine {
         self.home.release()
     }
 
+    /// The last requests of turns that begin with `request`.
+    pub(super) fn requests(&mut self) -> Result<Vec<Value>> {
+        self.home.requests()
+    }
+
+    /// Where it serves HTTP.
+    pub(super) fn server(&self) -> Result<Server> {
+        self.home.server()
+    }
+
     /// Connects a client.
     pub(super) fn connect(&self) -> Result<Link> {
         Ok(Link { link: self.home.connect()? })
     }
+}
+
+/// Sets up a home whose engine serves HTTP on a port; 0: any that is free.
+pub(super) fn serving_home(bench: &Bench, name: &str, port: u16) -> Result<Home> {
+    let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
+    let settings = [
+        ("WRIT_SERVER__ENABLED", "true"),
+        ("WRIT_SERVER__PORT", &port.to_string()),
+        ("WRIT_SERVER__REQUESTS_PER_SEC", "20000"),
+        ("WRIT_SERVER__BURST", "40000"),
+        ("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "1000000000000"),
+        ("WRIT_BUDGET__MAX_TOKENS_PER_SESSION", "1000000000000"),
+    ];
+    Ok(settings.into_iter().fold(home, |home, (name, value)| home.with(name, value)))
 }
 
 /// A client of an engine.
@@ -69,7 +102,12 @@ pub(super) struct Turn {
 impl Link {
     /// Opens a session without a project; its id.
     pub(super) fn open_session(&mut self) -> Result<String> {
-        self.link.send(&json!({ "type": "resume", "session": null }))?;
+        self.join(None)
+    }
+
+    /// Joins a session; its id.
+    pub(super) fn join(&mut self, session: Option<&str>) -> Result<String> {
+        self.link.send(&json!({ "type": "resume", "session": session }))?;
         let hello = self.link.until(|numbered| is(&numbered.frame, "type", "hello"))?;
         Ok(text(&hello, "session").to_owned())
     }

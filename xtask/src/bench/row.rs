@@ -14,14 +14,17 @@ pub(super) struct Row {
 
 #[derive(Debug)]
 enum Outcome {
-    /// Durations, those of the peer or limit in the same run, and the ratio of the medians to stay under.
-    Ratio { own: Sample, peer: &'static str, base: Sample, target: f64 },
+    /// Durations, those of the peer or limit in the same run, and the ratio of the medians to stay under, if there
+    /// is one.
+    Ratio { own: Sample, peer: &'static str, base: Sample, target: Option<f64> },
     /// Durations, and the one that a percentile of them is to stay under.
     Limit { own: Sample, percentile: Percentile, target: Duration, against: String },
     /// Durations that others are compared with.
     Base(Sample),
     /// A size in bytes, and the size to stay under, if there is one.
-    Size { bytes: u64, target: Option<u64> },
+    Size { bytes: u64, target: Option<u64>, against: String },
+    /// A part of a whole, from 0 to 1, and the one to reach.
+    Share { share: f64, target: f64, against: String },
     /// How many in a second, how long each took, and the number to reach.
     Rate { per_second: f64, own: Sample, target: f64, against: String },
     /// Why there is no number.
@@ -37,7 +40,12 @@ pub(super) enum Percentile {
 
 impl Row {
     pub(super) fn ratio(what: &str, own: Sample, (peer, base): (&'static str, Sample), target: f64) -> Self {
-        Self { what: what.to_owned(), outcome: Outcome::Ratio { own, peer, base, target } }
+        Self { what: what.to_owned(), outcome: Outcome::Ratio { own, peer, base, target: Some(target) } }
+    }
+
+    /// Durations beside those of another, without a target.
+    pub(super) fn beside(what: &str, own: Sample, (peer, base): (&'static str, Sample)) -> Self {
+        Self { what: what.to_owned(), outcome: Outcome::Ratio { own, peer, base, target: None } }
     }
 
     pub(super) fn limit(
@@ -54,7 +62,16 @@ impl Row {
     }
 
     pub(super) fn size(what: &str, bytes: u64, target: Option<u64>) -> Self {
-        Self { what: what.to_owned(), outcome: Outcome::Size { bytes, target } }
+        Self::part(what, bytes, target, String::new())
+    }
+
+    /// A size, with what it is made of.
+    pub(super) fn part(what: &str, bytes: u64, target: Option<u64>, against: String) -> Self {
+        Self { what: what.to_owned(), outcome: Outcome::Size { bytes, target, against } }
+    }
+
+    pub(super) fn share(what: &str, (share, target): (f64, f64), against: String) -> Self {
+        Self { what: what.to_owned(), outcome: Outcome::Share { share, target, against } }
     }
 
     pub(super) fn rate(what: &str, (per_second, target): (f64, f64), own: Sample, against: String) -> Self {
@@ -73,9 +90,12 @@ impl Row {
     /// Whether there is a number, and it meets its target, if it has one.
     pub(super) fn is_met(&self) -> bool {
         match &self.outcome {
-            Outcome::Ratio { own, base, target, .. } => own.p50_ratio(base) <= *target,
+            Outcome::Ratio { own, base, target, .. } => {
+                target.is_none_or(|target| own.p50_ratio(base) <= target)
+            }
             Outcome::Limit { own, percentile, target, .. } => percentile.of(own) <= *target,
-            Outcome::Size { bytes, target } => target.is_none_or(|target| *bytes <= target),
+            Outcome::Size { bytes, target, .. } => target.is_none_or(|target| *bytes <= target),
+            Outcome::Share { share, target, .. } => share >= target,
             Outcome::Rate { per_second, target, .. } => per_second >= target,
             Outcome::Base(_) => true,
             Outcome::NotRun(_) => false,
@@ -90,21 +110,27 @@ impl fmt::Display for Row {
         let text = match &self.outcome {
             Outcome::Ratio { own, peer, base, target } => {
                 let against = format!("{:.2} x {peer} ({})", own.p50_ratio(base), shown(base.p50()));
-                line(&self.what, times(own), &against, &format!("<= {target:.1} x"), mark)
+                let target = target.map(|target| format!("<= {target:.1} x")).unwrap_or_default();
+                line(&self.what, times(own), &against, &target, mark)
             }
             Outcome::Limit { own, percentile, target, against } => {
                 line(&self.what, times(own), against, &format!("{percentile} <= {}", shown(*target)), mark)
             }
             Outcome::Base(sample) => line(&self.what, times(sample), "", "", mark),
-            Outcome::Size { bytes, target } => {
-                let target = target.map(|target| format!("<= {}", megabytes(target))).unwrap_or_default();
-                line(&self.what, [megabytes(*bytes), String::new()], "", &target, mark)
+            Outcome::Size { bytes, target, against } => {
+                let target = target.map(|target| format!("<= {}", size(target))).unwrap_or_default();
+                line(&self.what, [size(*bytes), String::new()], against, &target, mark)
+            }
+            Outcome::Share { share, target, against } => {
+                let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+                let target = format!(">= {}", percent(*target));
+                line(&self.what, [percent(*share), String::new()], against, &target, mark)
             }
             Outcome::Rate { per_second, own, target, against } => {
                 let against = format!("{per_second:.0} /s; {against}");
                 line(&self.what, times(own), &against, &format!(">= {target:.0} /s"), mark)
             }
-            Outcome::NotRun(reason) => format!("{:<38}not measured: {reason}", self.what),
+            Outcome::NotRun(reason) => format!("{:<40}not measured: {reason}", self.what),
         };
         f.write_str(&text)
     }
@@ -129,12 +155,17 @@ impl fmt::Display for Percentile {
 }
 
 fn line<T: fmt::Display>(what: &str, [p50, p99]: [T; 2], against: &str, target: &str, mark: &str) -> String {
-    let line = format!("{what:<38}{p50:>10}{p99:>11}  {against:<48}{target:<18}{mark}");
+    let line = format!("{what:<40}{p50:>10}{p99:>11}  {against:<48}{target:<18}{mark}");
     line.trim_end().to_owned()
 }
 
-fn megabytes(bytes: u64) -> String {
-    format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
+/// A size in decimal units, for the table.
+pub(super) fn size(bytes: u64) -> String {
+    if bytes < 1_000_000 {
+        format!("{}.{} KB", bytes / 1_000, bytes / 100 % 10)
+    } else {
+        format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +185,16 @@ mod tests {
         assert!(!Row::not_run("a", "b").is_met());
         assert!(!Row::size("a", 41_000_000, Some(40_000_000)).is_met());
         assert!(Row::size("a", 41_000_000, None).is_met());
+        assert!(Row::share("a", (0.95, 0.95), String::new()).is_met());
+        let share = Row::share("a", (0.9, 0.95), "b".to_owned());
+        assert!(share.to_string().contains("90.0 %") && share.to_string().ends_with("missed"), "{share}");
+        let beside = Row::beside("a", sample(30), ("b", sample(10)));
+        assert!(beside.is_met() && beside.to_string().contains("3.00 x b"), "{beside}");
+    }
+
+    #[test]
+    fn sizes_have_the_unit_that_fits() {
+        assert_eq!([size(960), size(15_360), size(41_070_000)], ["0.9 KB", "15.3 KB", "41.0 MB"]);
     }
 
     #[test]

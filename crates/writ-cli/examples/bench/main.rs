@@ -1,5 +1,5 @@
-//! What `cargo xtask bench` measures inside the product's crates: the door, the ledger, and a model that
-//! answers at once. Results are lines of JSON on standard output.
+//! What `cargo xtask bench` measures inside the product's crates: the door, the ledger, the filtering proxy, and
+//! a model that answers at once. Results are lines of JSON on standard output.
 
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
@@ -12,6 +12,8 @@ mod ledger;
 mod model;
 
 mod presence;
+
+mod proxy;
 
 use std::path::PathBuf;
 
@@ -34,6 +36,15 @@ enum Task {
         #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         rows: u32,
     },
+    /// Filter what comes over the listener that is standard input.
+    Proxy {
+        /// Where the ledger is made.
+        folder: PathBuf,
+        /// The one host that may be reached; it stands for this machine.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
     /// Serve a scripted model over loopback until standard input ends.
     Model,
 }
@@ -42,6 +53,7 @@ fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Door { rounds } => door::run(rounds),
         Task::Ledger { folder, rows } => ledger::run(&folder, rows),
+        Task::Proxy { folder, host, port } => proxy::run(&folder, &host, port),
         Task::Model => model::run(),
     }
 }

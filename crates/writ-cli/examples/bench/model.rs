@@ -3,9 +3,11 @@
 //! It does what the message says: `memory_store 4 …` or `file_write 1 …` calls that tool so often in one
 //! answer and then says that it is done; `hold` is answered when a line comes on standard input; `soak FILE WORD`
 //! appends the word to the file with a command, then remembers it, then says that it is done; `presence …` is for
-//! [`crate::presence`].
+//! [`crate::presence`]; requests for `request…` are kept, and printed when standard input says `requests`.
 
+use std::collections::VecDeque;
 use std::io::BufRead as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -18,6 +20,11 @@ use crate::presence;
 
 /// The most calls of one answer.
 const MAX_CALLS: u32 = 8;
+/// The most requests that are kept: what is compared is two.
+const MAX_REQUESTS: usize = 8;
+
+/// Requests as they came, oldest first.
+type Requests = Arc<Mutex<VecDeque<Value>>>;
 
 /// Serves until standard input ends. The first line of output is where: `{"base_url": …}`.
 pub(crate) fn run() -> Result<()> {
@@ -26,15 +33,35 @@ pub(crate) fn run() -> Result<()> {
     let held = gate.clone();
     // Nobody asks for what was asked: it would take more memory than what is measured.
     let options = ServerOptions { recorded: Some(0), ..ServerOptions::default() };
-    let script = move |request: &ParsedRequest| answer(request, &held);
+    let requests = Requests::default();
+    let kept = Arc::clone(&requests);
+    let script = move |request: &ParsedRequest| {
+        keep(request, &kept);
+        answer(request, &held)
+    };
     let server = runtime.block_on(ModelServer::start_with(options, script))?;
     println!("{}", json!({ "base_url": server.base_url() }));
     for line in std::io::stdin().lock().lines() {
-        line?;
-        gate.open();
+        if line? == "requests" {
+            println!("{}", json!(*requests.lock().unwrap_or_else(PoisonError::into_inner)));
+        } else {
+            gate.open();
+        }
     }
     runtime.block_on(server.stop());
     Ok(())
+}
+
+/// Keeps a request that is to be looked at.
+fn keep(request: &ParsedRequest, requests: &Requests) {
+    if !request.last_user_text().starts_with("request") {
+        return;
+    }
+    let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+    if requests.len() == MAX_REQUESTS {
+        requests.pop_front();
+    }
+    requests.push_back(request.raw.clone());
 }
 
 fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {

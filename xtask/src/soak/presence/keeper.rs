@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use tokio::sync::watch;
 
 use super::super::killer::Killer;
@@ -125,13 +125,7 @@ impl Keeper {
     fn open(&mut self, start: Instant) -> Result<()> {
         until_ready(&mut self.engine)?;
         self.lives.ready.push(start.elapsed());
-        let read = |name: &str| -> Result<String> {
-            let path = self.home.folder().join("home/runtime").join(name);
-            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            Ok(text.trim().to_owned())
-        };
-        let server = Server { port: read("server.port")?.parse()?, token: read("api.token")? };
-        self.server.send_replace(Some(server));
+        self.server.send_replace(Some(self.home.server()?));
         Ok(())
     }
 
