@@ -1,26 +1,19 @@
 //! Takes messages from the queue and runs their turns: one at a time per session, many at once.
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
-use writ_agent::event::{
-    BudgetSeed, ContextSeed, Event, MemoryItem, Opened, StoredEvent, TurnMessage, WorkspaceItem,
-};
+use writ_agent::event::{ContextSeed, Event, Opened, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
-use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
-use writ_tools::registry::{AllowList, EmptyMeans};
-use writ_types::action::MemoryKind;
-use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -28,19 +21,18 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::MicroUsd;
 
-use crate::act::{Place, ROLES};
 use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
-use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
+use crate::session::Session;
 use crate::settle::Lost;
 use crate::trace;
 
+mod seed;
+
 /// Who leases: there is one engine per home.
 const OWNER: &str = "engine";
-/// How many memories about the owner are pinned.
-const PROFILE_LIMIT: usize = 8;
 /// The longest wait before the queue is looked at again without being woken.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -219,12 +211,13 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
-    renew_budget(core, session).await?;
+    seed::renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
     let place = (turn, number);
-    let (workspace, unheard) = kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
-    let (seed, history) = seed(core, session)?;
+    let (workspace, unheard) =
+        seed::kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
+    let (seed, history) = seed::seed(core, session)?;
     let opened = Opened {
         session: session.id,
         turn,
@@ -244,7 +237,6 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     machine
         .handle(stored.event, now, &mut due)
         .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
-    let started = Fact::Phase { phase: TurnPhase::Started, reason: String::new() };
     held.extend([
         Op::OpenTurn(NewTurn {
             id: turn,
@@ -253,7 +245,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
             message: lease.message.record.message,
             at: now,
         }),
-        core.entry(session.id, Some((turn, number)), started),
+        core.entry(session.id, Some((turn, number)), started()),
         event,
     ]);
     session.state().rehydrated = false;
@@ -279,6 +271,10 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         torn: false,
         stop_wanted: false,
     })
+}
+
+const fn started() -> Fact {
+    Fact::Phase { phase: TurnPhase::Started, reason: String::new() }
 }
 
 /// Folds a turn that was left open, and marks what may or may not have happened as unknown.
@@ -421,98 +417,4 @@ fn message_of(lease: &Leased) -> TurnMessage {
         text: lease.message.text.clone(),
         label: Label::from_source(record.taint, source),
     }
-}
-
-/// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
-async fn kept(
-    core: &Arc<Core>,
-    session: &Arc<Session>,
-    (turn, number): (TurnId, u64),
-    authority: &Arc<Authority>,
-    keyed: &mut Vec<Op>,
-    interrupts: &mut mpsc::Receiver<Interrupt>,
-) -> Result<(Vec<WorkspaceItem>, VecDeque<Interrupt>), EngineError> {
-    let mut heard = VecDeque::new();
-    if session.state().subscriptions.is_empty() {
-        return Ok((Vec::new(), heard));
-    }
-    // They are read with the turn's key.
-    core.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
-    let place = Place {
-        core: Arc::clone(core),
-        session: Arc::clone(session),
-        turn: Some(turn),
-        number,
-        authority: Arc::clone(authority),
-        spent: core.spent(session, MicroUsd::ZERO)?,
-    };
-    let cancel = core.stop_now.child_token();
-    let mut reading = pin!(place.materialize(&cancel));
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut reading => return done.map(|items| (items, heard)),
-            Some(interrupt) = interrupts.recv(), if heard.len() < MAX_INTERRUPTS => {
-                if matches!(interrupt, Interrupt::Cancel) {
-                    cancel.cancel();
-                }
-                heard.push_back(interrupt);
-            }
-        }
-    }
-}
-
-/// What the model is to know besides the message, and the history apart from it.
-fn seed(core: &Core, session: &Session) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
-    let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
-    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
-    let (history, history_rows) = core.history(session.id)?;
-    let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
-    let spent = core.spent(session, MicroUsd::ZERO)?;
-    let state = session.state();
-    let seed = ContextSeed {
-        system: core.config.system.clone(),
-        tools: core.tools.toolset_of(&ROLES, &allow).specs(),
-        owner_profile: profile
-            .into_iter()
-            .map(|memory| MemoryItem {
-                id: memory.id,
-                kind: memory.item.memory_kind,
-                label: Label::new(memory.item.taint),
-                text: memory.item.text,
-            })
-            .collect(),
-        history: Vec::new(),
-        history_rows,
-        workspace: Vec::new(),
-        rehydrated: state.rehydrated,
-        profile: core.config.agent_config.context.default_profile.clone(),
-        budget: BudgetSeed {
-            used: spent.session_tokens,
-            limit: core.config.budget.max_tokens_per_session,
-            given: state.budget_note,
-        },
-    };
-    Ok((seed, history))
-}
-
-/// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
-/// tokens are used up too.
-async fn renew_budget(core: &Core, session: &Session) -> Result<(), EngineError> {
-    let spent = core.spent(session, MicroUsd::ZERO)?;
-    let limits = &core.config.budget;
-    if spent.session_tokens < limits.max_tokens_per_session || spent.day_tokens >= limits.max_tokens_per_day {
-        return Ok(());
-    }
-    let base = core.store.session_usage(session.id)?.usage.total();
-    let op = Op::SetSessionMetadata {
-        session: session.id,
-        key: "budget_base".to_owned(),
-        value: Some(base.get().into()),
-    };
-    core.store.commit(Batch::relaxed(vec![op])).await?;
-    let mut state = session.state();
-    state.budget_base = base;
-    state.budget_note = None;
-    Ok(())
 }

@@ -214,9 +214,9 @@ fn needs_userns_a_turn_is_stopped_while_its_subscriptions_are_read() {
     assert_eq!(link.ask("watch it", "one").expect("answered").exit, Exit::Done);
     let asked = bench.requests().len();
     link.say("go on", "two").expect("sent");
-    let turn = link.until(|numbered| match numbered.frame {
-        ServerFrame::Delta { turn, .. } => Some(turn),
-        _ => None,
+    let turn = link.until(|numbered| {
+        let ServerFrame::Delta { turn, .. } = numbered.frame else { return None };
+        Some(turn)
     });
     let held = silent.accept().expect("it is read");
     link.send(&ClientFrame::Cancel { turn: turn.expect("a turn") }).expect("sent");

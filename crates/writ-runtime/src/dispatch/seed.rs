@@ -1,0 +1,120 @@
+//! What a turn begins with besides its message.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
+use writ_policy::keys::Authority;
+use writ_store::batch::{Batch, Op};
+use writ_tools::registry::{AllowList, EmptyMeans};
+use writ_types::action::MemoryKind;
+use writ_types::chat::ChatMessage;
+use writ_types::id::TurnId;
+use writ_types::taint::Label;
+use writ_types::unit::MicroUsd;
+
+use crate::act::{Place, ROLES};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
+
+/// How many memories about the owner are pinned.
+const PROFILE_LIMIT: usize = 8;
+/// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
+pub(super) async fn kept(
+    core: &Arc<Core>,
+    session: &Arc<Session>,
+    (turn, number): (TurnId, u64),
+    authority: &Arc<Authority>,
+    keyed: &mut Vec<Op>,
+    interrupts: &mut mpsc::Receiver<Interrupt>,
+) -> Result<(Vec<WorkspaceItem>, VecDeque<Interrupt>), EngineError> {
+    let mut heard = VecDeque::new();
+    if session.state().subscriptions.is_empty() {
+        return Ok((Vec::new(), heard));
+    }
+    // They are read with the turn's key.
+    core.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
+    let place = Place {
+        core: Arc::clone(core),
+        session: Arc::clone(session),
+        turn: Some(turn),
+        number,
+        authority: Arc::clone(authority),
+        spent: core.spent(session, MicroUsd::ZERO)?,
+    };
+    let cancel = core.stop_now.child_token();
+    let mut reading = pin!(place.materialize(&cancel));
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut reading => return done.map(|items| (items, heard)),
+            Some(interrupt) = interrupts.recv(), if heard.len() < MAX_INTERRUPTS => {
+                if matches!(interrupt, Interrupt::Cancel) {
+                    cancel.cancel();
+                }
+                heard.push_back(interrupt);
+            }
+        }
+    }
+}
+
+/// What the model is to know besides the message, and the history apart from it.
+pub(super) fn seed(
+    core: &Core,
+    session: &Session,
+) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
+    let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
+    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
+    let (history, history_rows) = core.history(session.id)?;
+    let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
+    let spent = core.spent(session, MicroUsd::ZERO)?;
+    let state = session.state();
+    let seed = ContextSeed {
+        system: core.config.system.clone(),
+        tools: core.tools.toolset_of(&ROLES, &allow).specs(),
+        owner_profile: profile
+            .into_iter()
+            .map(|memory| MemoryItem {
+                id: memory.id,
+                kind: memory.item.memory_kind,
+                label: Label::new(memory.item.taint),
+                text: memory.item.text,
+            })
+            .collect(),
+        history: Vec::new(),
+        history_rows,
+        workspace: Vec::new(),
+        rehydrated: state.rehydrated,
+        profile: core.config.agent_config.context.default_profile.clone(),
+        budget: BudgetSeed {
+            used: spent.session_tokens,
+            limit: core.config.budget.max_tokens_per_session,
+            given: state.budget_note,
+        },
+    };
+    Ok((seed, history))
+}
+
+/// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
+/// tokens are used up too.
+pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<(), EngineError> {
+    let spent = core.spent(session, MicroUsd::ZERO)?;
+    let limits = &core.config.budget;
+    if spent.session_tokens < limits.max_tokens_per_session || spent.day_tokens >= limits.max_tokens_per_day {
+        return Ok(());
+    }
+    let base = core.store.session_usage(session.id)?.usage.total();
+    let op = Op::SetSessionMetadata {
+        session: session.id,
+        key: "budget_base".to_owned(),
+        value: Some(base.get().into()),
+    };
+    core.store.commit(Batch::relaxed(vec![op])).await?;
+    let mut state = session.state();
+    state.budget_base = base;
+    state.budget_note = None;
+    Ok(())
+}
