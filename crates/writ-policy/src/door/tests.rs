@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use ed25519_dalek::SigningKey;
 use writ_types::action::{
-    ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, WriteFile,
+    ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, Search, Subscribe, WriteFile,
 };
 use writ_types::id::{AskId, EntrySeq, KeyId};
 use writ_types::taint::{Label, Taint};
@@ -13,7 +13,7 @@ use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
 use crate::fixture::{
     MemoryJournal, NOW, PERMIT_ALL, Stop, World, all_grants, approved, approver, approvers, ask_all, claims,
     exec, expected, fetch, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember,
-    rules, samples, session, shipped, signed, tainted,
+    rules, samples, search, session, shipped, signed, tainted,
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
@@ -625,6 +625,41 @@ fn an_action_cannot_widen_itself() {
         assert_eq!(denial.reason, DenyReason::Scope, "{path}");
         assert!(!denial.outside().contains("/home/me"), "{}", denial.outside());
     }
+}
+
+#[test]
+fn what_reaches_out_is_well_formed_up_to_its_bounds() {
+    let fetched = |method: &str, save_to: Option<&str>, large| {
+        let (method, save_to) = (method.to_owned(), save_to.map(str::to_owned));
+        shape::check(&Action::Fetch(Fetch { method, save_to, large, ..fetch("https://docs.rs/") })).is_ok()
+    };
+    assert!(
+        fetched("GET", Some("a"), false) && fetched("GET", Some("a"), true) && fetched("POST", None, false)
+    );
+    assert!(!fetched("GET", Some(""), false), "no name");
+    assert!(!fetched("POST", Some("a"), false) && !fetched("HEAD", Some("a"), false), "only GET is saved");
+    assert!(!fetched("GET", None, true), "only what is saved is large");
+
+    let searched = |query: &str, max_results| {
+        let search = Search { query: query.to_owned(), max_results, ..search() };
+        shape::check(&Action::Search(search)).is_ok()
+    };
+    assert!(searched(&"x".repeat(MAX_QUERY_BYTES), 1) && searched("rust", MAX_SEARCH_RESULTS));
+    assert!(!searched(&"x".repeat(MAX_QUERY_BYTES + 1), 1));
+    assert!(!searched("", 1) && !searched(" \n", 1) && !searched("a\0", 1));
+    assert!(!searched("rust", 0) && !searched("rust", MAX_SEARCH_RESULTS + 1));
+
+    let subscribed = |target: &str, lines, turns, stop| {
+        let target = target.to_owned();
+        shape::check(&Action::Subscribe(Subscribe { target, lines, turns, stop })).is_ok()
+    };
+    assert!(subscribed("a", None, 1, false) && subscribed("a", Some((1, 1)), MAX_SUBSCRIBED_TURNS, false));
+    assert!(subscribed("a", Some((3, 9)), 5, false) && subscribed("https://docs.rs/", None, 5, false));
+    assert!(!subscribed("", None, 1, false) && !subscribed("", None, 1, true));
+    assert!(!subscribed("a", None, 0, false) && !subscribed("a", None, MAX_SUBSCRIBED_TURNS + 1, false));
+    assert!(subscribed("a", None, 0, true), "an end has no turns");
+    assert!(!subscribed("a", Some((0, 4)), 1, false) && !subscribed("a", Some((4, 3)), 1, false));
+    assert!(!subscribed("https://docs.rs/", Some((1, 2)), 1, false), "a URL has no lines");
 }
 
 /// Words of the owner open what only reads: what is sent with them is not theirs.
