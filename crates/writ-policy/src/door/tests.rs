@@ -294,6 +294,9 @@ fn malformed_actions_go_no_further() {
     for (n, change) in bad.into_iter().enumerate() {
         assert!(run(change).is_err(), "case {n}");
     }
+    assert_eq!(run(&|exec| exec.hosts.resize(MAX_HOSTS, "docs.rs".into())), Ok(()));
+    assert!(run(&|exec| exec.hosts.resize(MAX_HOSTS + 1, "docs.rs".into())).is_err());
+    assert!(run(&|exec| exec.hosts.resize(MAX_HOSTS + 2, "docs.rs".into())).is_err());
     assert!(run(&|exec| exec.stdin = Some("\0".into())).is_ok(), "input may be anything");
     assert!(run(&|exec| exec.timeout_ms = (1 << 53) - 1).is_ok());
     assert!(run(&|exec| exec.timeout_ms = 1 << 53).is_err());
