@@ -53,22 +53,21 @@ pub(crate) async fn run(core: Arc<Core>) {
             place = Arc::clone(&core.room).acquire_owned() => place,
         };
         let Ok(place) = place else { return };
-        match take_up(&core).await {
+        let wait = match take_up(&core).await {
             // It came with the last look: the next start frees it.
-            Ok(Some(_)) if core.draining.is_cancelled() => return,
-            Ok(Some(lease)) => {
-                start(&core, lease, place);
+            Ok(Next::Leased(_)) if core.draining.is_cancelled() => return,
+            Ok(Next::Leased(lease)) => {
+                start(&core, *lease, place);
                 continue;
             }
-            Ok(None) => {}
+            Ok(Next::Wait(wait)) => wait,
             Err(error) => {
                 tracing::error!(%error, "no message can be taken up");
                 tell_waiting(&core, &error.into());
+                LONGEST_WAIT
             }
-        }
+        };
         drop(place);
-        let due = core.store.next_due().ok().flatten().map(|due| due.since(core.clock.now()));
-        let wait = due.filter(|due| !due.is_zero()).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         tokio::select! {
             () = core.draining.cancelled() => return,
             () = woken => {}
@@ -77,13 +76,25 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
+/// What a look at the queue has found.
+enum Next {
+    /// A message whose turn is to begin.
+    Leased(Box<Leased>),
+    /// None that is due for so long.
+    Wait(Duration),
+}
+
 /// Leases the next message whose time has come.
-async fn take_up(core: &Core) -> Result<Option<Leased>, StoreError> {
+async fn take_up(core: &Core) -> Result<Next, StoreError> {
     let now = core.clock.now();
     // Most looks find nothing: they do not wait for the writer.
     match core.store.next_due()? {
-        Some(due) if due <= now => core.store.lease(now, OWNER, LEASE_TTL).await,
-        Some(_) | None => Ok(None),
+        Some(due) if due > now => Ok(Next::Wait(due.since(now).min(LONGEST_WAIT))),
+        Some(_) => {
+            let leased = core.store.lease(now, OWNER, LEASE_TTL).await?;
+            Ok(leased.map_or(Next::Wait(LONGEST_WAIT), |leased| Next::Leased(Box::new(leased))))
+        }
+        None => Ok(Next::Wait(LONGEST_WAIT)),
     }
 }
 

@@ -26,19 +26,36 @@ pub(crate) struct Histories {
     uses: u64,
 }
 
+/// The newest messages of a session, oldest first.
+type History = VecDeque<Row>;
+
+#[derive(Debug)]
+struct Row {
+    n: u64,
+    message: Arc<ChatMessage>,
+    /// What its texts and sources take.
+    bytes: usize,
+}
+
 #[derive(Debug)]
 struct Kept {
-    messages: VecDeque<(u64, Arc<ChatMessage>)>,
+    messages: History,
     used: u64,
 }
 
+impl Row {
+    fn new(n: u64, message: ChatMessage) -> Self {
+        Self { n, bytes: bytes_of(&message), message: Arc::new(message) }
+    }
+}
+
 impl Histories {
-    fn take(&mut self, session: SessionId) -> VecDeque<(u64, Arc<ChatMessage>)> {
+    fn take(&mut self, session: SessionId) -> History {
         self.kept.remove(&session).map(|kept| kept.messages).unwrap_or_default()
     }
 
-    fn keep(&mut self, session: SessionId, messages: VecDeque<(u64, Arc<ChatMessage>)>) {
-        let bytes: usize = messages.iter().map(|(_, message)| bytes_of(message)).sum();
+    fn keep(&mut self, session: SessionId, messages: History) {
+        let bytes: usize = messages.iter().map(|row| row.bytes).sum();
         if bytes > MAX_KEPT_BYTES {
             return;
         }
@@ -63,15 +80,14 @@ impl Core {
     ) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
         let limit = self.config.max_chronicle_entries;
         let mut messages = self.histories().take(session);
-        let after = messages.back().map_or(0, |(n, _)| *n);
+        let after = messages.back().map_or(0, |row| row.n);
         let new = self.store.recent_after(session, after, limit)?;
-        messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| (n, Arc::new(message))));
+        messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| Row::new(n, message)));
         messages.drain(..messages.len().saturating_sub(limit));
-        let rows = messages.back().map(|(last, _)| HistoryRows {
-            last: *last,
-            count: u64::try_from(messages.len()).unwrap_or(u64::MAX),
-        });
-        let history = messages.iter().map(|(_, message)| Arc::clone(message)).collect();
+        let rows = messages
+            .back()
+            .map(|row| HistoryRows { last: row.n, count: u64::try_from(messages.len()).unwrap_or(u64::MAX) });
+        let history = messages.iter().map(|row| Arc::clone(&row.message)).collect();
         self.histories().keep(session, messages);
         Ok((history, rows))
     }
@@ -108,9 +124,9 @@ mod tests {
         SessionId::from_parts(Timestamp::from_millis(0), n as u128)
     }
 
-    fn said(n: u64, bytes: usize) -> (u64, Arc<ChatMessage>) {
+    fn said(n: u64, bytes: usize) -> Row {
         let parts = vec![Part::Text { text: "x".repeat(bytes) }];
-        (n, Arc::new(ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) }))
+        Row::new(n, ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) })
     }
 
     #[test]

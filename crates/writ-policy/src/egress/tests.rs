@@ -310,9 +310,7 @@ fn a_blocked_host_is_refused_whatever_else_is_said() {
     assert!(matches!(judge_connection(&off, &target("pypi.org"), None), Judgement::Ask { .. }));
 }
 
-/// The owner may name fewer registries, or block one, which is stricter than the row.
-///
-/// Rows: WIN-170
+/// Rows: WIN-170 (in part: they are open with no allowlist; the owner may name fewer, or block one)
 #[test]
 fn registries_are_open_with_no_allowlist_and_github_is_not() {
     let scope = EgressScope::default();

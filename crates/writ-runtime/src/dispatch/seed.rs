@@ -22,6 +22,7 @@ use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 
 /// How many memories about the owner are pinned.
 const PROFILE_LIMIT: usize = 8;
+
 /// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
 pub(super) async fn kept(
     core: &Arc<Core>,

@@ -89,8 +89,8 @@ impl Drive {
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
         let referring = [self.lease.message.text.as_str(), &text];
         let session = Arc::clone(&self.session);
-        let mut renewal = self.core.renewal(&session, self.number, &referring);
-        ops.extend(renewal.as_mut().map(|renewal| renewal.op.clone()));
+        let renewal = self.core.renewal(&session, self.number, &referring);
+        ops.extend(renewal.as_ref().map(|renewal| renewal.op.clone()));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
         ops.extend(finish.transcript.iter().filter(|message| message.role != Role::User).map(|message| {
@@ -113,9 +113,8 @@ impl Drive {
         self.session.state().budget_note = finish.budget_note;
         let done = self.core.commit_for(&self.session, Batch::synced(ops)).await;
         if let Err(error) = done {
-            // What the turn has taken and spent is not lost with its end.
+            // What the turn has taken and spent is not lost with its end: it is written once this is told.
             self.held = held;
-            self.write_held().await?;
             return Err(error);
         }
         if let Some(renewal) = renewal {

@@ -167,18 +167,26 @@ fn needs_userns_an_approved_url_is_read_in_the_turns_after_its_approval() {
     assert_eq!(mirror.asked(), ["GET /composed HTTP/1.1"]);
 }
 
-/// A stop is no failure of the turn: it waits for the next start, however often that comes to pass.
-#[test]
-fn needs_userns_a_turn_whose_reading_is_stopped_goes_on_at_the_next_start() {
+/// A listed host that takes connections and never answers, and a script whose first turn subscribes to it.
+fn watching_a_silent_host(turns_kept: u64) -> (std::net::TcpListener, Bench) {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = silent.local_addr().expect("an address").port();
     let url = format!("http://depot.test:{port}/silent");
-    let bench =
-        Bench::new("openai", turns(vec![vec![("context_subscribe", json!({ "url": url, "turns": 1 }))]]));
+    let bench = Bench::new(
+        "openai",
+        turns(vec![vec![("context_subscribe", json!({ "url": url, "turns": turns_kept }))]]),
+    );
     let config = format!(
         "[egress]\nallowed = [\"depot.test:{port}\"]\n[[egress.pin]]\nhost = \"depot.test\"\naddress = \"127.0.0.1\"\n"
     );
     std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
+    (silent, bench)
+}
+
+/// A stop is no failure of the turn: it waits for the next start, however often that comes to pass.
+#[test]
+fn needs_userns_a_turn_whose_reading_is_stopped_goes_on_at_the_next_start() {
+    let (silent, bench) = watching_a_silent_host(1);
     let done = bench.chat("watch it", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     std::thread::scope(|scope| {
@@ -199,15 +207,7 @@ fn needs_userns_a_turn_whose_reading_is_stopped_goes_on_at_the_next_start() {
 /// A person who stops a turn does not wait for what it reads.
 #[test]
 fn needs_userns_a_turn_is_stopped_while_its_subscriptions_are_read() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
-    let port = silent.local_addr().expect("an address").port();
-    let url = format!("http://depot.test:{port}/silent");
-    let bench =
-        Bench::new("openai", turns(vec![vec![("context_subscribe", json!({ "url": url, "turns": 9 }))]]));
-    let config = format!(
-        "[egress]\nallowed = [\"depot.test:{port}\"]\n[[egress.pin]]\nhost = \"depot.test\"\naddress = \"127.0.0.1\"\n"
-    );
-    std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
+    let (silent, bench) = watching_a_silent_host(9);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, None).expect("joined");
