@@ -267,6 +267,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/approvals", get(api::approvals))
         .route("/approvals/{id}", get(api::approval).post(api::decide).delete(api::revoke))
         .route("/approvals/in-force", get(api::in_force))
+        .route("/undo", get(api::undos))
         .route("/undo/{attempt}", post(api::undo))
         .route("/approvals/{id}/challenge", post(passkeys::challenge))
         .route("/passkeys", get(passkeys::list))

@@ -267,7 +267,8 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             // A rule can only raise it.
             let risk = show::risk(&checked.prepared.action).max(risk.unwrap_or(Risk::Low));
             let Checked { prepared, hash, policy } = checked;
-            let pattern = pattern::of(&prepared, policy).filter(|_| risk < Risk::Irreversible);
+            let pattern = pattern::of(&prepared, policy, &rules, facts.egress);
+            let pattern = pattern.filter(|_| risk < Risk::Irreversible);
             Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern }))
         }
         Err((reason, rule, text)) => {
@@ -335,7 +336,8 @@ fn judge(
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
             let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-            let approval = use_of(approval, checked, risk, now)?;
+            let pattern = pattern::of(prepared, checked.policy, &rules, facts.egress);
+            let approval = use_of(approval, checked.hash, (pattern, risk), now)?;
             Ok(Judgement::Grant { reservation, approval: Some(approval) })
         }
     }
@@ -347,16 +349,16 @@ fn exhausted(limit: Exhausted) -> Refusal {
 
 fn use_of(
     approval: &Approval,
-    checked: &Checked,
-    risk: Risk,
+    hash: Digest,
+    (pattern, risk): (Option<Pattern>, Risk),
     now: Timestamp,
 ) -> Result<ApprovalUse, Refusal> {
-    let (claims, hash) = (approval.claims(), checked.hash);
+    let claims = approval.claims();
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
     if claims.decision == Decision::Deny {
         return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
     }
-    if claims.prepared != hash && !claims.task.is_some_and(|task| covers(&task, checked, risk)) {
+    if claims.prepared != hash && !claims.task.is_some_and(|task| covers(&task, pattern, risk)) {
         return refuse("the approval was given for something else");
     }
     if now >= claims.expires_at {
@@ -367,8 +369,7 @@ fn use_of(
 }
 
 /// Whether an approval for the task covers what is not the action that was shown.
-fn covers(task: &TaskTerms, checked: &Checked, risk: Risk) -> bool {
-    let pattern = pattern::of(&checked.prepared, checked.policy);
+fn covers(task: &TaskTerms, pattern: Option<Pattern>, risk: Risk) -> bool {
     let digest = pattern.and_then(|pattern| pattern::digest(&pattern).ok());
     digest == Some(task.pattern) && risk <= task.risk && risk < Risk::Irreversible
 }

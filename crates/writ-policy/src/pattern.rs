@@ -1,16 +1,16 @@
 //! What actions have in common that one approval for the task covers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use writ_types::action::{Action, Exec, Fetch, Place};
+use writ_types::action::{Action, Exec, Place};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Risk;
 use writ_types::frame::{Pattern, TaskOffer};
 
+use crate::egress::EgressScope;
 use crate::prepared::Prepared;
-use crate::scope::host_of;
-use crate::show;
+use crate::{reach, show};
 
 /// How often an approval for the task is good, what was asked about included: as often as a person may still have an
 /// idea of what they have allowed.
@@ -21,12 +21,18 @@ pub const TASK_APPROVAL_TTL: Duration = Duration::from_secs(60 * 60);
 /// Separates patterns from everything else that is hashed here.
 const DOMAIN: &str = "writ approval pattern v1";
 
-/// The pattern of an action under the rules with digest `policy`; `None`: each one is asked about by itself.
-pub fn of(prepared: &Prepared, policy: Digest) -> Option<Pattern> {
+/// The pattern of an action that `asking` rules ask about under the rules with digest `policy`; `None`: each one is
+/// asked about by itself.
+pub fn of(
+    prepared: &Prepared,
+    policy: Digest,
+    asking: &BTreeSet<String>,
+    egress: &EgressScope,
+) -> Option<Pattern> {
     if show::risk(&prepared.action) == Risk::Irreversible {
         return None;
     }
-    let parameters = parameters(&prepared.action)?;
+    let parameters = parameters(&prepared.action, egress)?;
     Some(Pattern {
         agent: prepared.agent.clone(),
         session: prepared.session?,
@@ -34,6 +40,7 @@ pub fn of(prepared: &Prepared, policy: Digest) -> Option<Pattern> {
         action: prepared.action.kind().as_str().to_owned(),
         parameters: parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         taint: prepared.label.taint,
+        rules: asking.clone(),
         policy,
     })
 }
@@ -52,15 +59,17 @@ pub fn words(pattern: &Pattern) -> String {
     let named = |name: &str| show::argument(pattern.parameters.get(name).map_or("", String::as_str));
     let covered = match pattern.action.as_str() {
         "write_file" => format!("whatever else this session changes in {}, not shown before", named(PROJECT)),
-        "fetch" => {
-            let saved = match pattern.parameters.get(SAVED) {
-                Some(path) => format!(", saved to {}", show::argument(path)),
+        "exec" => {
+            let input =
+                pattern.parameters.get(INPUT).map(|digest| format!(", with the same input ({digest})"));
+            let hosts = match pattern.parameters.get(HOSTS) {
+                Some(hosts) => format!("; it reaches {}", show::argument(hosts)),
                 None => String::new(),
             };
-            format!("{} from any address at {}{saved}", named(METHOD), named(ORIGIN))
+            let run = pattern.parameters.get(RUN).map_or("", String::as_str);
+            let input = input.unwrap_or_default();
+            format!("the same command again, whatever is in the files that it uses: {run}{input}{hosts}")
         }
-        "search" => format!("any search with {} at {}", named(PROVIDER), named(HOST)),
-        "exec" => format!("the same command again ({})", named(RUN)),
         other => format!("{} with {:?}", show::argument(other), pattern.parameters),
     };
     format!("{covered} (tool {})", show::argument(&pattern.tool))
@@ -78,28 +87,25 @@ pub fn consequence(offer: &TaskOffer) -> String {
 }
 
 const PROJECT: &str = "project";
-const METHOD: &str = "method";
-const ORIGIN: &str = "origin";
-const SAVED: &str = "saved to";
-const PROVIDER: &str = "provider";
-const HOST: &str = "host";
 const RUN: &str = "run";
+const INPUT: &str = "input";
+const HOSTS: &str = "hosts";
 
 type Parameters = BTreeMap<&'static str, String>;
 
-fn parameters(action: &Action) -> Option<Parameters> {
+fn parameters(action: &Action, egress: &EgressScope) -> Option<Parameters> {
     match action {
         Action::WriteFile(write) if write.place == Place::Project && write.content.is_none() => {
             Some([(PROJECT, write.root.clone())].into())
         }
-        Action::Fetch(fetch) => of_fetch(fetch),
-        Action::Search(search) => {
-            Some([(PROVIDER, search.provider.clone()), (HOST, search.host.clone())].into())
-        }
-        Action::Exec(exec) => of_exec(exec),
+        Action::Exec(exec) if !reach::is_asked_each_time(exec, egress) => of_exec(exec),
         // What stays inside or is granted for the whole session asks no second time; what changes the agent or
-        // reaches others is read each time.
+        // reaches others is read each time. So is what is fetched or searched for: words of its own carry out what the
+        // agent has read.
         Action::WriteFile(_)
+        | Action::Exec(_)
+        | Action::Fetch(_)
+        | Action::Search(_)
         | Action::ReadFile(_)
         | Action::Browse(_)
         | Action::Recall(_)
@@ -124,25 +130,19 @@ fn parameters(action: &Action) -> Option<Parameters> {
     }
 }
 
-/// Reading from one place. What sends a body is read each time.
-fn of_fetch(fetch: &Fetch) -> Option<Parameters> {
-    let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none() && !fetch.large;
-    if !reads || host_of(&fetch.url) == fetch.url {
-        return None;
-    }
-    let (scheme, rest) = fetch.url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
-    let origin = format!("{scheme}://{authority}").to_ascii_lowercase();
-    let saved = fetch.save_to.iter().map(|path| (SAVED, path.clone()));
-    Some([(METHOD, fetch.method.clone()), (ORIGIN, origin)].into_iter().chain(saved).collect())
-}
-
 /// The same command: only how long it may take can be another.
 fn of_exec(exec: &Exec) -> Option<Parameters> {
-    let given = (&exec.argv, &exec.cwd, &exec.env, &exec.stdin, &exec.hosts);
+    let given = (&exec.argv, &exec.cwd, &exec.env, exec.profile, &exec.stdin, &exec.hosts);
     let all = Digest::of_canonical(&given).ok()?;
     let argv: Vec<String> = exec.argv.iter().map(|argument| show::argument(argument)).collect();
-    Some([(RUN, argv.join(" ")), ("in full", all.to_string())].into())
+    let mut parameters: Parameters = [(RUN, argv.join(" ")), ("in full", all.to_string())].into();
+    if let Some(input) = &exec.stdin {
+        parameters.insert(INPUT, Digest::of(input.as_bytes()).to_string());
+    }
+    if !exec.hosts.is_empty() {
+        parameters.insert(HOSTS, exec.hosts.join(", "));
+    }
+    Some(parameters)
 }
 
 #[cfg(test)]

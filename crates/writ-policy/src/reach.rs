@@ -1,6 +1,6 @@
 //! How far an action would reach, by the lists of hosts in force.
 
-use writ_types::action::{Action, Fetch, Search};
+use writ_types::action::{Action, Exec, Fetch, Search};
 
 use crate::egress::host::{Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
@@ -87,6 +87,17 @@ fn is_read(fetch: &Fetch) -> bool {
 /// Whether the owner wants to be asked about a host and port for each piece of work, whatever opens it otherwise.
 pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
     scope.always_ask.iter().any(|pattern| means(pattern, target))
+}
+
+/// Whether a command would reach a host that the owner wants to be asked about each time.
+pub(crate) fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
+    let target = |text: &str, port| Target::from_authority(Scheme::Https, text, Some(port)).ok();
+    let each_time = |text: &String| {
+        WEB_PORTS
+            .into_iter()
+            .any(|port| target(text, port).is_none_or(|target| asks_each_time(scope, &target)))
+    };
+    exec.hosts.iter().any(each_time)
 }
 
 /// A host, or a host with its port. Without one, all of the web's are meant, as in a list: the worst of them counts.

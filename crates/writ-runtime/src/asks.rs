@@ -152,6 +152,10 @@ impl Core {
         }
         match decision {
             Decision::Deny => {
+                if let Some(session) = ask.prepared.session.filter(|_| ask.prepared.tool == APPLY) {
+                    // It stays in the work folder, and no approval for the task covers what a person has refused.
+                    self.set_left_behind(self.session(session)?.as_ref(), true).await?;
+                }
                 self.tell_denial(&ask, &reason).await?;
                 let text = "It will not be done.".to_owned();
                 Ok(Answered { state: "denied".to_owned(), text, exit: Exit::Done })
@@ -259,9 +263,11 @@ impl Core {
             Decision::Approve => (AskState::Approved, "Approved."),
             Decision::Deny => (AskState::Denied, "Denied: it will not be done."),
         };
+        let scope = if claims.task.is_some() { ApprovalScope::Task } else { ApprovalScope::Once };
         let fact = Fact::Answered {
             ask: claims.ask.clone(),
             decision: claims.decision,
+            scope,
             by: by.clone(),
             reason: reason.clone(),
         };

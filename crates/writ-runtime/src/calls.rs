@@ -31,7 +31,7 @@ use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project;
-use crate::project::{Proposed, Seen};
+use crate::project::Proposed;
 use crate::session::Session;
 
 mod approvals;
@@ -92,6 +92,7 @@ pub(crate) async fn call(
             core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await
         }
         "undo" => approvals::undo(core, who, &read(method, params)?).await,
+        "undo.list" => approvals::undos(core),
         "undo.last" => approvals::last(core, session, &read(method, params)?),
         "gates.show" => Ok(gates::show(core, &read(method, params)?)),
         "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
@@ -339,7 +340,7 @@ async fn apply(
 ) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
     let place = core.outside_turn(session).await?;
-    let (ask, applied) = match project::propose(&place, Seen::Whole, &core.stop_now).await? {
+    let (ask, applied) = match project::propose(&place, &core.stop_now).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
         Proposed::Settled(settled) => {

@@ -345,7 +345,7 @@ async fn resume(
         torn: false,
         stop_wanted: false,
     };
-    if settle_open_intents(&mut drive).await? && drive.session.terms.write {
+    if settle_open_intents(&mut drive).await? {
         // What the lost step has left is not what its owner has approved beforehand, nor is this turn's key.
         core.set_left_behind(session, true).await?;
         drive.authority = Arc::new(core.grant(session, Some((turn, number))).await?);
@@ -400,10 +400,11 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
             continue;
         }
         drive.cost += lost.cost();
-        let acting = drive.due.iter().position(|due| {
-            lost.approval.is_none()
-                && matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref())
-        });
+        // A step that waited for its own approval is no step of the turn any more; one that rested on an approval for
+        // the task is.
+        let acting = drive.due.iter().position(
+            |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
+        );
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
             core.settle(&lost).await?;
             continue;

@@ -341,11 +341,12 @@ impl Engine {
     ///
     /// Not somebody who may approve, a closed ask, or an approval that does not count.
     pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
-        let answered = async {
-            let who = self.may_approve(evidence)?;
-            self.core.answer(&who, ask, answer).await
-        };
-        answered.await.map_err(|e| e.report())
+        let who = self.may_approve(evidence).map_err(|e| e.report())?;
+        let core = Arc::clone(&self.core);
+        // In a task of its own: whoever answered may vanish, and what was approved is done and written down all the same.
+        let answered = self.core.turns.spawn(async move { core.answer(&who, ask, answer).await }).await;
+        let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
+        answered.map_err(|e| e.report())
     }
 
     /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this

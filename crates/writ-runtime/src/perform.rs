@@ -268,6 +268,9 @@ async fn revert(
     let reverting = workspace.revert(permit, place.core.clock.now(), of);
     match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
+            // Where the project is copied, what was undone is a change again: nobody wants it applied unseen.
+            let left = !workspace.changes().await?.changes.is_empty();
+            place.core.set_left_behind(&place.session, left).await?;
             ops.push(Op::Undone { attempt: of, at: place.core.clock.now() });
             if let Action::WriteFile(write) = &prepared.action {
                 ops.extend(applied_ops(place, write, "undone", None));

@@ -15,6 +15,7 @@ use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
+use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId};
@@ -136,11 +137,7 @@ impl Proposed {
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn propose(
-    place: &Place,
-    seen: Seen,
-    cancel: &CancellationToken,
-) -> Result<Proposed, EngineError> {
+pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
     let Some(project) = project_of(&place.session) else {
         return Ok(Proposed::Settled(Settled::default()));
     };
@@ -148,7 +145,7 @@ pub(crate) async fn propose(
     let mut settled = Settled::default();
     for _ in 0..ROUNDS_MAX {
         // There may be more than one diff lists.
-        if let Some(ended) = round(place, (&project, seen), &mut settled, cancel).await? {
+        if let Some(ended) = round(place, &project, &mut settled, cancel).await? {
             return Ok(ended);
         }
     }
@@ -158,7 +155,7 @@ pub(crate) async fn propose(
 /// Brings out as much as one diff lists. `None`: that is done, and there may be more.
 async fn round(
     place: &Place,
-    (project, seen): (&str, Seen),
+    project: &str,
     settled: &mut Settled,
     cancel: &CancellationToken,
 ) -> Result<Option<Proposed>, EngineError> {
@@ -171,9 +168,10 @@ async fn round(
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place, seen)).await? {
+    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place)).await? {
         Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
             Ok(said) => {
+                supersede(place, None).await?;
                 settled.applied.extend(said);
                 return Ok(None);
             }
@@ -188,7 +186,7 @@ async fn round(
             Proposed::refused(Exit::Blocked, &why)
         }
         Passage::Ask(ask) => {
-            supersede(place, ask.hash).await?;
+            supersede(place, Some(ask.hash)).await?;
             match place.core.open_ask(&place.session, *ask, &diff.text).await? {
                 Ok(ask) => Proposed::Asked(ask),
                 Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
@@ -199,22 +197,14 @@ async fn round(
     }))
 }
 
-/// Whether the steps that have made changes came to their end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// They did.
-    Whole,
-    /// What an interrupted step has left is not what anybody wanted applied without a look.
-    Part,
-}
-
 /// What was permitted beforehand has nothing approved and spends nothing.
-fn standing(place: &Place, seen: Seen) -> Standing<'_> {
+fn standing(place: &Place) -> Standing<'_> {
     Standing {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
-        task: seen == Seen::Whole && !place.session.state().left_behind,
+        // What an interrupted step has left is not what anybody wanted applied without a look.
+        task: !place.session.state().left_behind,
         mode: place.session.mode(),
     }
 }
@@ -295,13 +285,12 @@ pub(crate) async fn bring_out(
             let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
             return Ok((exit, vec![said]));
         }
-        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {}
+        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {
+            // Nor is it covered by an approval for the task, now or later.
+            place.core.set_left_behind(&place.session, true).await?;
+        }
     }
-    let seen = match finish.status {
-        Status::Done | Status::Waiting | Status::Denied => Seen::Whole,
-        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => Seen::Part,
-    };
-    Ok(match propose(place, seen, cancel).await? {
+    Ok(match propose(place, cancel).await? {
         Proposed::Settled(settled) => {
             // What was approved beforehand is not told file by file.
             let applied = if write { Vec::new() } else { settled.applied };
@@ -311,7 +300,7 @@ pub(crate) async fn bring_out(
         Proposed::Asked(_) => (exit, Vec::new()),
         Proposed::Simulated => (exit, vec!["Not applied: this session only simulates.".to_owned()]),
         Proposed::Refused { exit: refused, text } => {
-            if write && refused == Exit::Interrupted {
+            if refused == Exit::Interrupted {
                 place.core.set_left_behind(&place.session, true).await?;
             }
             (worse(exit, refused), vec![text])
@@ -347,10 +336,10 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
 }
 
 /// Closes the session's earlier question about an earlier state of the folder.
-async fn supersede(place: &Place, hash: writ_types::digest::Digest) -> Result<(), EngineError> {
+async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineError> {
     for ask in place.core.store.asks(Some(AskState::Open), writ_store::config::MAX_READ_ROWS)? {
         let same_session = ask.card.session == Some(place.session.id);
-        if same_session && ask.prepared.tool == APPLY && ask.card.prepared != hash {
+        if same_session && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {
             place.core.end_ask(&ask, "The folder has changed since it was asked.").await?;
         }
     }
@@ -373,8 +362,7 @@ pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) 
     if diff.changes.changes.is_empty() {
         return Ok(());
     }
-    let Passage::Permit(permit) =
-        place.core.pass(wish(place, &project, &diff), standing(place, Seen::Part)).await?
+    let Passage::Permit(permit) = place.core.pass(wish(place, &project, &diff), standing(place)).await?
     else {
         return Ok(());
     };

@@ -1,6 +1,7 @@
 //! Attempts whose end a crash has taken: closed as what they are, unknown, with what was set aside for them.
 
 use writ_agent::notice;
+use writ_store::approvals::Ask;
 use writ_store::batch::{Batch, Op, UsageDelta};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
@@ -27,6 +28,8 @@ pub(crate) struct Lost {
     turn_number: u64,
     pub(crate) call: Option<String>,
     pub(crate) approval: Option<AskId>,
+    /// What was to be done.
+    prepared: Option<Digest>,
     pub(crate) label: Label,
     /// What a model call may have used: nobody knows, so what was set aside counts as used.
     model: Option<ModelUse>,
@@ -49,11 +52,12 @@ impl Lost {
             turn_number: 0,
             call: None,
             approval: None,
+            prepared: None,
             label: Label::new(Taint::External),
             model: None,
         };
         let Some(Entry { session, turn, turn_number, fact, .. }) = entry else { return nothing };
-        let Fact::Intent { call, action, approval, label, .. } = fact else {
+        let Fact::Intent { call, action, approval, prepared, label, .. } = fact else {
             return Self { session, turn, turn_number, ..nothing };
         };
         let model = match &action {
@@ -91,7 +95,8 @@ impl Lost {
             | Action::Connect(_)
             | Action::Search(_) => None,
         };
-        Self { attempt, session, turn, turn_number, call, approval, label, model }
+        let prepared = Some(prepared);
+        Self { attempt, session, turn, turn_number, call, approval, prepared, label, model }
     }
 
     /// What it may have cost.
@@ -168,7 +173,9 @@ impl Core {
             Some(ask) => self.store.ask(ask)?,
             None => None,
         };
-        let Some(ask) = asked.filter(|ask| ask.prepared.session.is_some()) else {
+        // What an approval for the task has covered is not what its card had shown: that was done before.
+        let its_own = |ask: &Ask| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
+        let Some(ask) = asked.filter(its_own) else {
             self.store.commit(Batch::synced(ops)).await?;
             return Ok(());
         };

@@ -55,15 +55,14 @@ pub(crate) fn keep(
     applied: Applied,
     ops: &mut Vec<Op>,
 ) -> Option<Undo> {
-    if applied.back.is_empty() {
-        return None;
-    }
     let at = place.core.clock.now();
     let until = at.plus(UNDO_WINDOW);
+    // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
+    let kept = !applied.back.is_empty();
     let way = WriteFile { changes: applied.back, ..write.clone() };
     let session = place.session.id;
     ops.push(Op::KeepUndo(Box::new(NewUndo { attempt, session, at, until, way })));
-    Some(Undo { attempt, until })
+    kept.then_some(Undo { attempt, until })
 }
 
 /// What an undo undoes.
@@ -112,7 +111,16 @@ impl Core {
         if way.undone_at.is_some() {
             return Err(EngineError::UndoneBefore(attempt));
         }
-        let place = self.outside_turn(self.session(way.session)?).await?;
+        if way.way.changes.is_empty() {
+            return Err(EngineError::NoUndo(attempt));
+        }
+        let session = self.session(way.session)?;
+        let late = self.clock.now() >= way.until;
+        if late {
+            // Leave that was given beforehand does not cover it any more: a person is asked.
+            self.set_left_behind(&session, true).await?;
+        }
+        let place = self.outside_turn(session).await?;
         let workspace = place.session.workspace(self).await?;
         let diff = workspace.diff_back(attempt, &way.way.changes).await.map_err(|error| {
             let text = format!("Not undone: {error}");
@@ -131,7 +139,7 @@ impl Core {
                 let easy = ask.risk <= Risk::Medium;
                 let opened = self.open_ask(&place.session, *ask, &diff.text).await?;
                 let id = opened.map_err(|why| refused(format!("Not undone: {why}.")))?;
-                if !easy || self.clock.now() >= way.until {
+                if !easy || late {
                     return Ok(Undone::Asked(id));
                 }
                 let answer = Answer {
@@ -189,17 +197,12 @@ impl Core {
             over.extend(self.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));
         }
         for way in over {
-            if let Err(error) = self.forget_kept(&way).await {
-                // Its project may be gone: what lies in the session's folder goes with that.
+            let kept = self.session(way.session)?.workspace_config(self).data_dir;
+            if let Err(error) = writ_sandbox::forget_back(&kept, way.attempt).await {
                 tracing::warn!(%error, attempt = %way.attempt, "what was kept to undo changes was not removed");
             }
             self.store.commit(Batch::relaxed(vec![Op::ForgetUndo { attempt: way.attempt }])).await?;
         }
         Ok(())
-    }
-
-    async fn forget_kept(&self, way: &Way) -> Result<(), EngineError> {
-        let session = self.session(way.session)?;
-        Ok(session.workspace(self).await?.forget_back(way.attempt).await?)
     }
 }

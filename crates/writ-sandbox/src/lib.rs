@@ -34,10 +34,10 @@ mod name;
 mod linux;
 
 #[cfg(target_os = "linux")]
-pub use linux::{Sandbox, Workspace, init_main};
+pub use linux::{Sandbox, Workspace, forget_back, init_main};
 
 #[cfg(not(target_os = "linux"))]
 mod refuse;
 
 #[cfg(not(target_os = "linux"))]
-pub use refuse::{Sandbox, Workspace, init_main};
+pub use refuse::{Sandbox, Workspace, forget_back, init_main};

@@ -62,6 +62,7 @@ mod carry;
 mod tests;
 
 pub use workspace::Workspace;
+pub use workspace::back::forget_back;
 
 pub(crate) use sys::detach;
 

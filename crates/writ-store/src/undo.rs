@@ -92,6 +92,18 @@ impl Store {
         self.read(|conn| query(conn, sql, params![session.to_string(), codec::limit(limit)], decode))
     }
 
+    /// The ways back that one tap is enough for at `now`, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn undos_until(&self, now: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+        let sql =
+            "SELECT * FROM undo WHERE until > ?1 AND undone_at IS NULL AND way ->> '$.changes[0]' IS NOT NULL
+                   ORDER BY at DESC, attempt DESC LIMIT ?2";
+        self.read(|conn| query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode))
+    }
+
     /// The ways back from what was done before `before`, oldest first.
     ///
     /// # Errors

@@ -247,8 +247,11 @@ pub enum Fact {
     Answered {
         /// The ask.
         ask: AskId,
-        /// The answer.
+        /// The answer. A denial for the task takes an approval for it back.
         decision: Decision,
+        /// How far it reaches.
+        #[serde(default, skip_serializing_if = "ApprovalScope::is_once")]
+        scope: ApprovalScope,
         /// Who: the key's id or the principal.
         by: String,
         /// Why, in the person's words.

@@ -1,6 +1,6 @@
 //! Frames: what clients and the engine say to each other, as JSON, over every surface.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -341,6 +341,8 @@ pub struct Pattern {
     pub parameters: BTreeMap<String, String>,
     /// How far what they rest on may be trusted.
     pub taint: Taint,
+    /// The rules that ask about them.
+    pub rules: BTreeSet<String>,
     /// Digest of the rules in force.
     pub policy: Digest,
 }

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
+use super::engine::{Engine, runs};
 use super::turns::Bench;
 use super::{code, text};
 
@@ -52,6 +54,15 @@ impl Bench {
 
     fn content(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap_or_default()
+    }
+
+    /// The open ask about this kind of action.
+    fn asks_for(&self, action: &str) -> String {
+        let asks = self.home.json(&["approvals", "list"]);
+        let asks = asks["asks"].as_array().expect("a list").iter();
+        let ask =
+            asks.filter(|ask| ask["action"] == action).map(|ask| ask["ask_id"].as_str().expect("an id"));
+        ask.last().expect("one is open").to_owned()
     }
 
     fn in_force(&self) -> Vec<Value> {
@@ -126,7 +137,8 @@ fn needs_userns_an_approval_of_one_thing_covers_nothing_else_and_a_restart_keeps
     bench.verify();
 }
 
-/// What an interrupted turn has left behind is shown before it is applied, whatever was approved for the task.
+/// What an interrupted turn has left behind is shown before it is applied, whatever was approved for the task, and
+/// what a person has refused is not applied with what comes next.
 #[test]
 fn needs_userns_what_an_interrupted_turn_has_left_is_asked_about_all_the_same() {
     let script = |request: &ParsedRequest| match last(request) {
@@ -142,6 +154,57 @@ fn needs_userns_what_an_interrupted_turn_has_left_is_asked_about_all_the_same() 
     assert!(!bench.file("half.txt").exists());
     let asked = bench.home.json(&["approvals", "show", &bench.ask()]);
     assert!(asked["shown"].as_str().expect("a text").contains("half.txt"), "{asked}");
+    assert_eq!(code(&bench.home.run(&["approvals", "deny", &bench.ask()])), 0);
+    assert_eq!(bench.more(&session, "b.txt=two"), 5, "asked, with all that it would bring out");
+    assert!(!bench.file("half.txt").exists() && !bench.file("b.txt").exists());
+    let asked = bench.home.json(&["approvals", "show", &bench.ask()]);
+    let shown = asked["shown"].as_str().expect("a text");
+    assert!(shown.contains("half.txt") && shown.contains("b.txt"), "{asked}");
+    assert_eq!(code(&bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"])), 0);
+    // All of it was seen: the approval for the task covers what follows.
+    assert_eq!(bench.more(&session, "c.txt=three"), 0);
+    assert_eq!(bench.content("c.txt"), "three");
+}
+
+/// A command that an approval for the task has covered and that a crash cuts off is not run again: the model is told that
+/// nobody knows, and what was shown and done before is not called into question.
+#[test]
+fn needs_userns_a_covered_command_that_a_crash_cuts_off_is_not_repeated() {
+    // It ends the first time, and the second time it does not.
+    let script = "echo x >> ran; test -e once && exec sleep 987661; touch once";
+    let run = move || json!({"argv": ["sh", "-c", script], "hosts": ["unlisted.example"]});
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
+        let (said, results) = last(request);
+        if said == "cut" && results == 0 { Reply::call("shell_exec", run()) } else { Reply::text("Done.") }
+    });
+    let mut engine = Engine::start(&bench.home, &[]).expect("ready");
+    assert_eq!(code(&bench.chat("cut", &[])), 5, "its host is not listed");
+    let (session, ask) = (bench.session(), bench.asks_for("exec"));
+    assert_eq!(code(&bench.home.run(&["approvals", "approve", &ask, "--task", "--yes"])), 0);
+    let before = bench.count("answered");
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| bench.more(&session, "cut"));
+        while !runs("987661") {
+            std::thread::yield_now();
+        }
+        engine.signal(Signal::SIGKILL);
+        engine.wait();
+        assert_ne!(cut.join().expect("ends"), 0, "its engine is gone");
+    });
+    let mut engine = Engine::start(&bench.home, &[]).expect("ready again");
+    assert_eq!(
+        bench.more(&session, "hello.txt=now"),
+        5,
+        "the turn before is over; what it left is asked about"
+    );
+    let told = bench.requests().iter().filter(|request| request.contains("not known whether")).count();
+    assert!(told >= 1, "the model is told: {:?}", bench.requests().last());
+    let diff = text(&bench.home.run(&["diff", "--session", &session]));
+    assert_eq!(diff.matches("+x").count(), 2, "it ran twice, not three times: {diff}");
+    assert_eq!(bench.count("answered"), before, "nobody is told anything of the first one again");
+    engine.signal(Signal::SIGTERM);
+    engine.wait();
+    bench.verify();
 }
 
 /// One tap takes an applied change back, on record; a second one does nothing.
@@ -174,6 +237,23 @@ fn needs_userns_after_its_time_an_undo_is_asked_about() {
     let bench = bench();
     assert_eq!(code(&bench.chat("a.txt=after", &[])), 5);
     assert_eq!(code(&bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"])), 0);
+    move_back(&bench);
+    late_undo(&bench);
+}
+
+/// Leave that was given beforehand does not cover a late undo either.
+///
+/// Rows: SIL-329
+#[test]
+fn needs_userns_after_its_time_an_undo_is_asked_about_also_where_changes_need_no_leave() {
+    let bench = bench();
+    assert_eq!(code(&bench.chat("a.txt=after", &["--write"])), 0);
+    move_back(&bench);
+    late_undo(&bench);
+}
+
+/// Lets the five minutes of what was applied pass.
+fn move_back(bench: &Bench) {
     super::engine::stop_engine_of(&bench.home);
     let conn = rusqlite::Connection::open(bench.home.root().join("data/writ.db")).expect("opens");
     let (at, until): (i64, i64) = conn
@@ -183,7 +263,9 @@ fn needs_userns_after_its_time_an_undo_is_asked_about() {
     let moved = format!("UPDATE undo SET at = at - {WINDOW_MS}, until = until - {WINDOW_MS} - 1");
     assert_eq!(conn.execute(&moved, []).expect("moved"), 1);
     drop(conn);
+}
 
+fn late_undo(bench: &Bench) {
     let project = bench.project().display().to_string();
     let late = bench.home.run(&["apply", "--undo", "--project", &project]);
     assert_eq!((code(&late), bench.content("a.txt").as_str()), (5, "after"), "{}", text(&late));

@@ -257,6 +257,12 @@ pub(super) async fn revoke(State(shared): App, Path(id): Path<String>, request: 
     Ok(ok(&ask(&shared, evidence(&request), "approvals.revoke", json!({ "ask": ask_id })).await?))
 }
 
+/// `GET /api/v1/undo`
+pub(super) async fn undos(State(shared): App, request: Request) -> Reply {
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "undo.list", Value::Null).await?))
+}
+
 /// `POST /api/v1/undo/{attempt}`
 pub(super) async fn undo(State(shared): App, Path(attempt): Path<String>, request: Request) -> Reply {
     let attempt: AttemptId =

@@ -87,6 +87,7 @@ const ROUTES: &[Route] = &[
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
     get("/api/v1/approvals/{id}", "Takes an approval for the task back").method("delete"),
     get("/api/v1/approvals/in-force", "The approvals for tasks that are in force"),
+    get("/api/v1/undo", "What one tap undoes now"),
     post("/api/v1/undo/{attempt}", "Undoes what an attempt did, or asks whether to", Body::Text)
         .without_body(),
     post(

@@ -5,6 +5,9 @@ import { request } from "./api.js";
 import { byId, el } from "./dom.js";
 import { moment, plural, until } from "./format.js";
 
+/** What is in view, as it came: rows stay as they are while nothing has changed. */
+let seen = "";
+
 /** Reads what is in force, and shows it. */
 export async function showInForce() {
   let list;
@@ -13,6 +16,9 @@ export async function showInForce() {
   } catch {
     return;
   }
+  const now = JSON.stringify(list);
+  if (now === seen) return;
+  seen = now;
   byId("in-force").hidden = list.length === 0;
   byId("in-force-list").replaceChildren(...list.map(row));
 }
@@ -27,11 +33,11 @@ function row(approval) {
     try {
       await request(`/api/v1/approvals/${encodeURIComponent(approval.ask_id)}`, { method: "DELETE" });
       announce("The approval is taken back");
+      await showInForce();
     } catch (error) {
-      said.textContent = error.message;
+      said.textContent = ` Not taken back: ${error.message}`;
+      button.disabled = false;
     }
-    button.disabled = false;
-    await showInForce();
   });
   return el("li", { className: "in-force-row" },
     el("p", { className: "covers" }, approval.covers),

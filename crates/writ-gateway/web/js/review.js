@@ -8,7 +8,7 @@ import { showInForce } from "./inforce.js";
 import { confirmSlide, confirmTap, elsewhere, needs } from "./ladder.js";
 import * as passkey from "./passkey.js";
 import { counts, fits, plain, shown } from "./shown.js";
-import { wayBack } from "./undo.js";
+import { showUndos } from "./undo.js";
 
 /** Decisions of this visit that stay in view. */
 const MAX_DECIDED = 5;
@@ -66,6 +66,7 @@ export class Review {
       return;
     }
     showInForce();
+    showUndos();
     const open = (answer.asks ?? []).filter((card) => card.state === "open");
     const known = new Set(open.map((card) => card.ask_id));
     let other = false;
@@ -105,8 +106,11 @@ export class Review {
     this.#asks.delete(frame.ask_id);
     if (mine) this.#answering = null;
     if (card) this.#show();
-    // What was done first may have put an approval for the task in force.
-    if (frame.state === "used") showInForce();
+    // What was done may be undone, and may have put an approval for the task in force.
+    if (frame.state === "used") {
+      showInForce();
+      showUndos();
+    }
   }
 
   /** Hears an error; answers whether it was meant for an answer that is under way. */
@@ -309,7 +313,7 @@ export class Review {
   }
 
   #remember(card, frame) {
-    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, text: frame.text, undo: frame.undo });
+    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, text: frame.text });
     this.#decided.length = Math.min(this.#decided.length, MAX_DECIDED);
     announce(`${verdict(frame.state)}: ${card.intent}`);
     this.#showDecided();
@@ -318,7 +322,7 @@ export class Review {
   #update(frame) {
     const row = this.#decided.find((decided) => decided.id === frame.ask_id);
     if (!row) return;
-    Object.assign(row, { state: frame.state, text: frame.text, undo: frame.undo });
+    Object.assign(row, { state: frame.state, text: frame.text });
     this.#showDecided();
   }
 
@@ -327,8 +331,7 @@ export class Review {
     byId("decided-list").replaceChildren(...this.#decided.map((row) => el("li", { className: "decided-row", data: { state: row.state } },
       el("details", {},
         el("summary", {}, icon(ICONS[mark(row.state)]), el("span", { className: "verdict" }, verdict(row.state)), el("span", { className: "intent" }, row.intent)),
-        el("p", { className: "result" }, row.text || "Nothing more to tell.")),
-      row.undo ? (row.back ??= wayBack(row.undo)) : null)));
+        el("p", { className: "result" }, row.text || "Nothing more to tell.")))));
   }
 
   #showKeys() {

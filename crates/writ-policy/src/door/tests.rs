@@ -522,7 +522,9 @@ fn what_cannot_be_undone_is_approved_each_time() {
     let ask = world.ask(prepared(Action::WriteFile(project_write(&["a"]))));
     assert_eq!((ask.risk, ask.pattern), (Risk::Irreversible, None));
     let like = prepared(Action::WriteFile(project_write(&["b"])));
-    let pattern = pattern::of(&like, rules.digest()).expect("by its kind alone it would have one");
+    let none = EgressScope::default();
+    let pattern =
+        pattern::of(&like, rules.digest(), &ask.rules, &none).expect("by its kind it would have one");
     let pattern = pattern::digest(&pattern).expect("canonical");
     let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3 };
     world.approval = Some(Ok(approved(ApprovalClaims {

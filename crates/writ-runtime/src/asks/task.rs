@@ -112,6 +112,7 @@ impl Core {
         let fact = Fact::Answered {
             ask: id.clone(),
             decision: Decision::Deny,
+            scope: ApprovalScope::Task,
             by: who.principal().to_string(),
             reason: "the approval for the task was taken back".to_owned(),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::principal::Authenticated;
+use writ_policy::show;
 use writ_store::approvals::AskState;
 use writ_types::frame::Card;
 use writ_types::id::{AskId, AttemptId, SessionId};
@@ -67,12 +68,28 @@ pub(super) async fn undo(
     who: &Authenticated<()>,
     which: &WhichAttempt,
 ) -> Result<Value, EngineError> {
-    Ok(match core.undo(who, which.attempt).await? {
+    let (doing, who, attempt) = (Arc::clone(core), who.clone(), which.attempt);
+    // In a task of its own, as an answer to an ask.
+    let undone = core.turns.spawn(async move { doing.undo(&who, attempt).await }).await;
+    let undone = undone.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
+    Ok(match undone? {
         Undone::Asked(ask) => json!({ "state": "asked", "ask_id": ask }),
         Undone::Settled(Answered { state, text, exit }) => {
             json!({ "state": state, "text": text, "exit": exit })
         }
     })
+}
+
+/// What one tap undoes now, in every session.
+pub(super) fn undos(core: &Core) -> Result<Value, EngineError> {
+    let ways = core.store.undos_until(core.clock.now(), MAX_LISTED)?;
+    let shown = ways.iter().map(|way| {
+        json!({
+            "attempt": way.attempt, "session": way.session, "at": way.at, "until": way.until,
+            "project": show::escape_line(&way.way.root), "files": way.way.changes.len(),
+        })
+    });
+    Ok(json!({ "undos": shown.collect::<Vec<_>>() }))
 }
 
 /// What was brought into the project last and can be undone.

@@ -109,7 +109,7 @@ fn summary(fact: &Fact) -> String {
         Fact::Intent { action, .. } => telling(action),
         Fact::Outcome { summary, .. } => summary.clone(),
         Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", telling(action)),
-        Fact::Answered { ask, decision, by, reason } => {
+        Fact::Answered { ask, decision, by, reason, .. } => {
             let decision = match decision {
                 writ_types::entry::Decision::Approve => "approved",
                 writ_types::entry::Decision::Deny => "denied",

@@ -41,13 +41,16 @@ pub(crate) fn apply(view: &View, changes: &[FileChange], keep: Option<&Path>) ->
         return Err(ApplyError::Conflict { paths: conflicts });
     }
     let mut staged = Vec::new();
-    let result = stage_all(&root, &written, &todo, &mut staged).and_then(|()| {
+    let result = stage_all(&root, (&written, view.own_modes), &todo, &mut staged).and_then(|()| {
         // Nobody waits in vain for what can be undone: what cannot be kept is done all the same.
         let back = keep.and_then(|folder| back(&root, &todo, folder).ok().flatten()).unwrap_or_default();
         // Once more, now that nothing but renames is left to do.
         pending(&root, changes, &mut Applied::default())?;
         commit(&staged, &mut applied)?;
-        applied.back = back;
+        // What an earlier attempt had done is not kept, so there is no way back to before it.
+        if applied.already.is_empty() {
+            applied.back = back;
+        }
         Ok(())
     });
     for file in &staged {
@@ -78,7 +81,8 @@ fn back(root: &OwnedFd, todo: &[&FileChange], keep: &Path) -> io::Result<Option<
             continue;
         }
         let file = beneath::read_at(root, path)?.ok_or(io::ErrorKind::NotFound)?;
-        let executable = file.metadata()?.mode() & 0o100 != 0;
+        let mode = file.metadata()?.mode() & 0o777;
+        let executable = mode & 0o100 != 0;
         let left = KEPT_BYTES_MAX.saturating_sub(bytes);
         let Ok(content) = beneath::content(file, left)? else { return Ok(None) };
         if Some(Digest::of(&content)) != change.before {
@@ -90,7 +94,9 @@ fn back(root: &OwnedFd, todo: &[&FileChange], keep: &Path) -> io::Result<Option<
         let name = path.file_name().map(Path::new).unwrap_or(path);
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
         let target = beneath::open_at(&folder, name, flags, Mode::from_bits_truncate(0o600))?;
-        File::from(target).write_all(&content)?;
+        let mut target = File::from(target);
+        target.write_all(&content)?;
+        target.set_permissions(std::fs::Permissions::from_mode(mode))?;
         let kind = if change.kind == ChangeKind::Delete { ChangeKind::Create } else { ChangeKind::Modify };
         back.push(turned(kind, executable, size));
     }
@@ -175,7 +181,7 @@ struct Staged<'a> {
 /// Writes every new content beside its place.
 fn stage_all<'a>(
     root: &OwnedFd,
-    written: &OwnedFd,
+    (written, own_modes): (&OwnedFd, bool),
     todo: &[&'a FileChange],
     staged: &mut Vec<Staged<'a>>,
 ) -> Result<(), ApplyError> {
@@ -189,23 +195,26 @@ fn stage_all<'a>(
         // Listed first, so that a failure half-way is cleaned up, too.
         staged.push(Staged { change, folder, name, temporary });
         if let Some(file) = staged.last().filter(|file| file.change.kind != ChangeKind::Delete) {
-            file.write(written).map_err(fail)?;
+            file.write(written, own_modes).map_err(fail)?;
         }
     }
     Ok(())
 }
 
 impl Staged<'_> {
-    /// Copies the content, and looks whether it is still the one that was approved.
-    fn write(&self, written: &OwnedFd) -> io::Result<()> {
+    /// Copies the content, and looks whether it is still the one that was approved. A new file has the usual mode,
+    /// unless the modes there are the project's own.
+    fn write(&self, written: &OwnedFd, own_modes: bool) -> io::Result<()> {
         let source =
             beneath::read_at(written, Path::new(&self.change.path))?.ok_or(io::ErrorKind::NotFound)?;
+        let own = source.metadata()?.mode() & 0o777;
         let content = beneath::content(source, CHANGE_BYTES_MAX)?.map_err(|_| io::ErrorKind::FileTooLarge)?;
         if Some(Digest::of(&content)) != self.change.after {
             return Err(io::Error::other("its content changed while it was copied"));
         }
         let current = beneath::read_at(&self.folder, &self.name)?.and_then(|file| file.metadata().ok());
-        let mode = current.map_or(0o644, |meta| meta.mode() & 0o777);
+        let usual = if own_modes { own } else { 0o644 };
+        let mode = current.map_or(usual, |meta| meta.mode() & 0o777);
         // Who may read the file may execute it.
         let mode = if self.change.executable { mode | 0o100 | (mode & 0o044) >> 2 } else { mode & !0o111 };
         beneath::remove(&self.folder, &self.temporary)?;

@@ -41,6 +41,8 @@ pub(crate) struct View {
     pub(crate) dir: PathBuf,
     pub(crate) project: Option<PathBuf>,
     pub(crate) layout: Layout,
+    /// Whether the modes of its files are the project's own, and not a session's.
+    pub(crate) own_modes: bool,
 }
 
 impl View {

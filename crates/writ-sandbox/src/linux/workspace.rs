@@ -231,7 +231,12 @@ impl Workspace {
 
     /// What the host's side of diff and apply works on.
     pub(crate) fn view(&self) -> upper::View {
-        upper::View { dir: self.dir.clone(), project: self.project.clone(), layout: self.layout }
+        upper::View {
+            dir: self.dir.clone(),
+            project: self.project.clone(),
+            layout: self.layout,
+            own_modes: false,
+        }
     }
 
     /// Brings changes from what a view has into the project, one such thing at a time.

@@ -149,9 +149,17 @@ enum Flaw {
 enum Answer {
     None,
     Bad,
-    Given { deny: bool, other: bool, ends: i64 },
+    Given {
+        deny: bool,
+        other: bool,
+        ends: i64,
+    },
     /// For something else that was shown, and for the task: perhaps for what is alike, perhaps at too low a risk.
-    Task { alike: bool, low: bool, ends: i64 },
+    Task {
+        alike: bool,
+        low: bool,
+        ends: i64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -321,14 +329,11 @@ fn model(case: &Case) -> Outcome {
     }
 }
 
-/// Whether there can be an approval for what is like it: changes of a project, reading from the web without sending,
-/// searches, commands.
+/// Whether there can be an approval for what is like it: changes of a project, commands.
 fn has_likes(action: &Action) -> bool {
     match action {
         Action::WriteFile(write) => write.place == Place::Project && write.content.is_none(),
-        Action::Fetch(fetch) => fetch.method == "GET" && fetch.body.is_none() && !fetch.large,
-        Action::Search(_) | Action::Exec(_) => true,
-        _ => false,
+        action => action.kind() == ActionKind::Exec,
     }
 }
 
@@ -374,15 +379,15 @@ fn granted(case: &Case, flaw: Flaw) -> Grants {
     grants
 }
 
-fn answered(
-    answer: Answer,
-    prepared: &Prepared,
-    policy: Digest,
-) -> Option<Result<Approval, ApprovalError>> {
-    let hash = prepared.hash(policy).expect("canonical");
+fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result<Approval, ApprovalError>> {
+    let hash = prepared.hash(world.rules.digest()).expect("canonical");
     match answer {
         Answer::Task { alike, low, ends } => {
-            let own = pattern::of(prepared, policy).filter(|_| alike);
+            // What a card would have offered for one that is alike.
+            let own = match world.decide(prepared.clone()) {
+                Err(Stop::Ask(ask)) => ask.pattern.filter(|_| alike),
+                Ok(_) | Err(Stop::Deny(_)) => None,
+            };
             let own = own.map(|pattern| pattern::digest(&pattern).expect("canonical"));
             let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
             let risk = if low { Risk::Low } else { Risk::Medium };
@@ -447,7 +452,7 @@ fn door(case: &Case) -> Outcome {
     if !case.by_model {
         prepared.call = None;
     }
-    world.approval = answered(case.answer, &prepared, rules.digest());
+    world.approval = answered(&world, case.answer, &prepared);
     match world.decide(prepared) {
         Ok(grant) => Outcome::Grant { with_approval: grant.approval().is_some() },
         Err(Stop::Ask(_)) => Outcome::Ask,

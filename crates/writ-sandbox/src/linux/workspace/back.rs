@@ -25,7 +25,7 @@ pub(in crate::linux) fn folder(dir: &Path, of: AttemptId) -> PathBuf {
 
 /// A way back looks like a session that has changed the project to what it was.
 pub(in crate::linux) fn view(dir: &Path, project: Option<PathBuf>, of: AttemptId) -> View {
-    View { dir: dir.join(BACK).join(of.to_string()), project, layout: Layout::Overlay }
+    View { dir: dir.join(BACK).join(of.to_string()), project, layout: Layout::Overlay, own_modes: true }
 }
 
 /// A session that works on a copy takes note that the project was changed back.
@@ -50,7 +50,7 @@ impl Workspace {
         let view = view(&self.dir, self.project.clone(), of);
         let applied = self.carry(view, changes, None).await?;
         // What is done cannot fail any more: what is left lying is removed with its age.
-        if let Err(error) = self.forget_back(of).await {
+        if let Err(error) = forget_back(&self.dir, of).await {
             tracing::warn!(%error, "what was kept to undo changes was not removed");
         }
         Ok(applied)
@@ -71,14 +71,14 @@ impl Workspace {
         })
         .await
     }
+}
 
-    /// Forgets what was kept of an attempt.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be removed.
-    pub async fn forget_back(&self, of: AttemptId) -> Result<(), SandboxError> {
-        let folder = view(&self.dir, None, of).dir;
-        blocking("forget what was kept", move || copy::remove(&folder)).await
-    }
+/// Forgets what a session's folder keeps of an attempt.
+///
+/// # Errors
+///
+/// If it cannot be removed.
+pub async fn forget_back(data_dir: &Path, of: AttemptId) -> Result<(), SandboxError> {
+    let folder = view(data_dir, None, of).dir;
+    blocking("forget what was kept", move || copy::remove(&folder)).await
 }
