@@ -77,7 +77,8 @@ impl Alive {
             hold: None,
             again: None,
         };
-        alive.write(&frame(base)?).await?;
+        // Only now: what the child says must not come before what the zygote says.
+        alive.write(&frame(base)?).await;
         Ok(alive)
     }
 
@@ -93,29 +94,37 @@ impl Alive {
         if moved { self.hold.take() } else { None }
     }
 
-    /// Tells it what to do, and gives it the three streams.
-    pub(crate) async fn tell(&self, spec: &Spec, streams: &[OwnedFd; 3]) -> Result<(), SandboxError> {
-        self.write(&frame(&spec.setup)?).await?;
-        let order = frame(&spec.order)?;
-        let (length, body) = order.split_at_checked(LENGTH).unwrap_or_default();
-        let streams = streams.each_ref().map(AsFd::as_fd);
-        let sent = self
-            .control
-            .async_io(tokio::io::Interest::WRITABLE, || zygote::send(self.control.as_fd(), length, &streams));
-        // A first process that is gone already is noticed by its silence.
-        if sent.await.is_ok() { self.write(body).await } else { Ok(()) }
+    /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
+    pub(crate) async fn tell(&self, words: Words, streams: [OwnedFd; 3]) {
+        if !self.write(&words.setup).await {
+            return;
+        }
+        let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
+        let borrowed = streams.each_ref().map(AsFd::as_fd);
+        let sent = self.control.async_io(tokio::io::Interest::WRITABLE, || {
+            zygote::send(self.control.as_fd(), length, &borrowed)
+        });
+        let sent = sent.await.is_ok();
+        // Our copies must go, or the streams would never end.
+        drop(streams);
+        if sent {
+            self.write(body).await;
+        }
     }
 
-    async fn write(&self, mut rest: &[u8]) -> Result<(), SandboxError> {
+    /// Whether everything was taken.
+    async fn write(&self, mut rest: &[u8]) -> bool {
         while !rest.is_empty() {
-            self.control.writable().await.map_err(|why| helper("specification", &why))?;
+            if self.control.writable().await.is_err() {
+                return false;
+            }
             match self.control.try_write(rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Ok(()),
+                Err(_) => return false,
             }
         }
-        Ok(())
+        true
     }
 
     /// Where its first process talks to us.
@@ -192,6 +201,20 @@ impl Drop for Alive {
                 again.into_iter().for_each(Again::fill);
             });
         }
+    }
+}
+
+/// What a sandbox is told, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Words {
+    setup: Vec<u8>,
+    order: Vec<u8>,
+}
+
+impl Words {
+    /// Puts it into words.
+    pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
+        Ok(Self { setup: frame(&spec.setup)?, order: frame(&spec.order)? })
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::alive::{Alive, Report};
+use super::alive::{Alive, Report, Words};
 use super::pool::Pool;
 use super::spec::{Event, Fault, Said, Spec};
 use super::zygote::helper;
@@ -102,10 +102,7 @@ async fn drive(
 ) -> Result<Finished, SandboxError> {
     let streams = Streams::new(launch.stdin.is_some()).map_err(|why| helper("streams", &why))?;
     alive.hold(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
-    alive.tell(&launch.spec, &streams.theirs).await?;
-    // Our copies must go, or the streams would never end.
-    drop(streams.theirs);
-
+    let words = Words::of(&launch.spec)?;
     let (options, disk) = (&launch.options, launch.disk.clone());
     let watchdog = alive.unlimited().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
     let over = Notify::new();
@@ -134,8 +131,9 @@ async fn drive(
         let bounds = Bounds { keep: launch.keep, kill_above: launch.kill_above };
         capture(pipe, stream, bounds, &over, options.output.clone(), &done)
     };
-    let ((limit, event), stdout, stderr, ()) = tokio::join!(
+    let ((limit, event), (), stdout, stderr, ()) = tokio::join!(
         supervise,
+        alive.tell(words, streams.theirs),
         capture(streams.stdout, Stream::Stdout),
         capture(streams.stderr, Stream::Stderr),
         feed(streams.stdin, launch.stdin.as_deref(), &done),
