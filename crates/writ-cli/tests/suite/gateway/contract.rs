@@ -87,6 +87,7 @@ impl Contract {
             .replace("{seq}", segment)
             .replace("{ref}", segment)
             .replace("{name}", segment)
+            .replace("{attempt}", segment)
     }
 
     fn good_segment(&self, path: &str) -> String {
