@@ -148,6 +148,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
         "turns_finished": core.turns_finished.load(Ordering::Relaxed),
         "queue": { "ready": queue.ready, "leased": queue.leased, "dead": queue.dead },
         "open_asks": core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        "sandboxes_ready": core.sandbox.ready(),
         "open_intents": open_intents.iter().map(|open| json!({
             "attempt": open.attempt, "entry": open.seq,
         })).collect::<Vec<_>>(),

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// One mebibyte, in bytes.
 const MIB: u64 = 1024 * 1024;
 
+/// The most that [`SandboxConfig::ready_max`] may be: each takes a megabyte and three processes while it waits.
+pub const READY_MOST: usize = 8;
+
 /// Settings of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +41,9 @@ pub struct SandboxConfig {
     pub time_max_ms: u64,
     /// Size of a session's overlay and home together, in bytes; above it the command is killed. Default 2 GiB.
     pub overlay_max: u64,
+    /// Sandboxes of each kind, for programs and for files, that are made beforehand once the first was used, each for
+    /// one use; 0: none, at most [`READY_MOST`]. Default 2: a change of a file takes two.
+    pub ready_max: usize,
 }
 
 impl Default for SandboxConfig {
@@ -55,6 +61,7 @@ impl Default for SandboxConfig {
             output_kill: 4096 * MIB,
             time_max_ms: 2 * 60 * 60 * 1000,
             overlay_max: 2048 * MIB,
+            ready_max: 2,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The native sandbox of Linux.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use crate::config::SandboxConfig;
+use crate::config::{READY_MOST, SandboxConfig};
 use crate::error::SandboxError;
 use crate::exec::ExecOptions;
 use crate::file::FILE_TIME_MAX_MS;
@@ -21,6 +21,10 @@ mod spec;
 mod zygote;
 
 mod slot;
+
+mod alive;
+
+mod pool;
 
 mod init;
 
@@ -67,9 +71,10 @@ pub use workspace::back::forget_back;
 pub(crate) use sys::detach;
 
 use cgroup::Cgroups;
+use pool::Pool;
 use run::{Finished, Launch};
 use slot::Slots;
-use spec::{Access, Event, Job, Limits, Spec, Walls, Work};
+use spec::{Access, Base, Event, HostFolder, Job, Limits, Order, Setup, Spec, Walls, Work};
 use toolchain::Toolchains;
 
 /// Does the job of a helper process, if this process was started as one.
@@ -104,7 +109,7 @@ type WriteLock = Arc<tokio::sync::Mutex<()>>;
 struct Inner {
     config: SandboxConfig,
     home: Option<PathBuf>,
-    slots: Arc<Slots>,
+    pool: Arc<Pool>,
     cgroups: Arc<Cgroups>,
     toolchains: Toolchains,
     status: OnceCell<SandboxStatus>,
@@ -121,13 +126,13 @@ impl Sandbox {
     pub fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
         let home = config.host_home.clone().or_else(|| {
             let home = crate::host::home_of(nix::unistd::getuid().as_raw());
-            home.filter(|dir| dir.is_dir() && *dir != std::path::Path::new("/"))
+            home.filter(|dir| dir.is_dir() && *dir != Path::new("/"))
         });
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let cgroups = Cgroups::detect();
         let slots = Slots::start(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
         let inner = Inner {
-            slots: Arc::new(slots),
+            pool: Pool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
             cgroups,
             toolchains: toolchain::discover(home.as_deref(), &config.read_only),
             status: OnceCell::new(),
@@ -141,6 +146,11 @@ impl Sandbox {
     /// What this machine gives. Found once, by running a program in a sandbox.
     pub async fn status(&self) -> SandboxStatus {
         self.inner.status.get_or_init(|| self.inner.probe()).await.clone()
+    }
+
+    /// How many sandboxes are made and wait for something to do, now.
+    pub fn ready(&self) -> usize {
+        self.inner.pool.ready()
     }
 }
 
@@ -216,9 +226,9 @@ impl Inner {
     /// Runs a program behind some walls.
     async fn try_walls(&self, walls: Walls) -> Result<(), SandboxError> {
         let job = Job::Exec(vec!["/bin/true".into()]);
-        let work = Work::Folder { path: "/usr".into(), access: Access::Read };
-        let mut spec = self.spec(walls, job, work);
-        spec.cwd = "/".into();
+        let folder = folder(Path::new("/usr"))?;
+        let mut spec = self.spec(walls, job, Work::Folder { path: folder, access: Access::Read });
+        spec.order.cwd = "/".into();
         let finished = self.run(Launch {
             spec,
             stdin: None,
@@ -228,6 +238,7 @@ impl Inner {
             kill_above: self.config.output_kill,
             disk: None,
             options: ExecOptions::default(),
+            again: false,
             hold: None,
         });
         match finished.await?.event {
@@ -253,17 +264,10 @@ impl Inner {
     fn spec(&self, walls: Walls, job: Job, work: Work) -> Spec {
         let config = &self.config;
         let metered = self.cgroups.version() != Cgroup::Watchdog;
-        Spec {
+        let base = Base {
             walls,
-            job,
-            work,
-            home: None,
-            scratch: PathBuf::new(),
             binds: self.toolchains.binds.clone(),
-            home_binds: self.toolchains.home_binds.clone(),
-            cwd: PathBuf::from(init::WORK),
-            env: Vec::new(),
-            network: false,
+            empty_home: true,
             limits: Limits {
                 processes: config.processes_max,
                 open_files: config.open_files_max,
@@ -273,12 +277,28 @@ impl Inner {
             },
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),
-        }
+        };
+        let home_binds = self.toolchains.home_binds.clone();
+        let setup = Setup { work, home: None, home_binds, network: false };
+        let order = Order {
+            job,
+            cwd: PathBuf::from(init::WORK),
+            env: Vec::new(),
+            readable: Vec::new(),
+            writable: Vec::new(),
+        };
+        Spec { base, setup, order }
     }
 
     async fn run(&self, launch: Launch) -> Result<Finished, SandboxError> {
-        run::run(&self.slots, launch).await
+        run::run(&self.pool, launch).await
     }
+}
+
+/// Which folder of the host lies at a path now.
+fn folder(path: &Path) -> Result<HostFolder, SandboxError> {
+    HostFolder::of(path)
+        .map_err(|why| SandboxError::Setup { stage: spec::Fault::MOVED.into(), why: why.to_string() })
 }
 
 /// What the second rung does not give.

@@ -28,6 +28,12 @@ impl Engine {
         Self::launch(Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?)
     }
 
+    /// The same, with a setting.
+    pub(super) fn with(bench: &Bench, name: &str, setting: (&'static str, &str)) -> Result<Self> {
+        let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
+        Self::launch(home.with(setting.0, setting.1))
+    }
+
     /// The same, and it serves HTTP on a free port; everybody there is one client behind one address.
     pub(super) fn serving(bench: &Bench, name: &str) -> Result<Self> {
         Self::launch(serving_home(bench, name, 0)?)

@@ -1,4 +1,4 @@
-//! A sandboxed command, cold, against bare `bwrap` with the same recipe.
+//! A sandboxed command, cold and in a sandbox that was ready, against bare `bwrap` with the same recipe.
 //!
 //! The door and the ledger are part of it: each command is decided, its intent is synced before it runs and
 //! its outcome is written after.
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::Bench;
 use super::engine::{Engine, Link};
-use super::row::Row;
-use super::stats::in_turn;
+use super::row::{Percentile, Row};
+use super::stats::{in_turn, shown};
 use crate::process::{self, Program};
 
 /// By the command, with an engine that runs: a process, a connection, a new session, the sandbox.
@@ -20,6 +20,20 @@ const COMMAND: &str = "writ sandbox exec, cold";
 const NEW_SESSION: &str = "sandbox.exec, new session";
 /// Over an open connection, always in the same session: the sandbox, the door and the ledger alone.
 const SAME_SESSION: &str = "sandbox.exec, same session";
+/// The same, in a sandbox that was made before.
+const POOLED: &str = "sandbox.exec, pooled";
+/// By the command, in one that was made before.
+const POOLED_COMMAND: &str = "writ sandbox exec, pooled";
+/// What a command in a sandbox that was ready may take.
+const POOLED_TARGET: Duration = Duration::from_millis(3);
+/// The engine makes none beforehand.
+const NONE_READY: (&str, &str) = ("WRIT_SANDBOX__READY_MAX", "0");
+/// How many are ready at rest: only programs are run, and two sandboxes for them are made.
+const AT_REST: u64 = 2;
+/// How long the next are waited for.
+const REFILL: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The whole run is not to take longer than bare `bwrap`.
 const TARGET: f64 = 1.0;
 
@@ -73,7 +87,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     if !bare.success {
         return Ok(vec![Row::not_run(COMMAND, format!("bwrap: {}", bare.stderr.trim()))]);
     }
-    let engine = Engine::start(bench, "sandbox")?;
+    let engine = Engine::with(bench, "sandbox", NONE_READY)?;
     let own = || engine.writ(&["sandbox", "exec", "--", "true"]);
     let first = own().output()?;
     if !first.success {
@@ -93,7 +107,45 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
         let (own, base) = in_turn(bench.rounds, || exec(&mut link, &params), bwrap)?;
         rows.push(Row::ratio(what, own, ("bwrap", base), TARGET));
     }
+    drop((link, engine));
+    rows.extend(pooled(bench)?);
     Ok(rows)
+}
+
+/// The same in sandboxes that were ready. Neither it nor `bwrap` begins before the next ones are.
+fn pooled(bench: &Bench) -> Result<Vec<Row>> {
+    let engine = Engine::start(bench, "sandbox-pooled")?;
+    let mut link = engine.connect()?;
+    let params = json!({ "argv": ["true"], "session": link.open_session()? });
+    let bwrap = || Program::new("bwrap", RECIPE).timed();
+    exec(&mut link, &params)?;
+    refilled(&mut link)?;
+    let own = || {
+        let took = exec(&mut link, &params)?;
+        refilled(&mut link)?;
+        Ok(took)
+    };
+    let (own, base) = in_turn(bench.rounds, own, bwrap)?;
+    let against = format!("{:.2} x bwrap ({})", own.p50_ratio(&base), shown(base.p50()));
+    let row = Row::limit(POOLED, own, (Percentile::P50, POOLED_TARGET), against);
+    let own = || {
+        let took = engine.writ(&["sandbox", "exec", "--", "true"]).timed()?;
+        refilled(&mut link)?;
+        Ok(took)
+    };
+    let (own, base) = in_turn(bench.rounds, own, bwrap)?;
+    Ok(vec![row, Row::beside(POOLED_COMMAND, own, ("bwrap", base))])
+}
+
+/// Waits until as many are ready as there are at rest.
+#[expect(clippy::disallowed_methods, reason = "an engine that is asked all the time makes them later")]
+fn refilled(link: &mut Link) -> Result<()> {
+    let start = Instant::now();
+    while link.call("status", &json!({}))?.get("sandboxes_ready").and_then(Value::as_u64) != Some(AT_REST) {
+        ensure!(start.elapsed() < REFILL, "no sandbox is made beforehand");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// Runs a command over a connection; how long that took.

@@ -22,7 +22,12 @@ pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Fai
         SandboxCommand::Status => {
             // The home need not be set up: this is about the machine.
             let status = probe(context.config(None)?.sandbox)?;
-            context.out.either(&status, lines)?;
+            let ready = ready(context);
+            if context.out.json {
+                context.out.json(&with_ready(&status, ready)?)?;
+            } else {
+                context.out.line(lines(&status, ready).join("\n"))?;
+            }
             if status.rung == Rung::Refuse { Err(Failure::Code(Exit::Blocked.code())) } else { Ok(()) }
         }
         SandboxCommand::Exec { project, verification, argv } => {
@@ -45,7 +50,25 @@ pub(crate) fn probe(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
     block_on(async { Ok(sandbox.status().await) })
 }
 
-fn lines(status: &SandboxStatus) -> Vec<String> {
+/// How many sandboxes the engine has ready; `None`: none runs, or it does not say.
+pub(crate) fn ready(context: &Context) -> Option<u64> {
+    let asked = block_on(async {
+        let Some(mut client) = Client::connect(context).await? else { return Ok(None) };
+        client.call("status", json!({})).await.map(Some)
+    });
+    asked.ok().flatten()?.get("sandboxes_ready").and_then(Value::as_u64)
+}
+
+fn with_ready(status: &SandboxStatus, ready: Option<u64>) -> Result<Value, Failure> {
+    let mut shown =
+        serde_json::to_value(status).map_err(|error| Failure::bug("showing the status", error))?;
+    if let Value::Object(fields) = &mut shown {
+        fields.insert("ready".into(), ready.into());
+    }
+    Ok(shown)
+}
+
+fn lines(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     let meaning = match status.rung {
         Rung::Full => "full: namespaces, Landlock, seccomp",
@@ -67,6 +90,10 @@ fn lines(status: &SandboxStatus) -> Vec<String> {
             if status.toolchains.is_empty() { "none".into() } else { status.toolchains.join(", ") }
         ),
     ];
+    lines.push(match ready {
+        Some(ready) => format!("ready            {ready}, each for one use"),
+        None => "ready            none: no engine runs".to_owned(),
+    });
     lines.extend(status.reduced.iter().map(|text| format!("weaker: {text}")));
     lines.extend(status.hints.iter().map(|text| format!("hint: {text}")));
     lines

@@ -157,6 +157,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("sandbox.output_kill", COUNT),
     owner("sandbox.time_max_ms", COUNT),
     owner("sandbox.overlay_max", COUNT),
+    owner("sandbox.ready_max", Kind::Whole(0, writ_sandbox::config::READY_MOST as u64)),
     owner("context.total_tokens", COUNT),
     owner("context.system_max", COUNT),
     owner("context.eviction_threshold_pct", Kind::Share),

@@ -382,21 +382,48 @@ fn needs_userns_a_trace_shows_a_turn_in_order_with_durations() {
     }
 }
 
-#[test]
+/// `status --watch` of a home.
 #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
-fn a_watched_status_is_shown_again_when_it_has_changed() {
-    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+fn watch(home: &super::Home) -> std::process::Child {
+    std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
         .args(["status", "--watch", "--json"])
         .env_clear()
-        .env("HOME", bench.home.dir.path())
-        .env("WRIT_HOME", bench.home.root())
-        .envs(bench.home.env.iter().map(|(name, value)| (name, value)))
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("the binary starts");
+        .expect("the binary starts")
+}
+
+/// Sandboxes that were made beforehand are counted by the engine that has them; without one there are none.
+#[test]
+fn needs_userns_sandboxes_that_are_ready_are_counted() {
+    let home = super::Home::ready();
+    assert_eq!(home.json(&["sandbox", "status"])["ready"], Value::Null);
+    let engine = Engine::start(&home, &[]).expect("ready");
+    assert_eq!(home.json(&["sandbox", "status"])["ready"], 0);
+    assert_eq!(code(&home.run(&["sandbox", "exec", "--", "true"])), 0);
+    let mut child = watch(&home);
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut shown = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"));
+    shown.find(|status| status["sandboxes_ready"] == 2).expect("they are made");
+    assert_eq!(home.json(&["sandbox", "status"])["ready"], 2);
+    let report = home.json(&["doctor"]);
+    let checks = report["checks"].as_array().expect("checks");
+    let said = checks.iter().find(|check| check["name"] == "engine").expect("it is looked at");
+    assert!(said.to_string().contains("ready: 2"), "{said}");
+    child.kill().expect("it ran until now");
+    child.wait().expect("ended");
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+#[test]
+fn a_watched_status_is_shown_again_when_it_has_changed() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let mut child = watch(&bench.home);
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut shown = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"));
     assert_eq!(shown.next().expect("a status"), json!({ "engine": "not running" }));

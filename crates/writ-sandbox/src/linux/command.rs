@@ -7,7 +7,7 @@ use writ_types::action::{Exec, ExecProfile};
 
 use super::init::WORK;
 use super::run::Finished;
-use super::spec::{Event, Walls};
+use super::spec::{Access, Event, Spec, Walls};
 use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions, ExecResult, Limit, Output};
 use crate::status::Rung;
@@ -38,6 +38,16 @@ impl Places {
             (_, Ok(below)) => self.scratch.join(below),
             (Err(_), Err(_)) => inside.to_owned(),
         }
+    }
+
+    /// Names what a job of the second rung may use of the host.
+    pub(crate) fn open_up(&self, access: Access, spec: &mut Spec) {
+        let order = &mut spec.order;
+        order.readable.extend(spec.base.binds.iter().cloned());
+        let list =
+            if access == Access::Read && !self.fresh { &mut order.readable } else { &mut order.writable };
+        list.push(self.work.clone());
+        order.writable.push(self.scratch.clone());
     }
 }
 

@@ -1,8 +1,8 @@
-//! The first process of a sandbox: makes it by the recipe, starts the job, waits for it, reports and ends. When it
-//! ends, the kernel ends everything else in its pid namespace.
+//! The first process of a sandbox: makes it by the recipe, waits for something to do, starts the job, waits for it,
+//! reports and ends. When it ends, the kernel ends everything else in its pid namespace.
 
 use std::ffi::{CString, OsStr};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -16,9 +16,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::seccomp::Filters;
-use super::spec::{self, Event, Fault, Job, Spec, Stage, Walls};
+use super::spec::{self, Base, Event, Fault, Job, Order, Said, Setup, Stage, Walls};
 use super::sys::{self, Forked};
-use super::zygote::Parcel;
 use super::{lockdown, mounts, network, worker};
 
 /// The user that programs are inside.
@@ -34,17 +33,19 @@ const REAP_EVERY: u16 = 1_000;
 /// How often the second rung looks for processes that are left, before it gives up on them.
 const SWEEPS_MAX: u32 = 1_000;
 
-/// Runs the job that comes over the control socket. Returns the exit code of this process.
-pub(crate) fn main(parcel: Parcel, zygote_alive: BorrowedFd<'_>, walls: Walls, filters: &Filters) -> i32 {
+/// Makes a sandbox of the kind that comes over the control socket, and runs the job that comes after it. Returns the
+/// exit code of this process.
+pub(crate) fn main(control: OwnedFd, zygote_alive: BorrowedFd<'_>, walls: Walls, filters: &Filters) -> i32 {
     sys::ignore_children(false);
-    let Parcel { control, stdio } = parcel;
     let mut control = UnixStream::from(control);
-    let event = match die_with(zygote_alive, walls).and_then(|()| prepare(&mut control, walls)) {
-        Ok(spec) => run(&spec, stdio, &control, filters),
+    let event = match die_with(zygote_alive, walls).and_then(|()| serve(&mut control, walls, filters)) {
+        Ok(Some(event)) => event,
+        // Nobody had anything to do for it.
+        Ok(None) => return 0,
         Err(fault) => Event::SetupFailed(fault),
     };
     // When nobody listens, the engine is gone and this process is about to be killed.
-    let _ = spec::write_message(&mut control, &event);
+    let _ = spec::write_message(&mut control, &Said::Done(event));
     0
 }
 
@@ -64,57 +65,71 @@ fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Reads what to do.
-fn prepare(control: &mut UnixStream, walls: Walls) -> Result<Spec, Fault> {
-    let spec: Spec = spec::read_message(control).stage("read the specification")?;
-    if spec.walls != walls {
+/// Builds the sandbox, waits until there is something to do, and does it. `None`: the engine hung up before.
+fn serve(control: &mut UnixStream, walls: Walls, filters: &Filters) -> Result<Option<Event>, Fault> {
+    let base: Base = spec::read_message(control).stage("read the specification")?;
+    if base.walls != walls {
         return Err(Fault::new("read the specification", "it asks for other walls than the zygote made"));
     }
-    Ok(spec)
-}
-
-/// Builds the sandbox and runs the job in it.
-fn run(spec: &Spec, stdio: [OwnedFd; 3], control: &UnixStream, filters: &Filters) -> Event {
-    let built =
-        build(spec).and_then(|()| if spec.network { network::offer(control.as_fd()) } else { Ok(()) });
-    match built.and_then(|()| start(spec, stdio, filters)) {
-        Ok((job, faults)) => wait_for(spec, &job, faults, control),
-        Err(fault) => Event::SetupFailed(fault),
+    begin(&base)?;
+    // The job's process locks itself down while this one builds.
+    let job = start(&base, control, filters)?;
+    let host = if walls == Walls::Full { Some(mounts::build(&base)?) } else { None };
+    if !is_readable(control)? {
+        spec::write_message(control, &Said::Ready).stage("report")?;
     }
+    let setup: Setup = match spec::read_message(control) {
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        setup => setup.stage("read the specification")?,
+    };
+    if let Some(host) = host {
+        mounts::furnish(&base, &setup, host)?;
+    }
+    if setup.network {
+        network::offer(control.as_fd())?;
+    }
+    job.begin()?;
+    Ok(Some(wait_for(walls, &job, control)))
 }
 
-/// Everything that is done before the job's process exists.
-fn build(spec: &Spec) -> Result<(), Fault> {
-    if spec.walls == Walls::Full {
-        map_ids(spec)?;
+/// Whether something has come already, or the other end is closed.
+fn is_readable(control: &UnixStream) -> Result<bool, Fault> {
+    let mut watch = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
+    poll(&mut watch, PollTimeout::ZERO).stage("poll")?;
+    Ok(watch.iter().any(|fd| fd.any() == Some(true)))
+}
+
+/// Everything that is done before a second process exists.
+fn begin(base: &Base) -> Result<(), Fault> {
+    if base.walls == Walls::Full {
+        map_ids(base)?;
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP).stage("control group namespace")?;
         nix::unistd::sethostname("writ").stage("host name")?;
         sys::loopback_up().stage("loopback")?;
-        mounts::build(spec)?;
     } else {
         sys::adopt_orphans();
     }
     // Nobody inside may look into this process, which still has its capabilities.
     sys::set_dumpable(false);
-    limit(spec)
+    limit(base)
 }
 
 /// Maps the one user inside to the one outside.
-fn map_ids(spec: &Spec) -> Result<(), Fault> {
+fn map_ids(base: &Base) -> Result<(), Fault> {
     std::fs::write("/proc/self/setgroups", "deny").stage("groups")?;
-    std::fs::write("/proc/self/uid_map", format!("{INNER_ID} {} 1", spec.uid)).stage("user map")?;
-    std::fs::write("/proc/self/gid_map", format!("{INNER_ID} {} 1", spec.gid)).stage("group map")
+    std::fs::write("/proc/self/uid_map", format!("{INNER_ID} {} 1", base.uid)).stage("user map")?;
+    std::fs::write("/proc/self/gid_map", format!("{INNER_ID} {} 1", base.gid)).stage("group map")
 }
 
 /// Sets the limits of every process of the job.
-fn limit(spec: &Spec) -> Result<(), Fault> {
-    let limits = &spec.limits;
+fn limit(base: &Base) -> Result<(), Fault> {
+    let limits = &base.limits;
     let mut all = vec![
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_NOFILE, limits.open_files),
         (Resource::RLIMIT_FSIZE, limits.file_bytes),
     ];
-    if spec.walls == Walls::Full {
+    if base.walls == Walls::Full {
         // Inside a user namespace of its own this counts the sandbox's processes; elsewhere all of the user's.
         all.push((Resource::RLIMIT_NPROC, limits.processes));
     }
@@ -129,15 +144,28 @@ fn limit(spec: &Spec) -> Result<(), Fault> {
 struct Started {
     pid: Pid,
     pidfd: OwnedFd,
+    /// Where it tells what failed before its start.
+    faults: io::PipeReader,
+    /// Where it hears that everything is in its place.
+    go: io::PipeWriter,
 }
 
-/// Starts the job's process. Returns it, and the end of the pipe over which it tells what failed before its start.
-fn start(spec: &Spec, stdio: [OwnedFd; 3], filters: &Filters) -> Result<(Started, io::PipeReader), Fault> {
+impl Started {
+    /// Lets it read what it has to do, in the root that this process is in.
+    fn begin(&self) -> Result<(), Fault> {
+        let (device, inode) = mounts::root_id().stage("root")?;
+        (&self.go).write_all(&[device.to_le_bytes(), inode.to_le_bytes()].concat()).stage("begin")
+    }
+}
+
+/// Starts the job's process.
+fn start(base: &Base, control: &UnixStream, filters: &Filters) -> Result<Started, Fault> {
     let (faults, mut tell) = io::pipe().stage("pipe")?;
+    let (wait, go) = io::pipe().stage("pipe")?;
     match sys::fork_with(0).stage("fork")? {
         Forked::Child => {
-            let ending = become_job(spec, stdio, filters);
-            let code = match ending {
+            drop((faults, go));
+            let code = match become_job(base.walls, control, wait, filters) {
                 Ok(code) => code,
                 Err(fault) => {
                     let _ = spec::write_message(&mut tell, &fault);
@@ -146,17 +174,15 @@ fn start(spec: &Spec, stdio: [OwnedFd; 3], filters: &Filters) -> Result<(Started
             };
             std::process::exit(code)
         }
-        Forked::Parent { pid, pidfd } => {
-            drop((stdio, tell));
-            Ok((Started { pid: Pid::from_raw(pid), pidfd }, faults))
-        }
+        Forked::Parent { pid, pidfd } => Ok(Started { pid: Pid::from_raw(pid), pidfd, faults, go }),
     }
 }
 
-/// Waits for the job, reaping whatever else ends meanwhile. When the engine hangs up, the job is over.
-fn wait_for(spec: &Spec, job: &Started, mut faults: io::PipeReader, control: &UnixStream) -> Event {
+/// Waits for the job, reaping whatever else ends meanwhile, and for everything that it started. When the engine hangs
+/// up, the job is over.
+fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
     // End of file: the program was executed, or the worker has begun.
-    if let Ok(fault) = spec::read_message::<Fault>(&mut faults) {
+    if let Ok(fault) = spec::read_message::<Fault>(&mut &job.faults) {
         let _ = waitpid(job.pid, None);
         return if fault.stage == EXECUTE {
             Event::ExecFailed(fault.errno)
@@ -182,10 +208,21 @@ fn wait_for(spec: &Spec, job: &Started, mut faults: io::PipeReader, control: &Un
             break event;
         }
     };
-    if spec.walls == Walls::Reduced {
-        sweep();
+    match walls {
+        Walls::Full => end_everyone(),
+        Walls::Reduced => sweep(),
     }
     ending
+}
+
+/// Ends every other process of this pid namespace. The kernel does so too when this one ends; the host need not wait
+/// for that, and for the end of the namespaces, to know that nobody is left.
+fn end_everyone() {
+    // Whoever is forked after the signal was sent to all is forked by one who has it: then there are no more children.
+    while waitpid(None, Some(WaitPidFlag::WNOHANG)) != Err(Errno::ECHILD) {
+        let _ = nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGKILL);
+        let _ = waitpid(None, None);
+    }
 }
 
 /// Reaps every process that has ended. Returns how the job did, when it is among them.
@@ -232,27 +269,52 @@ pub(crate) fn sweep() {
 /// The step whose failure is the program's fault, not the sandbox's.
 const EXECUTE: &str = "execute";
 
-/// In the job's own process: locks it down and becomes the program, or does the worker's work.
-fn become_job(spec: &Spec, stdio: [OwnedFd; 3], filters: &Filters) -> Result<i32, Fault> {
+/// In the job's own process: locks it down, waits, and becomes the program or does the worker's work.
+fn become_job(
+    walls: Walls,
+    control: &UnixStream,
+    mut wait: io::PipeReader,
+    filters: &Filters,
+) -> Result<i32, Fault> {
     nix::unistd::setsid().stage("session")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).stage("parent death signal")?;
     sys::reset_signals();
-    let [stdin, stdout, stderr] = stdio;
+    lockdown::begin(walls, filters)?;
+    let mut root = [0; 2 * size_of::<u64>()];
+    wait.read_exact(&mut root).stage("wait for the root")?;
+    let (order, [stdin, stdout, stderr]) = receive(control)?;
     nix::unistd::dup2_stdin(stdin).stage("standard input")?;
     nix::unistd::dup2_stdout(stdout).stage("standard output")?;
     nix::unistd::dup2_stderr(stderr).stage("standard error")?;
     sys::seal_descriptors(false).stage("descriptors")?;
-    lockdown::apply(spec, filters)?;
-    std::env::set_current_dir(&spec.cwd).stage("working directory")?;
-    match &spec.job {
-        Job::Exec(argv) => execute(argv, &spec.env).map(|never| match never {}),
+    // Entering the new root took this process along.
+    let (device, inode) = mounts::root_id().stage("root")?;
+    if root != *[device.to_le_bytes(), inode.to_le_bytes()].concat() {
+        return Err(Fault::new("root", "this process is not in it"));
+    }
+    lockdown::finish(walls, &order)?;
+    std::env::set_current_dir(&order.cwd).stage("working directory")?;
+    match &order.job {
+        Job::Exec(argv) => execute(argv, &order.env).map(|never| match never {}),
         Job::Worker(request) => {
             sys::seal_descriptors(true).stage("descriptors")?;
-            Ok(worker::main(&spec.cwd, request))
+            Ok(worker::main(&order.cwd, request))
         }
         #[cfg(test)]
         Job::Probe(name) => Ok(super::tests::probe(name)),
     }
+}
+
+/// Receives what to do and the three streams, which come with the first bytes of it.
+fn receive(mut control: &UnixStream) -> Result<(Order, [OwnedFd; 3]), Fault> {
+    const STAGE: &str = "read the order";
+    let mut length = [0; spec::LENGTH];
+    let (read, streams) = sys::receive(control.as_fd(), &mut length).stage(STAGE)?;
+    let rest = length.get_mut(read..).unwrap_or_default();
+    control.read_exact(rest).stage(STAGE)?;
+    let streams =
+        <[OwnedFd; 3]>::try_from(streams).map_err(|_| Fault::new(STAGE, "it has not three streams"))?;
+    Ok((spec::read_body(&mut control, length).stage(STAGE)?, streams))
 }
 
 /// Executes a program, found along the `PATH` that it is given.

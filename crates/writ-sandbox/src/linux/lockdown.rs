@@ -5,12 +5,12 @@ use std::path::Path;
 use caps::CapSet;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+    RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
 use super::init::{INNER_HOME, WORK};
 use super::seccomp::Filters;
-use super::spec::{Fault, Spec, Stage, Walls, Work};
+use super::spec::{Fault, Order, Stage, Walls};
 
 /// The newest Landlock interface that is used; older kernels give what they have.
 const LANDLOCK: ABI = ABI::V6;
@@ -35,13 +35,17 @@ const READABLE: [&str; 14] = [
 const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Locks the calling process down.
-pub(crate) fn apply(spec: &Spec, filters: &Filters) -> Result<(), Fault> {
+/// Takes what can be taken before anything is known of the job: capabilities, new privileges, system calls.
+pub(crate) fn begin(walls: Walls, filters: &Filters) -> Result<(), Fault> {
     drop_capabilities()?;
     nix::sys::prctl::set_no_new_privs().stage("no new privileges")?;
-    landlock(spec).map_err(|why| Fault::new("landlock", why.to_string()))?;
-    filters.install(spec.walls)?;
-    verify(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, spec.walls)
+    filters.install(walls)
+}
+
+/// Restricts files, which are in their places now, and looks whether the process is really locked down.
+pub(crate) fn finish(walls: Walls, order: &Order) -> Result<(), Fault> {
+    landlock(walls, order).map_err(|why| Fault::new("landlock", why.to_string()))?;
+    verify(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, walls)
 }
 
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
@@ -60,13 +64,13 @@ fn drop_capabilities() -> Result<(), Fault> {
 }
 
 /// Restricts the file system and, on the second rung, the network and signals.
-fn landlock(spec: &Spec) -> Result<(), landlock::RulesetError> {
+fn landlock(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
     let everything = AccessFs::from_all(LANDLOCK);
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
     let mut writable: Vec<&Path> = Vec::new();
     let mut readable: Vec<&Path> = Vec::new();
-    if spec.walls == Walls::Full {
+    if walls == Walls::Full {
         readable.push(Path::new("/"));
         // What is read-only stays so: that is decided by the mounts.
         writable.extend([WORK, "/tmp", INNER_HOME, "/dev"].map(Path::new));
@@ -74,12 +78,8 @@ fn landlock(spec: &Spec) -> Result<(), landlock::RulesetError> {
         ruleset = ruleset.handle_access(AccessNet::from_all(LANDLOCK))?;
         ruleset = ruleset.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;
         readable.extend(READABLE.map(Path::new));
-        readable.extend(spec.binds.iter().map(|path| path.as_path()));
-        let Work::Folder { path, access } = &spec.work else { return finish(ruleset.create()?) };
-        let list = if *access == super::spec::Access::Read { &mut readable } else { &mut writable };
-        list.push(path);
-        writable.push(&spec.scratch);
-        writable.extend(spec.home.as_deref());
+        readable.extend(order.readable.iter().map(|path| path.as_path()));
+        writable.extend(order.writable.iter().map(|path| path.as_path()));
         writable.extend(WRITABLE_DEVICES.map(Path::new));
     }
     let mut created = ruleset.create()?;
@@ -91,11 +91,7 @@ fn landlock(spec: &Spec) -> Result<(), landlock::RulesetError> {
             created = created.add_rule(PathBeneath::new(fd, access))?;
         }
     }
-    finish(created)
-}
-
-fn finish(ruleset: RulesetCreated) -> Result<(), landlock::RulesetError> {
-    ruleset.restrict_self().map(drop)
+    created.restrict_self().map(drop)
 }
 
 /// Looks into the kernel's own record of this process: no capability in any set, no way back, filters on.

@@ -1,20 +1,18 @@
 //! What a sandbox sees: a root in memory, system folders and toolchains read-only, the work folder, and an `/etc` of
 //! its own. Nothing else of the host is there.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::{INNER_HOME, INNER_ID, WORK};
-use super::spec::{Access, Fault, Spec, Stage, Work};
+use super::spec::{Access, Base, Fault, HostFolder, Setup, Stage, Work};
 use super::{beneath, sys};
 
 /// Where the new root is put together: every system has this folder.
@@ -52,59 +50,129 @@ struct Piece {
     optional: bool,
 }
 
-/// Builds the root and moves into it.
-pub(crate) fn build(spec: &Spec) -> Result<(), Fault> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-        .stage("private mounts")?;
+/// Builds the root and moves into it. The host's root stays attached over it, and is reached by the returned handle
+/// alone, until [`furnish`] has taken from it what the session adds.
+pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
+    // What the host unmounts is not held here; what it mounts comes no further than its own root.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
+        .stage("mounts of its own")?;
     // Everything of the host is taken while its root is still in sight.
-    let pieces = take(spec)?;
-    let work = Source::open(spec)?;
+    let pieces = take(base)?;
+    let host = open_folder(Path::new("/")).stage("the host's root")?;
     mount(Some("writ"), BASE, Some("tmpfs"), QUIET, Some(ROOT_OPTIONS)).stage("root")?;
-    skeleton(spec)?;
+    skeleton(base)?;
     let root = open_folder(Path::new(BASE)).stage("root")?;
     for piece in &pieces {
         piece.attach(&root)?;
     }
     devices()?;
-    work.mount(spec)?;
     mount(Some("proc"), &inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
         .stage("/proc")?;
     // The host's root may own the files of /proc/sys: nobody inside writes below /proc.
     freeze(&inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;
     nix::unistd::pivot_root(".", ".").stage("pivot")?;
-    umount2(".", MntFlags::MNT_DETACH).stage("leave the host")?;
     nix::unistd::chdir("/").stage("enter the root")?;
-    freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)
+    freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
+    Ok(host)
 }
 
-/// Clones every piece of the host that is seen inside.
-fn take(spec: &Spec) -> Result<Vec<Piece>, Fault> {
+/// Adds what is the session's, and lets go of the host.
+pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), Fault> {
     let mut pieces = Vec::new();
-    for path in SYSTEM.into_iter().chain(ETC).map(Path::new).chain(spec.binds.iter().map(PathBuf::as_path)) {
-        if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink()) {
-            pieces.push(Piece::take(path, path, READ_ONLY | NO_SUID | NO_DEV)?);
+    match (&setup.home, base.empty_home) {
+        (Some(home), false) => {
+            let folder = open_host(&host, home)?;
+            pieces.push(Piece::clone_of(folder, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
         }
+        (None, true) => {}
+        (Some(_), true) | (None, false) => return Err(Fault::new("home", "it is another than was made")),
+    }
+    for (from, to) in &setup.home_binds {
+        let at = Path::new(INNER_HOME).join(to);
+        let folder = open_below(&host, from).stage(&format!("take {}", at.display()))?;
+        let piece = Piece::clone_of(folder, &at, READ_ONLY | NO_SUID | NO_DEV)?;
+        pieces.push(Piece { optional: true, ..piece });
+    }
+    let work = Source::open(setup, &host)?;
+    let root = open_folder(Path::new("/")).stage("root")?;
+    for piece in &pieces {
+        piece.attach(&root)?;
+    }
+    work.mount(base)?;
+    umount2("/", MntFlags::MNT_DETACH).stage("leave the host")?;
+    // «..» of the root leads to whatever is still attached over it.
+    let above = fstat(open_folder(Path::new("/..")).stage("leave the host")?).stage("leave the host")?;
+    let below = fstat(&root).stage("leave the host")?;
+    if (above.st_dev, above.st_ino) == (below.st_dev, below.st_ino) {
+        Ok(())
+    } else {
+        Err(Fault::new("leave the host", "it is still in sight"))
+    }
+}
+
+/// Which folder the root is, as a process of the sandbox sees it.
+pub(crate) fn root_id() -> io::Result<(u64, u64)> {
+    let stat = nix::sys::stat::stat("/")?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Opens a path of the host below its root.
+fn open_below(host: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(host, path, how)?)
+}
+
+/// Opens a folder of the host, if it is the one that was meant.
+fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, Fault> {
+    let found = open_below(host, &folder.path).stage(Fault::MOVED)?;
+    let stat = fstat(&found).stage(Fault::MOVED)?;
+    if (stat.st_dev, stat.st_ino) == (folder.device, folder.inode) {
+        Ok(found)
+    } else {
+        Err(Fault::new(Fault::MOVED, "another one is there now"))
+    }
+}
+
+/// Clones every piece of the host that is seen inside by every command.
+fn take(base: &Base) -> Result<Vec<Piece>, Fault> {
+    let mut pieces = Vec::new();
+    for path in seen(base) {
+        let Ok(found) = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
+        else {
+            continue;
+        };
+        if is_kind(&found, SFlag::S_IFLNK).stage("look")? {
+            continue;
+        }
+        pieces.push(Piece::clone_of(found, path, READ_ONLY | NO_SUID | NO_DEV)?);
     }
     for device in DEVICES {
         let path = Path::new("/dev").join(device);
-        pieces.push(Piece::take(&path, &path, NO_SUID)?);
-    }
-    if let Some(home) = &spec.home {
-        pieces.push(Piece::take(home, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
-    }
-    for (from, to) in &spec.home_binds {
-        let piece = Piece::take(from, &Path::new(INNER_HOME).join(to), READ_ONLY | NO_SUID | NO_DEV)?;
-        pieces.push(Piece { optional: true, ..piece });
+        let found = open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+        pieces.push(Piece::clone_of(found.stage("devices")?, &path, NO_SUID)?);
     }
     Ok(pieces)
 }
 
+/// What of the host every command of a kind sees, where it is there and no link.
+pub(crate) fn seen(base: &Base) -> impl Iterator<Item = &Path> {
+    SYSTEM.into_iter().chain(ETC).map(Path::new).chain(base.binds.iter().map(PathBuf::as_path))
+}
+
+fn is_kind(found: &OwnedFd, kind: SFlag) -> io::Result<bool> {
+    Ok(beneath::kind(&fstat(found)?) == kind)
+}
+
 impl Piece {
-    fn take(from: &Path, at: &Path, attributes: u64) -> Result<Self, Fault> {
-        let tree = sys::clone_mount(&c_path(from)?).stage(&format!("take {}", at.display()))?;
+    fn clone_of(found: OwnedFd, at: &Path, attributes: u64) -> Result<Self, Fault> {
+        let tree = sys::clone_mount(found.as_fd()).stage(&format!("take {}", at.display()))?;
         sys::set_mount(tree.as_fd(), attributes, true).stage(&format!("guard {}", at.display()))?;
-        let folder = fs::metadata(from).stage(&format!("look at {}", at.display()))?.is_dir();
+        let folder = is_kind(&found, SFlag::S_IFDIR).stage(&format!("look at {}", at.display()))?;
         Ok(Self { tree, at: at.to_owned(), folder, optional: false })
     }
 
@@ -137,7 +205,7 @@ impl Piece {
 }
 
 /// Folders, links, `/etc`, and the parts that lie in memory.
-fn skeleton(spec: &Spec) -> Result<(), Fault> {
+fn skeleton(base: &Base) -> Result<(), Fault> {
     for path in SYSTEM {
         if let Ok(target) = fs::read_link(path) {
             std::os::unix::fs::symlink(target, inside(path)).stage("links")?;
@@ -150,10 +218,10 @@ fn skeleton(spec: &Spec) -> Result<(), Fault> {
     for (name, text) in etc() {
         fs::write(inside(Path::new("/etc").join(name)), text).stage("/etc")?;
     }
-    let size = format!("mode=1777,size={}", spec.limits.tmp_bytes);
+    let size = format!("mode=1777,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), &inside("/tmp"), Some("tmpfs"), QUIET, Some(size.as_str())).stage("/tmp")?;
-    if spec.home.is_none() {
-        let size = format!("mode=0700,size={}", spec.limits.tmp_bytes);
+    if base.empty_home {
+        let size = format!("mode=0700,size={}", base.limits.tmp_bytes);
         mount(Some("writ"), &inside(INNER_HOME), Some("tmpfs"), QUIET, Some(size.as_str())).stage("home")?;
     }
     Ok(())
@@ -189,50 +257,50 @@ fn devices() -> Result<(), Fault> {
     Ok(())
 }
 
-/// The work folder's parts on the host, opened before the new root hides them.
+/// The work folder's parts on the host, opened before the host is out of sight.
 enum Source {
     Layers { project: OwnedFd, layers: OwnedFd, access: Access },
     Folder { tree: OwnedFd, path: OwnedFd, access: Access },
 }
 
 impl Source {
-    fn open(spec: &Spec) -> Result<Self, Fault> {
-        match &spec.work {
+    fn open(setup: &Setup, host: &OwnedFd) -> Result<Self, Fault> {
+        match &setup.work {
             Work::Overlay { project, layers, access } => Ok(Self::Layers {
-                project: open_folder(project).stage("open the project")?,
-                layers: open_folder(layers).stage("open the overlay")?,
+                project: open_host(host, project)?,
+                layers: open_host(host, layers)?,
                 access: *access,
             }),
-            Work::Folder { path, access } => Ok(Self::Folder {
-                tree: sys::clone_mount(&c_path(path)?).stage("take the work folder")?,
-                path: open_folder(path).stage("open the work folder")?,
-                access: *access,
-            }),
+            Work::Folder { path, access } => {
+                let path = open_host(host, path)?;
+                let tree = sys::clone_mount(path.as_fd()).stage("take the work folder")?;
+                Ok(Self::Folder { tree, path, access: *access })
+            }
         }
     }
 
     /// Mounts it at `/work`.
-    fn mount(&self, spec: &Spec) -> Result<(), Fault> {
-        let at = inside(WORK);
+    fn mount(&self, base: &Base) -> Result<(), Fault> {
+        let at = Path::new(WORK);
         match self {
             Self::Layers { project, layers, access } => {
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
                 let upper = format!("/proc/self/fd/{}/upper", layers.as_raw_fd());
                 let work = format!("/proc/self/fd/{}/work", layers.as_raw_fd());
                 match access {
-                    Access::Write => overlay(&at, &project, Some((&upper, &work))),
-                    Access::Read => overlay(&at, &format!("{upper}:{project}"), None),
-                    Access::Scratch => scratch(&at, &format!("{upper}:{project}"), spec),
+                    Access::Write => overlay(at, &project, Some((&upper, &work))),
+                    Access::Read => overlay(at, &format!("{upper}:{project}"), None),
+                    Access::Scratch => scratch(at, &format!("{upper}:{project}"), base),
                 }
             }
             Self::Folder { tree, path, access } => {
                 if *access == Access::Scratch {
-                    return scratch(&at, &format!("/proc/self/fd/{}", path.as_raw_fd()), spec);
+                    return scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
                 }
                 let read_only = if *access == Access::Read { READ_ONLY } else { 0 };
                 sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
                     .stage("guard the work folder")?;
-                let on = open_folder(&at).stage("attach the work folder")?;
+                let on = open_folder(at).stage("attach the work folder")?;
                 sys::attach_mount(tree.as_fd(), on.as_fd()).stage("attach the work folder")
             }
         }
@@ -240,9 +308,9 @@ impl Source {
 }
 
 /// Mounts an overlay whose changes lie in memory.
-fn scratch(at: &Path, lower: &str, spec: &Spec) -> Result<(), Fault> {
+fn scratch(at: &Path, lower: &str, base: &Base) -> Result<(), Fault> {
     // Made below the work folder's own place, which the overlay then covers.
-    let size = format!("mode=0755,size={}", spec.limits.tmp_bytes);
+    let size = format!("mode=0755,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), at, Some("tmpfs"), QUIET, Some(size.as_str())).stage("scratch")?;
     let layer = open_folder(at).stage("scratch")?;
     let upper = format!("/proc/self/fd/{}/upper", layer.as_raw_fd());
@@ -275,8 +343,4 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 fn inside(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))
-}
-
-fn c_path(path: &Path) -> Result<CString, Fault> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Fault::new("paths", "one holds a zero byte"))
 }

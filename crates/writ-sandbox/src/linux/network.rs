@@ -3,20 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket,
 };
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use super::spec::{Fault, Stage};
-use super::{sys, zygote};
+use super::spec::{self, Fault, Said, Stage};
+use super::zygote;
 use crate::exec::{Listener, PROXY_PORT};
 
-/// The byte that the listener travels with.
-const OFFER: &[u8] = b"L";
 /// Connections that may wait to be accepted: a package manager opens dozens at once.
 const BACKLOG: i32 = 128;
 /// The step's name in reports.
@@ -30,28 +27,18 @@ pub(crate) fn offer(control: BorrowedFd<'_>) -> Result<(), Fault> {
         socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).stage(STAGE)?;
     bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, PROXY_PORT)).stage(STAGE)?;
     listen(&listener, Backlog::new(BACKLOG).stage(STAGE)?).stage(STAGE)?;
-    zygote::send(control, OFFER, &[listener.as_fd()]).stage(STAGE)
+    let word = spec::encode(&Said::Listener).stage(STAGE)?;
+    zygote::send(control, &word, &[listener.as_fd()]).stage(STAGE)
 }
 
 // === outside ===
 
-/// Waits for the listener and gives it to who asked for one. Returns what came instead: the first bytes of a report
-/// that says why there is none.
-pub(crate) async fn hand_over(control: &UnixStream, to: Option<&mpsc::Sender<Listener>>) -> Vec<u8> {
-    let Some(to) = to else { return Vec::new() };
-    let mut byte = [0; 1];
-    let received =
-        control.async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut byte)).await;
-    let Ok((length, fds)) = received else { return Vec::new() };
-    match fds.into_iter().next() {
-        // When nobody takes it, or it is not what was agreed, it is dropped: the program has no network.
-        Some(socket) => {
-            if byte.as_slice() == OFFER && is_ours(socket.as_raw_fd()).unwrap_or(false) {
-                let _ = to.try_send(Listener::new(socket));
-            }
-            Vec::new()
-        }
-        None => byte.get(..length).unwrap_or_default().to_vec(),
+/// Gives the listener to who asked for one. When nobody takes it, or it is not what was agreed, it is dropped: the
+/// program has no network.
+pub(crate) fn hand_over(socket: Option<OwnedFd>, to: Option<&mpsc::Sender<Listener>>) {
+    let (Some(socket), Some(to)) = (socket, to) else { return };
+    if is_ours(socket.as_raw_fd()).unwrap_or(false) {
+        let _ = to.try_send(Listener::new(socket));
     }
 }
 

@@ -1,29 +1,25 @@
 //! One job from the host's side: asks the zygote, feeds and reads the streams, watches the limits, and kills.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::socket::{Shutdown, shutdown};
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::network;
-use super::slot::{Slot, Slots};
-use super::spec::{self, Event, Spec, Walls};
-use super::zygote::{self, Parcel, helper};
-use super::{disk, sys, tree};
+use super::alive::{Alive, Report, Words};
+use super::pool::Pool;
+use super::spec::{Event, Fault, Said, Spec};
+use super::zygote::helper;
+use super::{disk, network, tree};
 use crate::error::SandboxError;
-use crate::exec::{ExecOptions, Limit, Output, Piece, Stream};
+use crate::exec::{ExecOptions, Limit, Listener, Output, Piece, Stream};
 
 /// How much is read from a stream at once.
 const BLOCK: usize = 64 * 1024;
@@ -33,8 +29,6 @@ const DISK_EVERY: Duration = Duration::from_secs(1);
 const TREE_EVERY: Duration = Duration::from_millis(200);
 /// How long a stream may stay open after the sandbox ended: only on the second rung can somebody still hold it.
 const STREAM_GRACE: Duration = Duration::from_secs(2);
-/// How long the second rung's own sweep may take before the host kills what is left.
-const SWEEP_GRACE: Duration = Duration::from_secs(1);
 
 /// A job and its limits.
 pub(crate) struct Launch {
@@ -49,6 +43,8 @@ pub(crate) struct Launch {
     /// Folders on the host that may together have so many bytes.
     pub(crate) disk: Option<(Vec<PathBuf>, u64)>,
     pub(crate) options: ExecOptions,
+    /// Whether more of this kind will be wanted soon.
+    pub(crate) again: bool,
     /// Held until every process of the job is gone: its overlay is mounted no more.
     pub(crate) hold: Option<OwnedMutexGuard<()>>,
 }
@@ -78,141 +74,92 @@ impl Kept {
     }
 }
 
-/// A sandbox that exists. Dropping it kills everything in it, and lets go of its folder only then.
-struct Alive {
-    pid: i32,
-    pidfd: Arc<AsyncFd<OwnedFd>>,
-    walls: Walls,
-    control: Arc<UnixStream>,
-    slots: Arc<Slots>,
-    slot: Option<Slot>,
-    hold: Option<OwnedMutexGuard<()>>,
-    ended: bool,
-}
-
-impl Alive {
-    /// Kills everything inside.
-    fn kill(&self) {
-        match self.walls {
-            // The kernel kills the whole pid namespace with its first process.
-            Walls::Full => {
-                let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
-            }
-            // The first process sweeps when it hears that nobody listens any more.
-            Walls::Reduced => {
-                let _ = shutdown(self.control.as_raw_fd(), Shutdown::Both);
-            }
-        }
-    }
-
-    /// Waits until the first process is gone.
-    async fn gone(&self) {
-        // An error means that the descriptor is unusable: then nothing can be waited for.
-        let _ = self.pidfd.readable().await;
-    }
-
-    /// Kills and waits. What a first process of the second rung does not sweep, the host kills.
-    async fn end(&self) {
-        self.kill();
-        while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
-            for pid in tree::descendants(self.pid) {
-                let _ = nix::sys::signal::kill(
-                    nix::unistd::Pid::from_raw(pid),
-                    nix::sys::signal::Signal::SIGKILL,
-                );
-            }
-            let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
-        }
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        let (slot, hold) = (self.slot.take(), self.hold.take());
-        if self.ended {
-            slot.into_iter().for_each(|slot| self.slots.give_back(slot));
-            return;
-        }
-        self.kill();
-        let (pidfd, slots) = (Arc::clone(&self.pidfd), Arc::clone(&self.slots));
-        // Without a runtime the slot is dropped, and its zygote takes the sandbox with it.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                let _ = pidfd.readable().await;
-                slot.into_iter().for_each(|slot| slots.give_back(slot));
-                drop(hold);
-            });
-        }
-    }
-}
-
-/// Runs a job to its end.
-pub(crate) async fn run(slots: &Arc<Slots>, launch: Launch) -> Result<Finished, SandboxError> {
+/// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
+pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<Finished, SandboxError> {
     let began = Instant::now();
-    let Launch { spec, stdin, time, memory, keep, kill_above, disk, options, hold } = launch;
-    let streams = Streams::new(stdin.is_some()).map_err(|why| helper("streams", &why))?;
-    let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
-    control.set_nonblocking(true).map_err(|why| helper("control", &why))?;
-    let control = Arc::new(UnixStream::from_std(control).map_err(|why| helper("control", &why))?);
-    let parcel = Parcel { control: theirs.into(), stdio: streams.theirs };
-    let slot = slots.fork(spec.walls, &parcel)?;
-    // Our copies must go, or the streams would never end.
-    drop(parcel);
-    let (pid, pidfd) = zygote::child_of(&control).await?;
-    let pidfd = Arc::new(pidfd);
-    let watchdog = (!slot.is_limited()).then_some((pid, memory, spec.limits.processes));
-    let mut alive = Alive {
-        pid,
-        pidfd,
-        walls: spec.walls,
-        control: Arc::clone(&control),
-        slots: Arc::clone(slots),
-        slot: Some(slot),
-        hold,
-        ended: false,
+    let ready = pool.take(&launch.spec.base);
+    let was_ready = ready.is_some();
+    let alive = match ready {
+        Some(alive) => alive,
+        None => Alive::make(pool.slots(), &launch.spec.base).await?,
     };
-    tell(&control, &spec).await?;
+    let finished = drive(alive, &mut launch, pool, began).await?;
+    let moved = matches!(&finished.event, Event::SetupFailed(fault) if fault.stage == Fault::MOVED);
+    if !(was_ready && moved) {
+        return Ok(finished);
+    }
+    // The host mounted something since it was made; nothing was begun in it.
+    let alive = Alive::make(pool.slots(), &launch.spec.base).await?;
+    drive(alive, &mut launch, pool, began).await
+}
 
+/// Has a sandbox do its job.
+async fn drive(
+    mut alive: Alive,
+    launch: &mut Launch,
+    pool: &Arc<Pool>,
+    began: Instant,
+) -> Result<Finished, SandboxError> {
+    let streams = Streams::new(launch.stdin.is_some()).map_err(|why| helper("streams", &why))?;
+    alive.hold(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
+    let words = Words::of(&launch.spec)?;
+    let (options, disk) = (&launch.options, launch.disk.clone());
+    let watchdog = alive.unlimited().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
     let over = Notify::new();
     let done = CancellationToken::new();
     let limits = async {
         tokio::select! {
             () = options.cancel.cancelled() => Limit::Cancelled,
-            () = tokio::time::sleep(time) => Limit::Time,
+            () = tokio::time::sleep(launch.time) => Limit::Time,
             () = over.notified() => Limit::Output,
             limit = watch_disk(disk) => limit,
             limit = watch_tree(watchdog) => limit,
         }
     };
+    let listener = options.network.as_ref().filter(|_| launch.spec.setup.network);
     let supervise = async {
         let mut limits = pin!(limits);
-        let limit = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            () = alive.gone() => None,
-            limit = &mut limits => { alive.end().await; Some(limit) }
+            event = last_word(&alive, listener) => (None, event),
+            limit = &mut limits => { alive.end().await; (Some(limit), None) }
         };
         done.cancel();
-        limit
+        ended
     };
     let capture = |pipe, stream| {
-        let bounds = Bounds { keep, kill_above };
+        let bounds = Bounds { keep: launch.keep, kill_above: launch.kill_above };
         capture(pipe, stream, bounds, &over, options.output.clone(), &done)
     };
-    let listener = options.network.as_ref().filter(|_| spec.network);
-    let (limit, stdout, stderr, said, ()) = tokio::join!(
+    let ((limit, event), (), stdout, stderr, ()) = tokio::join!(
         supervise,
+        alive.tell(words, streams.theirs),
         capture(streams.stdout, Stream::Stdout),
         capture(streams.stderr, Stream::Stderr),
-        network::hand_over(&control, listener),
-        feed(streams.stdin, stdin, &done),
+        feed(streams.stdin, launch.stdin.as_deref(), &done),
     );
-    alive.ended = true;
-    let event = last_word(&control, said).await;
-    let starved = alive.slot.as_ref().is_some_and(Slot::out_of_memory) && event != Some(Event::Exited(0));
+    let starved = event != Some(Event::Exited(0)) && alive.out_of_memory();
     let limit = limit.or(starved.then_some(Limit::Memory));
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
     let event = event.ok_or_else(|| helper("report", &io::ErrorKind::UnexpectedEof.into()))?;
+    launch.hold = alive.let_go(&event);
     Ok(Finished { event, limit, stdout, stderr, duration: began.elapsed() })
+}
+
+/// What the first process says of the job, after which nobody is left in it. `None`: it is gone without a word.
+async fn last_word(alive: &Alive, listener: Option<&mpsc::Sender<Listener>>) -> Option<Event> {
+    let mut report = Report::default();
+    loop {
+        match report.next(alive.control()).await {
+            Some(Said::Ready) => {}
+            Some(Said::Listener) => network::hand_over(report.descriptor(), listener),
+            Some(Said::Done(event)) => return Some(event),
+            None => {
+                alive.gone().await;
+                return None;
+            }
+        }
+    }
 }
 
 /// The three streams of a job: our ends and theirs.
@@ -240,41 +187,6 @@ impl Streams {
             theirs: [their_in, their_out.into(), their_err.into()],
         })
     }
-}
-
-/// Sends the specification. A first process that is gone already is noticed by its silence.
-async fn tell(control: &UnixStream, spec: &Spec) -> Result<(), SandboxError> {
-    let bytes = spec::encode(spec).map_err(|why| helper("specification", &why))?;
-    let mut rest = bytes.as_slice();
-    while !rest.is_empty() {
-        control.writable().await.map_err(|why| helper("specification", &why))?;
-        match control.try_write(rest) {
-            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Ok(()),
-        }
-    }
-    Ok(())
-}
-
-/// What the first process said before it ended, after what was read already. `None`: nothing that can be understood.
-async fn last_word(control: &UnixStream, mut bytes: Vec<u8>) -> Option<Event> {
-    let mut block = [0; 4096];
-    loop {
-        match control.try_read(&mut block) {
-            Ok(0) => break,
-            Ok(read) => bytes.extend_from_slice(block.get(..read)?),
-            // The other end is closed, so readiness comes at once.
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
-                tokio::time::timeout(STREAM_GRACE, control.readable()).await.ok()?.ok()?;
-            }
-            Err(_) => break,
-        }
-        if bytes.len() > BLOCK {
-            return None;
-        }
-    }
-    spec::read_message(&mut bytes.as_slice()).ok()
 }
 
 /// What of a stream is kept, and when it is too much.
@@ -327,10 +239,10 @@ async fn capture(
 }
 
 /// Writes standard input. A program that does not read it is no error.
-async fn feed(pipe: Option<pipe::Sender>, bytes: Option<Vec<u8>>, done: &CancellationToken) {
+async fn feed(pipe: Option<pipe::Sender>, bytes: Option<&[u8]>, done: &CancellationToken) {
     if let (Some(mut pipe), Some(bytes)) = (pipe, bytes) {
         tokio::select! {
-            _ = pipe.write_all(&bytes) => {}
+            _ = pipe.write_all(bytes) => {}
             () = done.cancelled() => {}
         }
     }

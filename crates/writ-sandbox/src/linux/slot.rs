@@ -1,12 +1,13 @@
 //! Zygotes at rest. Each has a control group of its own, so that a sandbox is born into its limits: moving a process
 //! into a group takes the kernel ten times as long as forking one.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cgroup::{Cgroups, Group};
 use super::spec::Walls;
-use super::zygote::{Parcel, Zygote, helper};
+use super::zygote::{Zygote, helper};
 use crate::error::SandboxError;
 
 /// The most zygotes that rest; more are started when more commands run at once, and end after them.
@@ -47,15 +48,14 @@ impl Slots {
     }
 
     /// Has a sandbox forked by a zygote at rest, or by a new one.
-    pub(crate) fn fork(&self, walls: Walls, parcel: &Parcel) -> Result<Slot, SandboxError> {
+    pub(crate) fn fork(&self, walls: Walls, control: BorrowedFd<'_>) -> Result<Slot, SandboxError> {
         loop {
             let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let (mut slot, new) = match resting {
+            let (slot, new) = match resting {
                 Some(slot) => (slot, false),
                 None => (self.make()?, true),
             };
-            slot.kills = slot.group.as_ref().map_or(0, Group::kills);
-            match slot.zygote.request(walls, parcel) {
+            match slot.zygote.request(walls, control) {
                 Ok(()) => return Ok(slot),
                 // It died while it rested.
                 Err(_) if !new => {}
@@ -65,7 +65,8 @@ impl Slots {
     }
 
     /// Takes a zygote back whose sandbox is gone.
-    pub(crate) fn give_back(&self, slot: Slot) {
+    pub(crate) fn give_back(&self, mut slot: Slot) {
+        slot.kills = slot.group.as_ref().map_or(0, Group::kills);
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         if resting.len() < RESTING_MAX {
             resting.push(slot);
@@ -94,10 +95,17 @@ impl Slot {
 }
 
 #[cfg(test)]
+impl Slot {
+    /// The zygote's process id.
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.zygote.pid()).unwrap_or(-1)
+    }
+}
+
+#[cfg(test)]
 impl Slots {
     /// The process ids of the zygotes at rest.
     pub(crate) fn pids(&self) -> Vec<i32> {
-        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        resting.iter().map(|slot| i32::try_from(slot.zygote.pid()).unwrap_or(-1)).collect()
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Slot::pid).collect()
     }
 }

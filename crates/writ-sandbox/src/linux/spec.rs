@@ -1,7 +1,8 @@
 //! What the host tells a sandbox to be, and what the sandbox tells the host. JSON with a length before it.
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,11 @@ use super::worker::Request;
 
 /// The largest message in either direction: a file of [`FILE_MAX`](crate::file::FILE_MAX) bytes as JSON text.
 pub(crate) const MESSAGE_MAX: u32 = 64 * 1024 * 1024;
+
+/// Bytes of the length before a message.
+pub(crate) const LENGTH: usize = 4;
+/// What is set aside for a message before its first byte is there: most are smaller.
+const BODY_GUESS: usize = 16 * 1024;
 
 /// How a sandbox is walled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,28 +26,66 @@ pub(crate) enum Walls {
     Reduced,
 }
 
-/// One sandbox: made for one job, gone after it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Spec {
+/// What every sandbox of a kind is before it has anything to do: nothing in it is of a session or a command, so it can
+/// be made beforehand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
     pub(crate) walls: Walls,
-    pub(crate) job: Job,
-    pub(crate) work: Work,
-    /// The folder on the host that is the home inside; `None`: an empty one in memory.
-    pub(crate) home: Option<PathBuf>,
-    /// The scratch folder on the second rung, where no `/tmp` can be mounted.
-    pub(crate) scratch: PathBuf,
     /// Host folders that are seen inside, read-only, at the same paths.
     pub(crate) binds: Vec<PathBuf>,
-    /// Host folders that are seen inside, read-only, below the home.
-    pub(crate) home_binds: Vec<(PathBuf, String)>,
-    pub(crate) cwd: PathBuf,
-    pub(crate) env: Vec<(String, String)>,
-    /// Whether a listener for the way out is made and handed to the host.
-    pub(crate) network: bool,
+    /// Whether the home is an empty one in memory, and not a folder of the session.
+    pub(crate) empty_home: bool,
     pub(crate) limits: Limits,
     /// The user and group that the host knows us by.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+}
+
+/// What a session adds to it. Read by the first process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) work: Work,
+    /// The folder on the host that is the home inside, where that is not an empty one.
+    pub(crate) home: Option<HostFolder>,
+    /// Host folders that are seen inside, read-only, below the home.
+    pub(crate) home_binds: Vec<(PathBuf, String)>,
+    /// Whether a listener for the way out is made and handed to the host.
+    pub(crate) network: bool,
+}
+
+/// What is done in it, once. Read by the job's process when the first process says that everything is in its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) job: Job,
+    pub(crate) cwd: PathBuf,
+    pub(crate) env: Vec<(String, String)>,
+    /// Folders of the host that may be used on the second rung, where nothing is mounted.
+    pub(crate) readable: Vec<PathBuf>,
+    pub(crate) writable: Vec<PathBuf>,
+}
+
+/// One sandbox: made for one job, gone after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) base: Base,
+    pub(crate) setup: Setup,
+    pub(crate) order: Order,
+}
+
+/// A folder of the host, and which one it is: a sandbox that was made earlier may see something else at its path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostFolder {
+    pub(crate) path: PathBuf,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl HostFolder {
+    /// Looks at it.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        Ok(Self { path: path.to_owned(), device: meta.dev(), inode: meta.ino() })
+    }
 }
 
 /// What is done inside.
@@ -60,9 +104,9 @@ pub(crate) enum Job {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// An overlay of a project; `layers` has `upper` and `work`.
-    Overlay { project: PathBuf, layers: PathBuf, access: Access },
+    Overlay { project: HostFolder, layers: HostFolder, access: Access },
     /// A plain folder.
-    Folder { path: PathBuf, access: Access },
+    Folder { path: HostFolder, access: Access },
 }
 
 /// What may be done with `/work`.
@@ -77,7 +121,7 @@ pub(crate) enum Access {
 }
 
 /// What one job may use.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     pub(crate) processes: u64,
     pub(crate) open_files: u64,
@@ -87,7 +131,18 @@ pub(crate) struct Limits {
     pub(crate) tmp_bytes: u64,
 }
 
-/// What the sandbox tells.
+/// What the first process tells the host, over the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// The sandbox is made and waits for something to do.
+    Ready,
+    /// Here is the listener for the way out: it travels with this message.
+    Listener,
+    /// The job is over, and every process of it is gone.
+    Done(Event),
+}
+
+/// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// It could not be made.
@@ -112,6 +167,9 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
+    /// The step that finds other folders on the host than those that were meant: nothing was begun.
+    pub(crate) const MOVED: &str = "find the folders";
+
     pub(crate) fn new(stage: impl Into<String>, why: impl Into<String>) -> Self {
         Self { stage: stage.into(), why: why.into(), errno: 0 }
     }
@@ -144,7 +202,7 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let length = u32::try_from(body.len()).ok().filter(|length| *length <= MESSAGE_MAX);
     let length =
         length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))?;
-    let mut bytes = Vec::with_capacity(body.len() + 4);
+    let mut bytes = Vec::with_capacity(body.len() + LENGTH);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&body);
     Ok(bytes)
@@ -152,13 +210,18 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 
 /// Reads one message.
 pub(crate) fn read_message<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
-    let mut length = [0; 4];
+    let mut length = [0; LENGTH];
     from.read_exact(&mut length)?;
+    read_body(from, length)
+}
+
+/// Reads what follows a length.
+pub(crate) fn read_body<T: DeserializeOwned>(from: &mut impl Read, length: [u8; LENGTH]) -> io::Result<T> {
     let length = u32::from_le_bytes(length);
     if length > MESSAGE_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
     }
-    let mut body = Vec::new();
+    let mut body = Vec::with_capacity(usize::try_from(length).unwrap_or(0).min(BODY_GUESS));
     from.take(u64::from(length)).read_to_end(&mut body)?;
     Ok(serde_json::from_slice(&body)?)
 }

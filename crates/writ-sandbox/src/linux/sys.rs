@@ -8,8 +8,8 @@ use tokio::io::unix::AsyncFd;
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-/// The most descriptors that one message carries: control and three streams.
-pub(crate) const FDS_MAX: usize = 4;
+/// The most descriptors that one message carries: three streams.
+pub(crate) const FDS_MAX: usize = 3;
 
 /// What [`fork_with`] returns.
 #[derive(Debug)]
@@ -72,6 +72,14 @@ pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()>
     }
 }
 
+/// Whether the process behind a handle has ended.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut watch = [nix::poll::PollFd::new(pidfd, nix::poll::PollFlags::POLLIN)];
+    let polled = nix::poll::poll(&mut watch, nix::poll::PollTimeout::ZERO);
+    // What cannot be looked at is not waited for either.
+    polled.is_err() || watch.iter().any(|fd| fd.any() == Some(true))
+}
+
 /// Watches a handle on a process: it becomes readable when the process ends.
 pub(crate) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` names the same open file until it is dropped, and it is moved in here.
@@ -128,19 +136,21 @@ pub(crate) fn seal_descriptors(close: bool) -> io::Result<()> {
         .map(drop)
 }
 
-/// Makes a detached copy of the mount tree at a path.
-pub(crate) fn clone_mount(path: &CStr) -> io::Result<OwnedFd> {
+/// Makes a detached copy of the mount tree at an open folder or file.
+pub(crate) fn clone_mount(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE
-        | libc::c_uint::try_from(libc::O_CLOEXEC | libc::AT_RECURSIVE).unwrap_or_default();
-    // SAFETY: `path` is a C string that outlives the call.
-    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+        | libc::c_uint::try_from(libc::O_CLOEXEC | libc::AT_RECURSIVE | libc::AT_EMPTY_PATH)
+            .unwrap_or_default();
+    // SAFETY: the path is an empty C string: the descriptor alone says what.
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, of.as_raw_fd(), c"".as_ptr(), flags) })?;
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
 }
 
-/// Adds attributes to a mount, or to a whole tree of them.
+/// Adds attributes to a mount, or to a whole tree of them, and cuts it off from what the host mounts later.
 pub(crate) fn set_mount(mount: BorrowedFd<'_>, attributes: u64, whole_tree: bool) -> io::Result<()> {
-    let attr = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr =
+        libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if whole_tree { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty C string, `attr` outlives the call and its size is given.
     check(unsafe {

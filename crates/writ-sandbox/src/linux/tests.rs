@@ -33,6 +33,8 @@ mod host;
 
 mod network;
 
+mod pool;
+
 pub(crate) use kernel::probe;
 
 /// One mebibyte.

@@ -22,7 +22,7 @@ use super::run::Launch;
 use super::spec::{Access, Job, Spec, Walls, Work};
 use super::toolchain::REGISTRY;
 use super::worker::Request;
-use super::{Inner, Sandbox, WriteLock, carry, copy, network, toolchain, upper};
+use super::{Inner, Sandbox, WriteLock, carry, copy, folder, network, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
@@ -306,19 +306,24 @@ impl Workspace {
         };
         let access = if verify { Access::Scratch } else { Access::Write };
         let places = self.places(walls, verify);
-        let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places));
-        spec.home = (!verify || walls == Walls::Reduced).then(|| places.home.clone());
-        spec.scratch = places.scratch.clone();
-        spec.cwd = places.resolve(walls, &exec.cwd);
-        spec.network = !exec.hosts.is_empty();
-        spec.env = self.env(&spec, verify, &places, exec.env);
-        if spec.network || has_entries(&places.home.join(REGISTRY)) {
-            // What was downloaded lies in the session's home, and the host's copy would hide it.
-            spec.home_binds.retain(|(_, at)| at != REGISTRY);
-        }
         if verify && walls == Walls::Reduced {
             let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
             blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
+        }
+        let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places)?);
+        spec.base.empty_home = verify;
+        if walls == Walls::Full {
+            spec.setup.home = (!verify).then(|| folder(&places.home)).transpose()?;
+        } else {
+            places.open_up(access, &mut spec);
+            spec.order.writable.push(places.home.clone());
+        }
+        spec.order.cwd = places.resolve(walls, &exec.cwd);
+        spec.setup.network = !exec.hosts.is_empty();
+        spec.order.env = self.env(&spec, verify, &places, exec.env);
+        if spec.setup.network || has_entries(&places.home.join(REGISTRY)) {
+            // What was downloaded lies in the session's home, and the host's copy would hide it.
+            spec.setup.home_binds.retain(|(_, at)| at != REGISTRY);
         }
         let launch = Launch {
             spec,
@@ -329,6 +334,7 @@ impl Workspace {
             kill_above: config.output_kill,
             disk: Some(self.disk()),
             options,
+            again: !verify,
             hold: Some(hold),
         };
         result(self.sandbox.run(launch).await?, rung)
@@ -340,17 +346,17 @@ impl Workspace {
     }
 
     /// What is seen at `/work`.
-    fn work(&self, access: Access, places: &Places) -> Work {
-        match (self.layout, &self.project) {
+    fn work(&self, access: Access, places: &Places) -> Result<Work, SandboxError> {
+        Ok(match (self.layout, &self.project) {
             (Layout::Overlay, Some(project)) => {
-                Work::Overlay { project: project.clone(), layers: self.dir.clone(), access }
+                Work::Overlay { project: folder(project)?, layers: folder(&self.dir)?, access }
             }
             (Layout::Overlay | Layout::Copy | Layout::Empty, _) => {
                 // Without mounts there is no scratch layer: the folder is a fresh copy instead.
                 let access = if places.fresh { Access::Write } else { access };
-                Work::Folder { path: places.work.clone(), access }
+                Work::Folder { path: folder(&places.work)?, access }
             }
-        }
+        })
     }
 
     /// Where a job's folders lie on the host.
@@ -373,7 +379,7 @@ impl Workspace {
         places: &Places,
         own: std::collections::BTreeMap<String, String>,
     ) -> Vec<(String, String)> {
-        let (home, tmp) = match spec.walls {
+        let (home, tmp) = match spec.base.walls {
             Walls::Full => (INNER_HOME.to_owned(), "/tmp".to_owned()),
             Walls::Reduced => (places.home.display().to_string(), places.scratch.display().to_string()),
         };
@@ -397,7 +403,7 @@ impl Workspace {
             env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));
             env.extend(own);
             // Last: a command's own variables do not lead it past its way out.
-            env.extend(spec.network.then(network::env).into_iter().flatten());
+            env.extend(spec.setup.network.then(network::env).into_iter().flatten());
         }
         env.into_iter().collect()
     }

@@ -1,11 +1,11 @@
 //! The zygote: a small process with one thread that forks sandboxes. It is our own binary started again with an
 //! empty environment, so its memory, and that of its children, has never held a secret.
 //!
-//! It knows nothing of what it forks: each request is one byte and a few descriptors. The child reads its
-//! [`Spec`](super::spec::Spec) by itself, from the control socket that came with the request.
+//! It knows nothing of what it forks: each request is one byte and a descriptor. The child reads what it is to be by
+//! itself, from the control socket that came with the request.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -33,12 +33,6 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// What a request carries, in this order.
-pub(crate) struct Parcel {
-    pub(crate) control: OwnedFd,
-    pub(crate) stdio: [OwnedFd; 3],
-}
-
 // === the zygote's side ===
 
 /// Serves until the engine's end of the socket is closed, which also happens when the engine dies.
@@ -62,26 +56,23 @@ pub(crate) fn main() -> i32 {
         if length == 0 {
             return 0;
         }
-        let Some(parcel) = unpack(fds) else { continue };
+        let Some(control) = fds.into_iter().next() else { continue };
         let walls = if request == [b'F'] { Walls::Full } else { Walls::Reduced };
         let flags = if walls == Walls::Full { NAMESPACES } else { 0 };
         match sys::fork_with(flags) {
             Ok(Forked::Child) => {
-                drop((socket, held));
-                return init::main(parcel, alive.as_fd(), walls, &filters);
+                drop(held);
+                // The child's own descriptors begin above the three streams, which are not there yet.
+                if nix::unistd::dup2_stdin(io::stdout()).is_err() {
+                    return 6;
+                }
+                let _ = socket.into_raw_fd();
+                return init::main(control, alive.as_fd(), walls, &filters);
             }
-            Ok(Forked::Parent { pid, pidfd }) => answer(&parcel.control, pid, Some(pidfd.as_fd())),
-            Err(error) => answer(&parcel.control, -error.raw_os_error().unwrap_or(libc::EIO), None),
+            Ok(Forked::Parent { pid, pidfd }) => answer(&control, pid, Some(pidfd.as_fd())),
+            Err(error) => answer(&control, -error.raw_os_error().unwrap_or(libc::EIO), None),
         }
     }
-}
-
-/// Sorts received descriptors into their places.
-fn unpack(fds: Vec<OwnedFd>) -> Option<Parcel> {
-    let mut fds = fds.into_iter();
-    let control = fds.next()?;
-    let stdio = [fds.next()?, fds.next()?, fds.next()?];
-    Some(Parcel { control, stdio })
 }
 
 /// Tells the engine the child's process id and hands it the child, or tells minus the error number.
@@ -133,14 +124,12 @@ impl Zygote {
     }
 
     /// Asks for a sandbox.
-    pub(crate) fn request(&self, walls: Walls, parcel: &Parcel) -> io::Result<()> {
-        let mut fds = vec![parcel.control.as_fd()];
-        fds.extend(parcel.stdio.iter().map(AsFd::as_fd));
+    pub(crate) fn request(&self, walls: Walls, control: BorrowedFd<'_>) -> io::Result<()> {
         let request: &[u8] = match walls {
             Walls::Full => b"F",
             Walls::Reduced => b"R",
         };
-        send(self.socket.as_fd(), request, &fds)
+        send(self.socket.as_fd(), request, &[control])
     }
 }
 

@@ -18,7 +18,7 @@ use super::Check;
 use crate::advice;
 use crate::client::Client;
 use crate::clock;
-use crate::cmd::sandbox::probe;
+use crate::cmd::sandbox::{probe, ready};
 use crate::config::{Config, policies};
 use crate::context::Context;
 use crate::home::check_folder;
@@ -288,7 +288,13 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &Credenti
 
 fn engine(context: &Context) -> Check {
     match block_on(Client::connect(context)) {
-        Ok(Some(_)) => Check::good("engine", "running"),
+        Ok(Some(_)) => Check::good(
+            "engine",
+            match ready(context) {
+                Some(ready) => format!("running; sandboxes made and ready: {ready}"),
+                None => "running".to_owned(),
+            },
+        ),
         Ok(None) => Check::good("engine", "not running; it starts when it is needed"),
         Err(failure) => Check::failed("engine", failure),
     }

@@ -10,7 +10,7 @@ use writ_types::unit::Timestamp;
 
 use super::super::init::WORK;
 use super::super::run::Launch;
-use super::super::spec::{Access, Event, Job, MESSAGE_MAX};
+use super::super::spec::{Access, Event, Job, MESSAGE_MAX, Walls};
 use super::super::worker::{self, Reply, Request};
 use super::Workspace;
 use crate::error::SandboxError;
@@ -126,11 +126,13 @@ impl Workspace {
             if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
         let access = if writes { Access::Write } else { Access::Read };
         let places = self.places(walls, false);
-        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places));
-        spec.binds.clear();
-        spec.home_binds.clear();
-        spec.cwd = places.resolve(walls, WORK);
-        spec.scratch = places.scratch;
+        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places)?);
+        spec.base.binds.clear();
+        spec.setup.home_binds.clear();
+        spec.order.cwd = places.resolve(walls, WORK);
+        if walls == Walls::Reduced {
+            places.open_up(access, &mut spec);
+        }
         let launch = Launch {
             spec,
             stdin: input,
@@ -140,6 +142,7 @@ impl Workspace {
             kill_above: u64::from(MESSAGE_MAX),
             disk: writes.then(|| self.disk()),
             options: ExecOptions::default(),
+            again: true,
             hold,
         };
         let finished = self.sandbox.run(launch).await?;

@@ -1,0 +1,290 @@
+//! A sandbox that exists, from the host's side: made, told what to do, killed, and reported by its first process.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::socket::{Shutdown, shutdown};
+use serde::Serialize;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixStream;
+use tokio::sync::OwnedMutexGuard;
+
+use super::pool::Again;
+use super::slot::{Slot, Slots};
+use super::spec::{self, Base, Event, LENGTH, Said, Spec, Walls};
+use super::zygote::{self, helper};
+use super::{sys, tree};
+use crate::error::SandboxError;
+
+/// The longest message of a first process.
+const SAID_MAX: usize = 64 * 1024;
+/// How much of one is read at once: most are shorter.
+const BLOCK: usize = 1024;
+/// How long the second rung's own sweep may take before the host kills what is left.
+const SWEEP_GRACE: Duration = Duration::from_secs(1);
+
+/// A sandbox that exists. Dropping it kills everything in it, and lets go of its folder only then.
+#[derive(Debug)]
+pub(crate) struct Alive {
+    pid: i32,
+    pidfd: Arc<AsyncFd<OwnedFd>>,
+    walls: Walls,
+    control: UnixStream,
+    slots: Arc<Slots>,
+    slot: Option<Slot>,
+    /// Held until every process of the job is gone: its overlay is mounted no more.
+    hold: Option<OwnedMutexGuard<()>>,
+    again: Option<Again>,
+}
+
+impl Alive {
+    /// Has one made. It is not waited for: what it is told now, it does when it is made.
+    pub(crate) async fn make(slots: &Arc<Slots>, base: &Base) -> Result<Self, SandboxError> {
+        let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
+        let slot = slots.fork(base.walls, theirs.as_fd())?;
+        drop(theirs);
+        Self::forked(slots, base, control, slot).await
+    }
+
+    /// The same, where starting a zygote for it does not keep the async threads waiting.
+    pub(crate) async fn make_aside(slots: &Arc<Slots>, base: &Base) -> Result<Self, SandboxError> {
+        let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
+        let (aside, walls) = (Arc::clone(slots), base.walls);
+        let forked = tokio::task::spawn_blocking(move || aside.fork(walls, theirs.as_fd()));
+        let slot = forked.await.map_err(|why| helper("request", &why.into()))??;
+        Self::forked(slots, base, control, slot).await
+    }
+
+    async fn forked(
+        slots: &Arc<Slots>,
+        base: &Base,
+        control: StdStream,
+        slot: Slot,
+    ) -> Result<Self, SandboxError> {
+        control.set_nonblocking(true).map_err(|why| helper("control", &why))?;
+        let control = UnixStream::from_std(control).map_err(|why| helper("control", &why))?;
+        let (pid, pidfd) = zygote::child_of(&control).await?;
+        let alive = Self {
+            pid,
+            pidfd: Arc::new(pidfd),
+            walls: base.walls,
+            control,
+            slots: Arc::clone(slots),
+            slot: Some(slot),
+            hold: None,
+            again: None,
+        };
+        // Only now: what the child says must not come before what the zygote says.
+        alive.write(&frame(base)?).await;
+        Ok(alive)
+    }
+
+    /// Takes what is held until it is gone, and what is done then.
+    pub(crate) fn hold(&mut self, hold: Option<OwnedMutexGuard<()>>, again: Option<Again>) {
+        self.hold = hold;
+        self.again = again;
+    }
+
+    /// Gives back what it holds, if nothing was begun in it and so nothing of the folder is mounted for long.
+    pub(crate) fn let_go(&mut self, event: &Event) -> Option<OwnedMutexGuard<()>> {
+        let moved = matches!(event, Event::SetupFailed(fault) if fault.stage == spec::Fault::MOVED);
+        if moved { self.hold.take() } else { None }
+    }
+
+    /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
+    pub(crate) async fn tell(&self, words: Words, streams: [OwnedFd; 3]) {
+        if !self.write(&words.setup).await {
+            return;
+        }
+        let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
+        let borrowed = streams.each_ref().map(AsFd::as_fd);
+        let sent = self.control.async_io(tokio::io::Interest::WRITABLE, || {
+            zygote::send(self.control.as_fd(), length, &borrowed)
+        });
+        let sent = sent.await.is_ok();
+        // Our copies must go, or the streams would never end.
+        drop(streams);
+        if sent {
+            self.write(body).await;
+        }
+    }
+
+    /// Whether everything was taken.
+    async fn write(&self, mut rest: &[u8]) -> bool {
+        while !rest.is_empty() {
+            if self.control.writable().await.is_err() {
+                return false;
+            }
+            match self.control.try_write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Where its first process talks to us.
+    pub(crate) const fn control(&self) -> &UnixStream {
+        &self.control
+    }
+
+    /// Its process id, if no control group limits it.
+    pub(crate) fn unlimited(&self) -> Option<i32> {
+        (!self.slot.as_ref().is_some_and(Slot::is_limited)).then_some(self.pid)
+    }
+
+    /// Whether the kernel had to kill for want of memory.
+    pub(crate) fn out_of_memory(&self) -> bool {
+        self.slot.as_ref().is_some_and(Slot::out_of_memory)
+    }
+
+    /// Whether its first process has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        sys::has_ended(self.pidfd.get_ref().as_fd())
+    }
+
+    /// Waits until the first process is gone.
+    pub(crate) async fn gone(&self) {
+        self.handle().gone().await;
+    }
+
+    /// What tells that the first process is gone.
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.pidfd))
+    }
+
+    /// Kills everything inside.
+    fn kill(&self) {
+        match self.walls {
+            // The kernel kills the whole pid namespace with its first process.
+            Walls::Full => {
+                let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
+            }
+            // The first process sweeps when it hears that nobody listens any more.
+            Walls::Reduced => {
+                let _ = shutdown(self.control.as_raw_fd(), Shutdown::Both);
+            }
+        }
+    }
+
+    /// Kills and waits. What a first process of the second rung does not sweep, the host kills.
+    pub(crate) async fn end(&self) {
+        self.kill();
+        while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
+            for pid in tree::descendants(self.pid) {
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+            let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let (slot, hold, again) = (self.slot.take(), self.hold.take(), self.again.take());
+        self.kill();
+        let (handle, slots) = (self.handle(), Arc::clone(&self.slots));
+        // Without a runtime the slot is dropped, and its zygote takes the sandbox with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                handle.gone().await;
+                drop(hold);
+                slot.into_iter().for_each(|slot| slots.give_back(slot));
+                drop(slots);
+                again.into_iter().for_each(Again::fill);
+            });
+        }
+    }
+}
+
+/// What a sandbox is told, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Words {
+    setup: Vec<u8>,
+    order: Vec<u8>,
+}
+
+impl Words {
+    /// Puts it into words.
+    pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
+        Ok(Self { setup: frame(&spec.setup)?, order: frame(&spec.order)? })
+    }
+}
+
+/// A first process, watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(Arc<AsyncFd<OwnedFd>>);
+
+impl Handle {
+    /// Waits until it is gone.
+    pub(crate) async fn gone(&self) {
+        // An error means that the descriptor is unusable: then nothing can be waited for.
+        let _ = self.0.readable().await;
+    }
+}
+
+fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
+    spec::encode(message).map_err(|why| helper("specification", &why))
+}
+
+/// What a first process has said so far.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    bytes: Vec<u8>,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Report {
+    /// The next message. `None`: there is none any more, or nothing that can be understood.
+    pub(crate) async fn next(&mut self, control: &UnixStream) -> Option<Said> {
+        loop {
+            if let Some(said) = self.split()? {
+                return Some(said);
+            }
+            let mut block = [0; BLOCK];
+            let received = control
+                .async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut block))
+                .await;
+            let (read, descriptors) = received.ok().filter(|(read, _)| *read > 0)?;
+            self.bytes.extend_from_slice(block.get(..read)?);
+            self.descriptor = descriptors.into_iter().next().or(self.descriptor.take());
+            if self.bytes.len() > SAID_MAX {
+                return None;
+            }
+        }
+    }
+
+    /// The descriptor that came with a message.
+    pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+
+    /// Takes one message off the front: `Some(None)`, it is not complete.
+    fn split(&mut self) -> Option<Option<Said>> {
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Some(None) };
+        let end = usize::try_from(u32::from_le_bytes(*length)).ok()?.checked_add(LENGTH)?;
+        if end > SAID_MAX {
+            return None;
+        }
+        if self.bytes.len() < end {
+            return Some(None);
+        }
+        let message: Vec<u8> = self.bytes.drain(..end).collect();
+        spec::read_message(&mut message.as_slice()).ok().map(Some)
+    }
+}
+
+#[cfg(test)]
+impl Alive {
+    /// The process ids of its zygote and its first process.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.slot.iter().map(Slot::pid).chain([self.pid]).collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! Sandboxes that are made before somebody has something to do for them. Making one takes several times as long as
+//! running a short program in it, and nothing in it is of a session or a command until it is told: the folders of the
+//! session, the way out and the job come with a permit. Each is used once.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::alive::{Alive, Report};
+use super::mounts;
+use super::slot::Slots;
+use super::spec::{Base, Said, Walls};
+
+/// How long one waits to be used. What the host changes at the paths that it has taken is noticed; what it mounts below
+/// them is seen after so long at the latest.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+/// How long making one may take.
+const MAKE: Duration = Duration::from_secs(10);
+
+/// The sandboxes that wait.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    slots: Arc<Slots>,
+    /// The most that wait of one kind; 0: none ever does.
+    most: usize,
+    /// How long one waits.
+    idle: Duration,
+    state: Mutex<State>,
+    /// How many wait.
+    number: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    waiting: BTreeMap<u64, Ready>,
+    /// Kinds of which some are being made, and how many.
+    making: Vec<(Base, usize)>,
+}
+
+/// One that waits.
+#[derive(Debug)]
+struct Ready {
+    base: Base,
+    taken: Vec<Option<Mark>>,
+    alive: Alive,
+}
+
+/// Which file or folder lay at a path: device, inode and, since numbers are used again, when it last changed its name or
+/// owner. Folders change with every file in them, so of these it is left out.
+type Mark = (u64, u64, Option<(i64, i64)>);
+
+/// What is to be made again when a sandbox is gone.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pool: Weak<Pool>,
+    base: Base,
+}
+
+impl Again {
+    /// Has it made.
+    pub(crate) fn fill(self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.fill(&self.base);
+        }
+    }
+}
+
+impl Pool {
+    /// With nobody in it.
+    pub(crate) fn new(slots: Arc<Slots>, most: usize, idle: Duration) -> Arc<Self> {
+        Arc::new(Self { slots, most, idle, state: Mutex::default(), number: watch::Sender::new(0) })
+    }
+
+    /// The zygotes.
+    pub(crate) const fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
+    /// How many wait.
+    pub(crate) fn ready(&self) -> usize {
+        *self.number.borrow()
+    }
+
+    /// What follows the use of a sandbox of this kind.
+    pub(crate) fn again(self: &Arc<Self>, base: &Base) -> Again {
+        Again { pool: Arc::downgrade(self), base: base.clone() }
+    }
+
+    /// One of this kind that waits, if the host still shows what it has taken. Those that it does not are ended.
+    pub(crate) fn take(&self, base: &Base) -> Option<Alive> {
+        let now = marks(base);
+        let mut stale = Vec::new();
+        let mut state = self.state();
+        let found = loop {
+            let id = state.waiting.iter().find(|(_, ready)| ready.base == *base).map(|(id, _)| *id);
+            let Some(ready) = id.and_then(|id| state.waiting.remove(&id)) else { break None };
+            if ready.taken == now && !ready.alive.is_gone() {
+                break Some(ready.alive);
+            }
+            stale.push(ready);
+        };
+        self.count(state);
+        drop(stale);
+        found
+    }
+
+    /// Makes as many of a kind as may wait, beside what is going on. There are two kinds: for programs of a session, and
+    /// for the file worker.
+    fn fill(self: &Arc<Self>, base: &Base) {
+        let mut state = self.state();
+        // Without namespaces there is next to nothing that could be made beforehand.
+        if base.walls == Walls::Reduced {
+            return;
+        }
+        let waiting = state.waiting.values().filter(|ready| ready.base == *base).count();
+        let making = state.making.iter().find(|(kind, _)| kind == base).map_or(0, |(_, number)| *number);
+        let missing = self.most.saturating_sub(waiting + making);
+        if missing == 0 {
+            return;
+        }
+        state.making.retain(|(kind, _)| kind != base);
+        state.making.push((base.clone(), making + missing));
+        drop(state);
+        for _ in 0..missing {
+            tokio::spawn(make(Arc::downgrade(self), Arc::clone(&self.slots), base.clone()));
+        }
+    }
+
+    /// Puts one among those that wait, or notes that making it failed. Returns its number.
+    fn made(&self, base: &Base, ready: Option<Ready>) -> Option<u64> {
+        let mut state = self.state();
+        for (kind, number) in &mut state.making {
+            if kind == base {
+                *number = number.saturating_sub(1);
+            }
+        }
+        state.making.retain(|(_, number)| *number > 0);
+        let ready = ready?;
+        let id = state.next;
+        state.next += 1;
+        state.waiting.insert(id, ready);
+        self.count(state);
+        Some(id)
+    }
+
+    /// Ends one that still waits.
+    fn end(&self, id: u64) {
+        let mut state = self.state();
+        let old = state.waiting.remove(&id);
+        self.count(state);
+        drop(old);
+    }
+
+    /// Says how many wait, now that this is known.
+    fn count(&self, state: MutexGuard<'_, State>) {
+        self.number.send_replace(state.waiting.len());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes one, lets it wait, and ends it when nobody wanted it.
+async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: Base) {
+    let taken = marks(&base);
+    let made = tokio::time::timeout(MAKE, async {
+        let alive = Alive::make_aside(&slots, &base).await.ok()?;
+        (Report::default().next(alive.control()).await == Some(Said::Ready)).then_some(alive)
+    });
+    let alive = made.await.ok().flatten();
+    drop(slots);
+    let idle = pool.upgrade().map_or(Duration::ZERO, |pool| pool.idle);
+    let handle = alive.as_ref().map(Alive::handle);
+    let ready = alive.map(|alive| Ready { base: base.clone(), taken, alive });
+    let id = pool.upgrade().and_then(|pool| pool.made(&base, ready));
+    let (Some(id), Some(handle)) = (id, handle) else { return };
+    let _ = tokio::time::timeout(idle, handle.gone()).await;
+    if let Some(pool) = pool.upgrade() {
+        pool.end(id);
+    }
+}
+
+/// What lies now at the paths that a sandbox of this kind takes.
+fn marks(base: &Base) -> Vec<Option<Mark>> {
+    let mark = |path| {
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        let changed = (!meta.is_dir()).then(|| (meta.ctime(), meta.ctime_nsec()));
+        Some((meta.dev(), meta.ino(), changed))
+    };
+    mounts::seen(base).map(mark).collect()
+}
+
+#[cfg(test)]
+impl Pool {
+    /// How many were made.
+    pub(crate) fn made_so_far(&self) -> u64 {
+        self.state().next
+    }
+
+    /// The process ids of those of some kind.
+    pub(crate) fn pids_of(&self, kind: impl Fn(&Base) -> bool) -> Vec<i32> {
+        self.state()
+            .waiting
+            .values()
+            .filter(|ready| kind(&ready.base))
+            .flat_map(|ready| ready.alive.pids())
+            .collect()
+    }
+
+    /// The process ids of the zygotes of those that wait, and of their first processes.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.pids_of(|_| true)
+    }
+
+    /// Waits until so many wait.
+    pub(crate) async fn filled(&self, number: usize) {
+        self.when(|pool| pool.ready() == number).await;
+    }
+
+    /// Waits until something is so that changes with the number of those that wait.
+    pub(crate) async fn when(&self, is_so: impl Fn(&Self) -> bool) {
+        let mut changes = self.number.subscribe();
+        while !is_so(self) {
+            changes.changed().await.unwrap();
+        }
+    }
+}
