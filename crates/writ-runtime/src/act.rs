@@ -54,6 +54,8 @@ pub(crate) struct Acted {
     pub(crate) ops: Vec<Op>,
     /// Whether the work folder may have changed.
     pub(crate) touched: bool,
+    /// Whether all that it has done is in the operations: then they may be written with what comes next.
+    pub(crate) inside: bool,
 }
 
 impl Place {
@@ -148,14 +150,14 @@ impl Place {
             }
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
-                let touched = touches(permit.action());
+                let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
                 self.core.metrics.tool(&call.name);
                 let Performed { prepared, outcome, mut ops } =
                     perform::perform(&self, *permit, &cancel).await?;
                 let rendered = render(&prepared, &outcome);
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                acted.touched = touched;
+                (acted.touched, acted.inside) = (touched, inside);
                 Ok(acted)
             }
         }
@@ -236,7 +238,7 @@ impl Place {
             text: rendered.text,
             label: rendered.label,
         };
-        Acted { result, ask: None, ops, touched: false }
+        Acted { result, ask: None, ops, touched: false, inside: false }
     }
 }
 
@@ -258,6 +260,11 @@ const fn touches(action: &Action) -> bool {
         return fetch.save_to.is_some();
     }
     matches!(action, Action::Exec(_) | Action::WriteFile(_))
+}
+
+/// Whether performing an action does nothing but read the store, or hand in operations for it.
+const fn is_inside(action: &Action) -> bool {
+    matches!(action, Action::Remember(_) | Action::Recall(_))
 }
 
 /// The name of an outcome in frames.

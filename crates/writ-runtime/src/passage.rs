@@ -12,8 +12,10 @@ use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry};
 
+use crate::commit::frames;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::session::Session;
 
 /// What came of a wish.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Core {
     }
 
     /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first` is
-    /// written whatever is decided, and stores no frames.
+    /// written whatever is decided; frames in it are of the action's session, and go to its watchers.
     ///
     /// # Errors
     ///
@@ -68,10 +70,9 @@ impl Core {
         let revoked = self.revoked(standing.authority)?;
         let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
         let owned = self.is_owned(&prepared)?;
-        let egress = match prepared.session {
-            Some(session) => self.scope_of(self.session(session)?.as_ref()),
-            None => self.config.egress.clone(),
-        };
+        let at = prepared.session.map(|session| self.session(session)).transpose()?;
+        let at = at.as_deref();
+        let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
         let facts = Facts {
             authority: standing.authority,
             revoked: &revoked,
@@ -88,11 +89,11 @@ impl Core {
                 Decided::Deny(denial) => denial,
                 Decided::Ask(ask) => {
                     self.metrics.asked();
-                    self.write(first).await?;
+                    self.write(at, first).await?;
                     return Ok(Passage::Ask(ask));
                 }
                 Decided::Grant(grant) => {
-                    match self.redeem(std::mem::take(&mut first), *grant, standing.mode).await? {
+                    match self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await? {
                         Ok(passage) => return Ok(passage),
                         Err(denial) => denial,
                     }
@@ -102,30 +103,42 @@ impl Core {
         self.metrics.denied();
         let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
         first.push(Op::Append(Box::new(entry)));
-        self.write(first).await?;
+        self.write(at, first).await?;
         Ok(Passage::Denied(denial))
     }
 
-    async fn write(&self, ops: Vec<Op>) -> Result<(), EngineError> {
-        if !ops.is_empty() {
-            self.store.commit(Batch::relaxed(ops)).await?;
+    async fn write(&self, at: Option<&Session>, ops: Vec<Op>) -> Result<(), EngineError> {
+        match at {
+            _ if ops.is_empty() => {}
+            Some(session) => drop(self.commit_for(session, Batch::relaxed(ops)).await?),
+            None => drop(self.store.commit(Batch::relaxed(ops)).await?),
         }
         Ok(())
     }
 
     async fn redeem(
         &self,
+        at: Option<&Session>,
         first: Vec<Op>,
         grant: Grant,
         mode: Mode,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
         if mode == Mode::DryRun {
-            self.write(first).await?;
+            self.write(at, first).await?;
             return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
         }
         let now = self.clock.now();
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
-        match grant.redeem(&Following::new(&self.store, first), self.ids.attempt(now), now).await {
+        let shown = frames(&first);
+        let journal = Following::new(&self.store, first);
+        let redeemed = grant.redeem(&journal, self.ids.attempt(now), now).await;
+        // Written whatever became of the redemption.
+        for (number, frame) in journal.into_frames().into_iter().zip(shown) {
+            if let Some(session) = at {
+                session.hub.send(number.seq, frame);
+            }
+        }
+        match redeemed {
             Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
             Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
             Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {

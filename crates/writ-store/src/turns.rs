@@ -150,6 +150,24 @@ impl Store {
         Ok(last.ok_or(Conflict::Missing { what: "session", id })? + 1)
     }
 
+    /// The number of the turn that the next message of a session opens: after the turns that messages wait for, those
+    /// included that were leased for a turn that is not open yet.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such session, or the database cannot be read.
+    pub fn next_message_turn(&self, session: SessionId) -> Result<u64, StoreError> {
+        let id = session.to_string();
+        // Written so that the index of live messages serves it: a session may have had many.
+        let sql = "SELECT turn_number + 1 + (
+                       SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
+                       AND (state = 'ready' OR NOT EXISTS (
+                           SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))) AS n
+                   FROM session WHERE id = ?1";
+        let next = self.read(|conn| query_one(conn, sql, [&id], |row| get_uint(row, "n")))?;
+        Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
+    }
+
     /// A turn, if it is there.
     ///
     /// # Errors
