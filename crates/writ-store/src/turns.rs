@@ -73,23 +73,29 @@ pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> 
     Ok(())
 }
 
-pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &str) -> Result<(), StoreError> {
-    codec::check_size("event", event)?;
-    if n >= MAX_TURN_EVENTS {
+/// Counts the next `count` events of an open turn, the first of which has number `n`; each is added then.
+pub(crate) fn count_events(conn: &Connection, turn: TurnId, n: u64, count: u64) -> Result<(), StoreError> {
+    if n.saturating_add(count) > MAX_TURN_EVENTS {
         return Err(StoreError::TooLarge {
             what: "number of events of a turn",
             limit: usize::try_from(MAX_TURN_EVENTS).unwrap_or(usize::MAX),
         });
     }
-    let id = turn.to_string();
     let changed = execute(
         conn,
-        "UPDATE turn SET events = events + 1 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
-        params![id, int(n)],
+        "UPDATE turn SET events = events + ?3 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
+        params![turn.to_string(), int(n), int(count)],
     )?;
     if changed == 0 {
         return Err(refused_event(conn, turn)?.into());
     }
+    Ok(())
+}
+
+/// Adds an event that was counted.
+pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &str) -> Result<(), StoreError> {
+    codec::check_size("event", event)?;
+    let id = turn.to_string();
     execute(conn, "INSERT INTO turn_event (turn, n, event) VALUES (?1, ?2, ?3)", params![id, int(n), event])?;
     Ok(())
 }
