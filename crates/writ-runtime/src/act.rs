@@ -110,16 +110,19 @@ impl Place {
         if !self.session.state().subscriptions.is_empty() {
             self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
         }
-        if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
-            self.session.hub.pass(started);
-        }
+        let started = self.step(&call.name, "started", &prepared.intent);
         let standing = Standing {
             authority: &self.authority,
             spent: self.spent,
             approval: None,
             mode: self.session.mode(),
         };
-        match self.core.pass_after(first, prepared, standing).await? {
+        let passage = self.core.pass_after(first, prepared, standing).await?;
+        // After the end of the step before it, which may have been among the first.
+        if let Some(started) = started {
+            self.session.hub.pass(started);
+        }
+        match passage {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => {

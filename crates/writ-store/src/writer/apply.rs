@@ -15,8 +15,9 @@ struct Progress<'a> {
     conn: &'a Connection,
     tail: &'a mut Tail,
     receipt: Receipt,
-    /// The turn whose events were counted, and up to which number: those of one batch are counted at once.
-    counted: Option<(TurnId, u64)>,
+    /// The turn whose events were counted, the number of its next one, and up to which number: those of one batch are
+    /// counted at once.
+    counted: Option<(TurnId, u64, u64)>,
 }
 
 /// Writes operations, in order.
@@ -104,7 +105,12 @@ impl Progress<'_> {
 
     /// Counts an event of a turn, and at once those that follow it in the batch.
     fn count_events(&mut self, turn: TurnId, n: u64, after: &[Op]) -> Result<(), StoreError> {
-        if self.counted.is_some_and(|(of, end)| of == turn && n < end) {
+        if let Some((of, next, end)) = &mut self.counted
+            && *of == turn
+            && *next == n
+            && n < *end
+        {
+            *next = next.saturating_add(1);
             return Ok(());
         }
         let mut end = n.saturating_add(1);
@@ -119,7 +125,7 @@ impl Progress<'_> {
             }
         }
         turns::count_events(self.conn, turn, n, end.saturating_sub(n))?;
-        self.counted = Some((turn, end));
+        self.counted = Some((turn, n.saturating_add(1), end));
         Ok(())
     }
 
