@@ -57,7 +57,7 @@ test("a medium risk takes a tap and a confirmation", async () => {
   const card = await review(page);
   assert.match(await card.locator(".shown").innerText(), /\+free from: 50\.00 inclusive/);
   assert.equal(await card.locator(".line.add").count(), 1);
-  assert.deepEqual(await card.locator("button[data-decision]").evaluateAll((all) => all.map((one) => one.dataset.decision)), ["approve", "deny"]);
+  assert.deepEqual(await card.locator("button[data-decision]").evaluateAll((all) => all.map((one) => one.dataset.decision)), ["approve", "approve_task", "deny"]);
   await card.locator("[data-decision=approve]").click();
   await card.getByRole("button", { name: "Confirm" }).waitFor();
   assert.equal(responses(frames).length, 0, "a tap alone decides nothing");
@@ -70,6 +70,57 @@ test("a medium risk takes a tap and a confirmation", async () => {
   assert.equal(await page.locator("#review-empty").isVisible(), true);
   await page.locator("[data-surface-link=stream]").click();
   await page.locator(".ask[data-state=used]").waitFor();
+});
+
+/** What is alike is done without a question, until it is taken back. */
+test("an approval for the task is told in full, confirmed, in force and taken back", async () => {
+  const page = await me.open();
+  const frames = sent(page);
+  const file = await asked(page);
+  const folder = path.dirname(file);
+  const card = await review(page);
+  const task = card.locator(".choice", { has: page.locator("[data-decision=approve_task]") });
+  const words = await task.locator(".consequence").innerText();
+  assert.ok(words.includes(folder) && /20 times in all, for 60 minutes/.test(words), words);
+  await card.locator("[data-decision=approve_task]").click();
+  assert.equal(responses(frames).length, 0, "a tap alone decides nothing");
+  assert.ok((await card.locator(".step .consequence").innerText()).includes(folder), "said once more");
+  await card.getByRole("button", { name: "Confirm" }).click();
+  await page.locator("#decided-list [data-state=used]").waitFor();
+  assert.equal(responses(frames)[0].scope, "task");
+  const row = page.locator("#in-force-list li");
+  await row.waitFor();
+  assert.match(await row.innerText(), /19 more times/);
+
+  await page.locator("[data-surface-link=stream]").click();
+  await say(page, "Please write much");
+  await page.getByText("It is written.", { exact: true }).waitFor();
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  assert.ok(fs.existsSync(path.join(folder, "much.txt")), "nobody is asked");
+  await page.locator("[data-surface-link=review]").click();
+  await row.locator("[data-revoke]").click();
+  await page.locator("#in-force").waitFor({ state: "hidden" });
+  await page.locator("[data-surface-link=stream]").click();
+  await say(page, "Please send me the notes");
+  await page.locator(".ask[data-state=open]").waitFor();
+});
+
+/** Rows: SIL-328 */
+test("what was done is taken back with one tap, in its time", async () => {
+  const page = await me.open();
+  const file = await asked(page);
+  const card = await review(page);
+  await card.locator("[data-decision=approve]").click();
+  await card.getByRole("button", { name: "Confirm" }).click();
+  const undo = page.locator("[data-undo]");
+  await undo.waitFor();
+  assert.match(await undo.innerText(), /^Undo\s[45]:\d\d$/);
+  assert.match(fs.readFileSync(file, "utf8"), /inclusive/);
+  await undo.click();
+  await page.getByText("Undone.").waitFor();
+  assert.match(fs.readFileSync(file, "utf8"), /exclusive/);
+  assert.equal(await undo.count(), 0, "there is nothing to tap a second time");
+  assert.match(writ.run("audit", "search", "one tap"), /answered/);
 });
 
 /** Rows: SIL-339 */

@@ -1,10 +1,11 @@
 //! Answering an ask: the complete text is shown, and exactly that is signed.
 
 use serde_json::{Value, json};
-use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, TaskTerms};
+use writ_policy::pattern::{self, TASK_APPROVAL_TTL};
 use writ_policy::show::{escape, is_plain};
 use writ_types::digest::Digest;
-use writ_types::entry::Decision;
+use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
 use writ_types::id::{AskId, InstallationId};
@@ -72,9 +73,13 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         *first = first.replacen(&card.ask_id.to_string().to_lowercase(), card.ask_id.as_str(), 1);
     }
     lines.extend(card.shown.lines().map(str::to_owned));
-    lines.extend(card.choices.iter().map(|choice| match choice.decision {
-        Decision::Approve => format!("approve: {}", escape(&choice.consequence)),
-        Decision::Deny => format!("deny: {}", escape(&choice.consequence)),
+    lines.extend(card.choices.iter().filter_map(|choice| match (choice.decision, choice.scope) {
+        (Decision::Approve, ApprovalScope::Once) => Some(format!("approve: {}", escape(&choice.consequence))),
+        // Whatever the card says: in the words of what would be signed.
+        (Decision::Approve, ApprovalScope::Task) => {
+            card.task.as_ref().map(|offer| format!("approve for the task: {}", pattern::consequence(offer)))
+        }
+        (Decision::Deny, _) => Some(format!("deny: {}", escape(&choice.consequence))),
     }));
     lines
 }
@@ -95,14 +100,27 @@ pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), F
 ///
 /// # Errors
 ///
-/// If the key cannot be opened.
+/// If the key cannot be opened, or the card offers no such scope.
 pub(crate) async fn sign(
     context: &Context,
     config: &Config,
     client: &mut Client,
-    card: &Card,
+    (card, scope): (&Card, ApprovalScope),
 ) -> Result<ApprovalToken, Failure> {
     check(card)?;
+    let now = clock::now();
+    let (task, expires_at) = match (scope, &card.task) {
+        (ApprovalScope::Once, _) => (None, card.expires_at),
+        (ApprovalScope::Task, Some(offer)) => {
+            let terms = TaskTerms::offered(offer, card.risk);
+            let terms = terms.map_err(|error| Failure::bug("signing the approval", error))?;
+            (Some(terms), now.plus(TASK_APPROVAL_TTL).min(card.expires_at))
+        }
+        (ApprovalScope::Task, None) => {
+            let text = format!("ask {} can be approved once only", card.ask_id);
+            return Err(Failure::new(Exit::Usage, "ask.once_only", text, "approve it without --task"));
+        }
+    };
     let (installation, epoch) = here(client).await?;
     let key = open_approver_key(context, config)?.signing_key()?;
     let claims = ApprovalClaims {
@@ -113,11 +131,18 @@ pub(crate) async fn sign(
         prepared: card.prepared,
         shown: card.shown_hash,
         nonce: hex::encode(clock::random_bytes()),
-        issued_at: clock::now(),
-        expires_at: card.expires_at,
+        issued_at: now,
+        expires_at,
         approver: Approver::Key { public: hex::encode(key.verifying_key().as_bytes()) },
+        task,
     };
     ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
+}
+
+/// How far a signed answer reaches.
+pub(crate) fn scope_of(token: Option<&ApprovalToken>) -> ApprovalScope {
+    let task = token.is_some_and(|token| token.claims.task.is_some());
+    if task { ApprovalScope::Task } else { ApprovalScope::Once }
 }
 
 /// Sends an answer and waits for what comes of it.
@@ -132,18 +157,24 @@ pub(crate) async fn answer(
     token: Option<&ApprovalToken>,
     reason: &str,
 ) -> Result<Answered, Failure> {
+    let scope = scope_of(token);
     let signature = token
         .map(serde_json::to_value)
         .transpose()
         .map_err(|error| Failure::bug("writing the approval", error))?;
-    let frame =
-        ClientFrame::ApprovalResponse { ask_id: ask.clone(), decision, signature, reason: reason.to_owned() };
+    let frame = ClientFrame::ApprovalResponse {
+        ask_id: ask.clone(),
+        decision,
+        scope,
+        signature,
+        reason: reason.to_owned(),
+    };
     client.send(&frame).await?;
     loop {
         let frame = client.receive().await?;
         match frame.frame {
             // Frames of the session have a number; the answer to this client has none.
-            ServerFrame::ApprovalResolved { ask_id, state, text, exit }
+            ServerFrame::ApprovalResolved { ask_id, state, text, exit, .. }
                 if ask_id == *ask && frame.seq == 0 =>
             {
                 return Ok(Answered { state, text, exit });
@@ -202,7 +233,7 @@ pub(crate) async fn approve(
     context: &Context,
     config: &Config,
     client: &mut Client,
-    card: &Card,
+    (card, scope): (&Card, ApprovalScope),
     yes: bool,
     reason: &str,
 ) -> Result<Answered, Failure> {
@@ -212,9 +243,15 @@ pub(crate) async fn approve(
         if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
     }
     if !yes {
-        confirm(&card.ask_id, "Approve exactly this?")?;
+        confirm(
+            &card.ask_id,
+            match scope {
+                ApprovalScope::Once => "Approve exactly this?",
+                ApprovalScope::Task => "Approve this and what is alike, for the task?",
+            },
+        )?;
     }
-    let token = sign(context, config, client, card).await?;
+    let token = sign(context, config, client, (card, scope)).await?;
     answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
 }
 
@@ -240,6 +277,8 @@ mod tests {
             asked_at: Timestamp::from_millis(0),
             expires_at: Timestamp::from_millis(1_000),
             state: "open".into(),
+            task: None,
+            undo_secs: 0,
         }
     }
 

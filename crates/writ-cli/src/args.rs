@@ -270,6 +270,9 @@ pub(crate) struct ApplyArgs {
     /// Approve without being asked; the text is printed all the same
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Undo what was applied last: at once within five minutes, later after your approval
+    #[arg(long)]
+    pub(crate) undo: bool,
 }
 
 /// `writ approvals …`.
@@ -286,12 +289,20 @@ pub(crate) enum ApprovalsCommand {
     Approve {
         /// Its id
         ask: AskId,
+        /// For the task: also what is alike, in this conversation, for an hour; `show` says what that covers
+        #[arg(long)]
+        task: bool,
         /// Sign without being asked again; the text is printed all the same
         #[arg(long)]
         yes: bool,
         /// Why, for the record
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
+    },
+    /// Take an approval for the task back
+    Revoke {
+        /// The ask that it was given for, as listed
+        ask: AskId,
     },
     /// Deny an ask
     Deny {

@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_policy::approval::Signed;
 use writ_policy::principal::{BearerProof, Evidence};
-use writ_runtime::engine::{Answered, Engine, Join, Surface};
-use writ_types::entry::Decision;
+use writ_runtime::engine::{Answer, Answered, Engine, Join, Surface};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
@@ -326,14 +325,14 @@ impl Connection {
                 self.join(Join { session, after_seq, project, write, dry_run, surface, conversation }).await
             }
             ClientFrame::Message { text, client_id } => self.message(text, client_id).await,
-            ClientFrame::ApprovalResponse { ask_id, decision, signature, reason } => {
+            ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason } => {
                 match signature.map(Signed::read).transpose() {
                     Err(error) => {
                         let text = format!("not an approval: {error}");
                         Err(Report::new(Exit::Usage, "approval.malformed", text))
                     }
                     Ok(signed) => {
-                        self.answer(ask_id, decision, signed, reason).await;
+                        self.answer(ask_id, Answer { decision, scope, signed, reason }).await;
                         Ok(())
                     }
                 }
@@ -383,13 +382,13 @@ impl Connection {
     }
 
     /// Answers an ask beside what else the client says: what was approved may take long, and can be stopped.
-    async fn answer(&self, ask_id: AskId, decision: Decision, signed: Option<Signed>, reason: String) {
+    async fn answer(&self, ask_id: AskId, answer: Answer) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         self.tasks.spawn(async move {
-            let frame = match engine.answer(evidence, ask_id.clone(), decision, signed, reason).await {
+            let frame = match engine.answer(evidence, ask_id.clone(), answer).await {
                 Ok(Answered { state, text, exit }) => {
-                    ServerFrame::ApprovalResolved { ask_id, state, text, exit }
+                    ServerFrame::ApprovalResolved { ask_id, state, text, exit, undo: None }
                 }
                 Err(report) => refusal(None, report),
             };

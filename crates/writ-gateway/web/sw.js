@@ -1,7 +1,7 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-1";
+const CACHE = "writ-shell-2";
 
 const SHELL = [
   "/",
@@ -12,6 +12,7 @@ const SHELL = [
   "/js/api.js",
   "/js/dom.js",
   "/js/format.js",
+  "/js/inforce.js",
   "/js/ladder.js",
   "/js/markdown.js",
   "/js/outbox.js",
@@ -22,6 +23,7 @@ const SHELL = [
   "/js/socket.js",
   "/js/stream.js",
   "/js/turn.js",
+  "/js/undo.js",
   "/manifest.json",
   "/icons/icon.svg",
   "/icons/icon-192.png",

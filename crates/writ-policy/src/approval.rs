@@ -6,9 +6,11 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use writ_types::digest::{Digest, NotCanonical, canonical_json};
 use writ_types::entry::{Decision, Risk};
+use writ_types::frame::TaskOffer;
 use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::Timestamp;
 
+use crate::pattern;
 use crate::webauthn::{self, Assertion, Passkey, PasskeyError};
 
 /// Separates approvals from everything else that the same key could sign.
@@ -75,6 +77,32 @@ pub struct ApprovalClaims {
     pub expires_at: Timestamp,
     /// Who signs.
     pub approver: Approver,
+    /// What it covers besides the action itself, if it is an approval for the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskTerms>,
+}
+
+/// What an approval for the task covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskTerms {
+    /// Digest of the [pattern](crate::pattern) that an action must have.
+    pub pattern: Digest,
+    /// The highest risk that an action may have: that of what was shown.
+    pub risk: Risk,
+    /// How often it can be used, for what was shown included.
+    pub uses: u32,
+}
+
+impl TaskTerms {
+    /// What a card offers.
+    ///
+    /// # Errors
+    ///
+    /// If the pattern has no canonical form.
+    pub fn offered(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
+        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses })
+    }
 }
 
 /// Claims with their signature.
@@ -212,6 +240,8 @@ pub struct Expected {
     pub risk: Risk,
     /// When the ask ends.
     pub expires_at: Timestamp,
+    /// What an approval for the task may cover, if there can be one.
+    pub task: Option<TaskTerms>,
 }
 
 /// Whose signatures count.
@@ -281,12 +311,19 @@ pub fn verify(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
+    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || Some(task) != expected.task) {
+        return Err(ApprovalError::Mismatch("another scope was offered"));
+    }
     if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     if early || now >= claims.expires_at || now >= expected.expires_at {
         return Err(ApprovalError::Expired);
+    }
+    let ends = claims.issued_at.plus(pattern::TASK_APPROVAL_TTL);
+    if claims.task.is_some() && claims.expires_at > ends {
+        return Err(ApprovalError::Mismatch("it would be good for too long"));
     }
     Ok(Approval { claims: claims.clone(), passkey })
 }

@@ -13,13 +13,15 @@ use std::time::Duration;
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, DenyReason, Entry, Fact, GateVerdict, Risk};
+use writ_types::frame::Pattern;
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
-use crate::approval::{Approval, ApprovalError};
+use crate::approval::{Approval, ApprovalError, TaskTerms};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
 use crate::keys::Authority;
+use crate::pattern;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::prepared::Prepared;
 use crate::reach;
@@ -166,6 +168,8 @@ pub struct Ask {
     pub rules: BTreeSet<String>,
     /// Why it is asked.
     pub reason: String,
+    /// What it has in common with others that one approval for the task could cover.
+    pub pattern: Option<Pattern>,
 }
 
 /// Leave to perform, once it is written down.
@@ -262,8 +266,9 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
         Ok(Judgement::Ask { rules, reason, risk }) => {
             // A rule can only raise it.
             let risk = show::risk(&checked.prepared.action).max(risk.unwrap_or(Risk::Low));
-            let Checked { prepared, hash, policy: _ } = checked;
-            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason }))
+            let Checked { prepared, hash, policy } = checked;
+            let pattern = pattern::of(&prepared, policy).filter(|_| risk < Risk::Irreversible);
+            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern }))
         }
         Err((reason, rule, text)) => {
             let kind = checked.prepared.action.kind();
@@ -329,7 +334,8 @@ fn judge(
         }
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
-            let approval = use_of(approval, checked.hash, now)?;
+            let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
+            let approval = use_of(approval, checked, risk, now)?;
             Ok(Judgement::Grant { reservation, approval: Some(approval) })
         }
     }
@@ -339,19 +345,32 @@ fn exhausted(limit: Exhausted) -> Refusal {
     (DenyReason::Budget, limit.setting().to_owned(), limit.reason())
 }
 
-fn use_of(approval: &Approval, hash: Digest, now: Timestamp) -> Result<ApprovalUse, Refusal> {
-    let claims = approval.claims();
+fn use_of(
+    approval: &Approval,
+    checked: &Checked,
+    risk: Risk,
+    now: Timestamp,
+) -> Result<ApprovalUse, Refusal> {
+    let (claims, hash) = (approval.claims(), checked.hash);
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
     if claims.decision == Decision::Deny {
         return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
     }
-    if claims.prepared != hash {
+    if claims.prepared != hash && !claims.task.is_some_and(|task| covers(&task, checked, risk)) {
         return refuse("the approval was given for something else");
     }
     if now >= claims.expires_at {
         return refuse("the approval has expired");
     }
-    Ok(ApprovalUse { ask: claims.ask.clone(), prepared: hash, nonce: claims.nonce.clone() })
+    let (ask, nonce) = (claims.ask.clone(), claims.nonce.clone());
+    Ok(ApprovalUse { ask, prepared: hash, nonce, task: claims.task })
+}
+
+/// Whether an approval for the task covers what is not the action that was shown.
+fn covers(task: &TaskTerms, checked: &Checked, risk: Risk) -> bool {
+    let pattern = pattern::of(&checked.prepared, checked.policy);
+    let digest = pattern.and_then(|pattern| pattern::digest(&pattern).ok());
+    digest == Some(task.pattern) && risk <= task.risk && risk < Risk::Irreversible
 }
 
 impl Grant {

@@ -382,6 +382,7 @@ pub(crate) fn claims(prepared: Digest) -> ApprovalClaims {
         issued_at: NOW,
         expires_at: later(86_400_000),
         approver: Approver::Key { public: hex::encode(approver().verifying_key().as_bytes()) },
+        task: None,
     }
 }
 
@@ -395,6 +396,7 @@ pub(crate) fn expected(claims: &ApprovalClaims) -> Expected {
         shown: claims.shown,
         risk: Risk::Medium,
         expires_at: later(86_400_000),
+        task: claims.task,
     }
 }
 

@@ -25,6 +25,8 @@ pub mod budget;
 
 pub mod show;
 
+pub mod pattern;
+
 pub mod approval;
 
 pub mod webauthn;

@@ -116,6 +116,7 @@ use writ_types::entry::Entry;
 use writ_types::id::{AskId, AttemptId, EntrySeq};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
+use crate::approval::TaskTerms;
 use crate::budget::{Ceilings, Exhausted};
 use crate::prepared::Prepared;
 
@@ -128,7 +129,7 @@ pub enum Durability {
     Relaxed,
 }
 
-/// The use of an approval: consumed exactly once.
+/// The use of an approval: consumed exactly once, or, for a task, as often as was signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalUse {
     /// The ask that was approved.
@@ -137,6 +138,8 @@ pub struct ApprovalUse {
     pub prepared: Digest,
     /// The approval's nonce.
     pub nonce: String,
+    /// Of an approval for the task: the pattern and the uses that were signed.
+    pub task: Option<TaskTerms>,
 }
 
 /// What an attempt may take at most, set aside before it is performed.

@@ -115,6 +115,7 @@ impl Place {
             authority: &self.authority,
             spent: self.spent,
             approval: None,
+            task: true,
             mode: self.session.mode(),
         };
         let passage = self.core.pass_after(first, prepared, standing).await?;
@@ -155,7 +156,7 @@ impl Place {
                 let attempt = permit.attempt();
                 let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
                 self.core.metrics.tool(&call.name);
-                let Performed { prepared, outcome, mut ops } =
+                let Performed { prepared, outcome, mut ops, .. } =
                     perform::perform(&self, *permit, &cancel).await?;
                 let rendered = render(&prepared, &outcome);
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));

@@ -1,12 +1,15 @@
 //! Asks: opened by the door, answered by people, performed exactly as approved.
 
+pub(crate) mod task;
 pub(crate) mod tell;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tracing::Instrument as _;
-use writ_policy::approval::{self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected, Signed};
+use writ_policy::approval::{
+    self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected, Signed, TaskTerms,
+};
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
 use writ_policy::principal::Authenticated;
@@ -17,20 +20,21 @@ use writ_store::error::{Conflict, StoreError};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::{Rendered, render};
 use writ_types::chat::ToolOutcome;
-use writ_types::entry::{Decision, DenyReason, Entry, Fact};
+use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
 use writ_types::error::Exit;
-use writ_types::frame::{Card, Choice};
+use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::AskId;
 
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
-use crate::engine::Answered;
+use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project::APPLY;
 use crate::session::Session;
 use crate::trace;
+use crate::undo::{UNDO, UNDO_WINDOW};
 
 use tell::resolved;
 
@@ -54,6 +58,7 @@ impl Core {
         let now = self.clock.now();
         let expires_at = now.plus(self.config.approval_ttl);
         let id = self.ids.ask();
+        let task = task::offer(&ask);
         let card = Card {
             ask_id: id.clone(),
             session: Some(session.id),
@@ -61,13 +66,15 @@ impl Core {
             intent: ask.prepared.intent.clone(),
             risk: ask.risk,
             rationale: ask.reason.clone(),
-            choices: choices(),
+            choices: task::choices(task.as_deref()),
             shown: shown.text().to_owned(),
             prepared: ask.hash,
             shown_hash: shown.hash(),
             asked_at: now,
             expires_at,
             state: AskState::Open.as_str().to_owned(),
+            task,
+            undo_secs: if ask.prepared.tool == APPLY { UNDO_WINDOW.as_secs() } else { 0 },
         };
         let fact = Fact::Asked {
             ask: id,
@@ -100,10 +107,9 @@ impl Core {
         self: &Arc<Self>,
         who: &Authenticated<()>,
         id: AskId,
-        decision: Decision,
-        signed: Option<Signed>,
-        reason: String,
+        answer: Answer,
     ) -> Result<Answered, EngineError> {
+        let Answer { decision, scope, signed, reason } = answer;
         let unknown = || EngineError::NoAsk(id.clone());
         let ask = self.store.ask(&id)?.ok_or_else(unknown)?;
         let refused = |core: Arc<Self>, ask: AskRow, error: EngineError| async move {
@@ -115,15 +121,17 @@ impl Core {
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
         }
         let token = match signed {
-            None => self.session_token(who, &ask, decision)?,
+            None => self.session_token(who, &ask, decision, scope)?,
             Some(signed) => match self.token_of(&id, signed) {
                 Ok(token) => token,
                 Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
             },
         };
+        let given =
+            |claims: &ApprovalClaims| claims.decision == decision && claims.task.is_none() == scope.is_once();
         let approval =
-            match approval::verify(&token, &self.expected(&ask), &self.approvers()?, self.clock.now()) {
-                Ok(approval) if approval.claims().decision == decision => approval,
+            match approval::verify(&token, &self.expected(&ask)?, &self.approvers()?, self.clock.now()) {
+                Ok(approval) if given(approval.claims()) => approval,
                 Ok(_) => {
                     let error = ApprovalError::Mismatch("the signed answer is another one");
                     return refused(Arc::clone(self), ask, error.into()).await;
@@ -189,8 +197,9 @@ impl Core {
         }))
     }
 
-    pub(crate) fn expected(&self, ask: &AskRow) -> Expected {
-        Expected {
+    pub(crate) fn expected(&self, ask: &AskRow) -> Result<Expected, EngineError> {
+        let offered = |offer: &TaskOffer| TaskTerms::offered(offer, ask.card.risk);
+        Ok(Expected {
             installation: self.config.installation,
             epoch: self.config.epoch,
             ask: ask.card.ask_id.clone(),
@@ -198,7 +207,8 @@ impl Core {
             shown: ask.card.shown_hash,
             risk: ask.card.risk,
             expires_at: ask.card.expires_at,
-        }
+            task: ask.card.task.as_deref().map(offered).transpose()?,
+        })
     }
 
     fn session_token(
@@ -206,7 +216,10 @@ impl Core {
         who: &Authenticated<()>,
         ask: &AskRow,
         decision: Decision,
+        scope: ApprovalScope,
     ) -> Result<ApprovalToken, EngineError> {
+        let now = self.clock.now();
+        let (task, expires_at) = task::terms(&ask.card, scope, now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,
@@ -215,9 +228,10 @@ impl Core {
             prepared: ask.card.prepared,
             shown: ask.card.shown_hash,
             nonce: self.ids.nonce(),
-            issued_at: self.clock.now(),
-            expires_at: ask.card.expires_at,
+            issued_at: now,
+            expires_at,
             approver: Approver::Session { principal: who.principal().to_string() },
+            task,
         };
         Ok(ApprovalToken::sign(claims, &self.keys.harness)?)
     }
@@ -270,6 +284,7 @@ impl Core {
                 nonce: claims.nonce.clone(),
                 token: serde_json::to_value(token).unwrap_or_default(),
                 expires_at: claims.expires_at,
+                task: claims.task,
             }));
         }
         let Some(session) = ask.card.session else {
@@ -320,9 +335,9 @@ impl Core {
         })?;
         let session = self.session(session)?;
         // Nothing may change the folder's diff while what was approved of it is applied.
-        let _held = match prepared.tool == APPLY {
-            true => Some(session.applying.lock().await),
-            false => None,
+        let _held = match prepared.tool.as_str() {
+            APPLY | UNDO => Some(session.applying.lock().await),
+            _ => None,
         };
         let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
         let authority = Arc::new(self.grant(&session, at).await?);
@@ -331,9 +346,11 @@ impl Core {
             authority: &authority,
             spent: Spent::default(),
             approval: Some(approval),
+            task: false,
             mode: session.mode(),
         };
         let not_done = |text: String, outcome| Rendered { text, label, outcome };
+        let mut undo = None;
         let (rendered, exit, ops) = match self.pass(prepared, standing).await? {
             Passage::Denied(denial) => {
                 (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
@@ -356,15 +373,20 @@ impl Core {
                     authority: Arc::clone(&authority),
                     spent: Spent::default(),
                 };
-                let Performed { prepared, outcome, mut ops } =
+                let Performed { prepared, outcome, mut ops, undo: back } =
                     perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
+                undo = back;
                 let rendered = render(&prepared, &outcome);
                 let exit = exit_of(&outcome, rendered.outcome);
                 ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
                 (rendered, exit, ops)
             }
         };
-        self.tell(ask, rendered.clone(), exit, ops).await?;
+        let kept = undo.is_some();
+        self.tell(ask, (rendered.clone(), exit, undo), ops).await?;
+        if kept {
+            self.end_undos(Some(session.id)).await?;
+        }
         Ok((rendered, exit))
     }
 
@@ -399,11 +421,4 @@ const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
         (_, ToolOutcome::Waiting) => Exit::Waiting,
         (_, ToolOutcome::Cancelled) => Exit::Interrupted,
     }
-}
-
-fn choices() -> Vec<Choice> {
-    vec![
-        Choice { decision: Decision::Approve, consequence: "It is done once, exactly as shown.".to_owned() },
-        Choice { decision: Decision::Deny, consequence: "Nothing is done; the agent is told so.".to_owned() },
-    ]
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use writ_policy::budget::Spent;
 use writ_policy::enrolment::EnrolmentGrant;
 use writ_policy::prepared::Prepared;
+use writ_policy::principal::Authenticated;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::ledger::row::LedgerQuery;
@@ -19,8 +20,7 @@ use writ_types::action::{Action, Exec, ExecProfile, MemoryKind, MemoryTrust, Rem
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
-use writ_types::frame::Card;
-use writ_types::id::{AskId, KeyId, MemoryId, SessionId};
+use writ_types::id::{KeyId, MemoryId, SessionId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -31,8 +31,10 @@ use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project;
-use crate::project::Proposed;
+use crate::project::{Proposed, Seen};
 use crate::session::Session;
+
+mod approvals;
 
 mod gates;
 
@@ -42,7 +44,7 @@ mod sessions;
 
 /// The most rows that one answer lists.
 const MAX_LISTED: usize = 500;
-/// The most bytes of asks that one answer lists: half of what a frame takes.
+/// The most bytes of rows that one answer lists: half of what a frame takes.
 const MAX_LISTED_BYTES: usize = writ_types::frame::MAX_FRAME_BYTES / 2;
 /// How long `sandbox.exec` may run, in milliseconds.
 const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
@@ -56,6 +58,15 @@ pub(crate) enum Caller {
     Elsewhere,
 }
 
+/// Who calls, from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calling<'a> {
+    pub(crate) who: &'a Authenticated<()>,
+    pub(crate) caller: Caller,
+    /// The session that the client has joined.
+    pub(crate) session: Option<SessionId>,
+}
+
 /// Answers one call.
 ///
 /// # Errors
@@ -63,7 +74,7 @@ pub(crate) enum Caller {
 /// If there is no such method, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call(
     core: &Arc<Core>,
-    (session, caller): (Option<SessionId>, Caller),
+    Calling { who, caller, session }: Calling<'_>,
     method: &str,
     params: Value,
 ) -> Result<Value, EngineError> {
@@ -74,8 +85,14 @@ pub(crate) async fn call(
         "sessions.close" => sessions::close(core, &read(method, params)?).await,
         "ledger.list" => ledger::list(core, read(method, params)?),
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
-        "approvals.list" => approvals(core, read(method, params)?),
-        "approvals.show" => approval(core, read(method, params)?),
+        "approvals.list" => approvals::list(core, &read(method, params)?),
+        "approvals.show" => approvals::show(core, read(method, params)?),
+        "approvals.in_force" => core.approvals_in_force(),
+        "approvals.revoke" => {
+            core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await
+        }
+        "undo" => approvals::undo(core, who, &read(method, params)?).await,
+        "undo.last" => approvals::last(core, session, &read(method, params)?),
         "gates.show" => Ok(gates::show(core, &read(method, params)?)),
         "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
         "approvers.list" => core.list_passkeys(),
@@ -163,45 +180,6 @@ fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
         ..LedgerQuery::default()
     };
     Ok(core.store.ledger_search(&query)?.is_empty())
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ListAsks {
-    #[serde(default)]
-    all: bool,
-}
-
-fn approvals(core: &Core, list: ListAsks) -> Result<Value, EngineError> {
-    let state = if list.all { None } else { Some(AskState::Open) };
-    let asks = core.store.asks(state, MAX_LISTED)?;
-    let (cards, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
-    Ok(json!({ "asks": cards, "more": more }))
-}
-
-/// The first cards that fit into `most` bytes of JSON, and how many are left out.
-fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
-    let mut bytes = 0_usize;
-    let fit = cards.iter().take_while(|card| {
-        let size = serde_json::to_string(card).map_or(usize::MAX, |text| text.len());
-        bytes = bytes.saturating_add(size);
-        bytes <= most
-    });
-    let fit = fit.count();
-    let more = cards.len().saturating_sub(fit);
-    cards.truncate(fit);
-    (cards, more)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ShowAsk {
-    ask: AskId,
-}
-
-fn approval(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
-    let ask = core.store.ask(&show.ask)?;
-    value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
 }
 
 #[derive(Deserialize)]
@@ -361,7 +339,7 @@ async fn apply(
 ) -> Result<Value, EngineError> {
     let session = which.find(core, joined)?;
     let place = core.outside_turn(session).await?;
-    let (ask, applied) = match project::propose(&place, &core.stop_now).await? {
+    let (ask, applied) = match project::propose(&place, Seen::Whole, &core.stop_now).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
         Proposed::Settled(settled) => {
@@ -426,6 +404,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
+        task: false,
         mode: place.session.mode(),
     };
     let permit = match core.pass(prepared, standing).await? {
@@ -435,7 +414,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
     };
     let attempt = permit.attempt();
-    let Performed { prepared, outcome, mut ops } =
+    let Performed { prepared, outcome, mut ops, .. } =
         perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
     let rendered = render(&prepared, &outcome);
     ops.push(core.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
@@ -473,7 +452,7 @@ impl Core {
     }
 
     /// A place for what the owner does in a session outside its turns.
-    async fn outside_turn(self: &Arc<Self>, session: Arc<Session>) -> Result<Place, EngineError> {
+    pub(crate) async fn outside_turn(self: &Arc<Self>, session: Arc<Session>) -> Result<Place, EngineError> {
         let (authority, keyed) = self.authorise(&session, None)?;
         if let Some(keyed) = keyed {
             self.store.commit(Batch::relaxed(vec![keyed])).await?;
@@ -487,35 +466,5 @@ impl Core {
             authority,
             spent: Spent::default(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use writ_types::entry::Risk;
-
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut_and_says_so() {
-        let card = |shown: &str| Card {
-            ask_id: "Ab3dEf9Z".parse().expect("an id"),
-            session: None,
-            action: "write_file".to_owned(),
-            intent: "apply".to_owned(),
-            risk: Risk::Medium,
-            rationale: String::new(),
-            choices: Vec::new(),
-            shown: shown.to_owned(),
-            prepared: Digest::of(b"prepared"),
-            shown_hash: Digest::of(shown.as_bytes()),
-            asked_at: Timestamp::from_millis(0),
-            expires_at: Timestamp::from_millis(1),
-            state: "open".to_owned(),
-        };
-        let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];
-        assert_eq!(fitting(cards.clone(), 10_000).1, 0);
-        let (fit, more) = fitting(cards, 1_000);
-        assert_eq!((fit.len(), more), (1, 2), "in order: none is passed over");
     }
 }

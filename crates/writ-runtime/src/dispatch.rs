@@ -46,6 +46,9 @@ pub(crate) async fn run(core: Arc<Core>) {
             if let Err(error) = core.expire_asks().await {
                 tracing::error!(%error, "asks whose time is over could not be ended");
             }
+            if let Err(error) = core.end_undos(None).await {
+                tracing::error!(%error, "what is too old to be undone could not be forgotten");
+            }
         }
         let woken = core.wake.notified();
         let place = tokio::select! {

@@ -10,7 +10,7 @@ use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, Fact, InboundRecord};
+use writ_types::entry::{ApprovalScope, Decision, Fact, InboundRecord};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::Numbered;
 use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
@@ -23,6 +23,7 @@ use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
+pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
 
 mod marks;
@@ -93,6 +94,19 @@ pub struct Joined {
     pub live: broadcast::Receiver<Arc<Numbered>>,
 }
 
+/// An answer to an ask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// Yes or no.
+    pub decision: Decision,
+    /// How far a yes reaches.
+    pub scope: ApprovalScope,
+    /// What somebody has signed, where the surface itself does not prove the person.
+    pub signed: Option<Signed>,
+    /// Why, in the person's words.
+    pub reason: String,
+}
+
 /// What came of an answer to an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
@@ -127,6 +141,7 @@ impl Engine {
         recover::give_up(&core).await?;
         core.settle_abandoned().await?;
         core.expire_asks().await?;
+        core.end_undos(None).await?;
         let engine = Self { core };
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
         *engine.core.dispatcher() = Some(dispatcher);
@@ -325,23 +340,16 @@ impl Engine {
     /// # Errors
     ///
     /// Not somebody who may approve, a closed ask, or an approval that does not count.
-    pub async fn answer(
-        &self,
-        evidence: Evidence,
-        ask: AskId,
-        decision: Decision,
-        signed: Option<Signed>,
-        reason: String,
-    ) -> Result<Answered, Report> {
+    pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
         let answered = async {
             let who = self.may_approve(evidence)?;
-            self.core.answer(&who, ask, decision, signed, reason).await
+            self.core.answer(&who, ask, answer).await
         };
         answered.await.map_err(|e| e.report())
     }
 
-    /// Gives out the challenge whose answer approves an ask, for a passkey in a page with this origin; `shown` is
-    /// the hash of the text that the page shows, where it says so.
+    /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
+    /// origin; `shown` is the hash of the text that the page shows, where it says so.
     ///
     /// # Errors
     ///
@@ -349,11 +357,11 @@ impl Engine {
     pub fn challenge(
         &self,
         evidence: Evidence,
-        ask: &AskId,
+        (ask, scope): (&AskId, ApprovalScope),
         shown: Option<Digest>,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        let given = self.may_approve(evidence).and_then(|_| self.core.challenge(ask, shown, origin));
+        let given = self.may_approve(evidence).and_then(|_| self.core.challenge((ask, scope), shown, origin));
         given.map_err(|e| e.report())
     }
 
@@ -431,7 +439,8 @@ impl Engine {
             Evidence::PeerUid(_) => calls::Caller::Terminal,
             Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
         };
-        calls::call(&self.core, (session, caller), method, params).await.map_err(|e| e.report())
+        let calling = calls::Calling { who: &who, caller, session };
+        calls::call(&self.core, calling, method, params).await.map_err(|e| e.report())
     }
 }
 

@@ -1,10 +1,11 @@
 //! What can go wrong in the engine.
 
 use writ_policy::approval::ApprovalError;
+use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::id::{AskId, EntrySeq, SessionId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
 /// Why the engine could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +38,7 @@ pub enum EngineError {
     },
     /// Not the owner.
     #[error(transparent)]
-    Auth(#[from] writ_policy::principal::AuthError),
+    Auth(#[from] AuthError),
     /// No such session.
     #[error("there is no session {0}")]
     NoSession(SessionId),
@@ -58,6 +59,18 @@ pub enum EngineError {
         /// What became of it.
         state: String,
     },
+    /// The ask offers no approval for the task.
+    #[error("ask {0} can be approved once only")]
+    NoSuchScope(AskId),
+    /// There is no approval for the task in force.
+    #[error("no approval for a task is in force that ask {0} was answered with")]
+    NotInForce(AskId),
+    /// There is no way back.
+    #[error("{0} cannot be undone: nothing is kept of it (any more)")]
+    NoUndo(AttemptId),
+    /// It was undone.
+    #[error("{0} was undone before")]
+    UndoneBefore(AttemptId),
     /// The answer does not count.
     #[error(transparent)]
     Approval(#[from] writ_policy::approval::ApprovalError),
@@ -132,13 +145,7 @@ impl ToReport for EngineError {
             Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
             Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
-            Self::Auth(error) => match error {
-                writ_policy::principal::AuthError::Unknown
-                | writ_policy::principal::AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
-                writ_policy::principal::AuthError::Empty
-                | writ_policy::principal::AuthError::TooLong { .. }
-                | writ_policy::principal::AuthError::ClientId => plain(Exit::Usage, "message.invalid"),
-            },
+            Self::Auth(error) => auth(error),
             Self::NoSession(_) => {
                 plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions")
             }
@@ -150,6 +157,14 @@ impl ToReport for EngineError {
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
             }
+            Self::NoSuchScope(_) => plain(Exit::Usage, "ask.once_only").hint("approve it once"),
+            Self::NotInForce(_) => {
+                plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
+            }
+            Self::NoUndo(_) => {
+                plain(Exit::Usage, "undo.unknown").hint("what is older than a day is not kept")
+            }
+            Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done"),
             Self::Approval(
                 error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
             ) => error.report(),
@@ -181,6 +196,16 @@ impl ToReport for EngineError {
             Self::Stopping => plain(Exit::Blocked, "engine.stopping").hint("try again in a moment"),
             Self::NoMethod(_) => plain(Exit::Usage, "call.unknown"),
             Self::Params { .. } => plain(Exit::Usage, "call.params"),
+        }
+    }
+}
+
+fn auth(error: &AuthError) -> Report {
+    let plain = |exit, code: &str| Report::new(exit, code, error.to_string());
+    match error {
+        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
+        AuthError::Empty | AuthError::TooLong { .. } | AuthError::ClientId => {
+            plain(Exit::Usage, "message.invalid")
         }
     }
 }

@@ -30,6 +30,8 @@ pub mod metrics;
 
 mod trace;
 
+mod undo;
+
 mod dispatch;
 
 mod drive;

@@ -1,6 +1,7 @@
 //! The way through the door: gathers facts, lets the door decide, writes the decision down.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetFacts, Spent};
@@ -36,6 +37,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) authority: &'a Authority,
     pub(crate) spent: Spent,
     pub(crate) approval: Option<&'a Result<Approval, ApprovalError>>,
+    /// Whether an earlier approval for the task may cover it.
+    pub(crate) task: bool,
     pub(crate) mode: Mode,
 }
 
@@ -73,7 +76,7 @@ impl Core {
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
         let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
-        let facts = Facts {
+        let mut facts = Facts {
             authority: standing.authority,
             revoked: &revoked,
             rules: &self.rules,
@@ -82,23 +85,39 @@ impl Core {
             budget: &budget,
             approval: standing.approval,
         };
-        let denial = match door::precheck(prepared, &facts, now) {
-            Err(denial) => denial,
+        let (mut prepared, mut may_reuse, reused) = (prepared, standing.task, OnceLock::new());
+        let denial = loop {
+            let checked = match door::precheck(prepared, &facts, now) {
+                Err(denial) => break denial,
+                Ok(checked) => checked,
+            };
             // Execution gates and hooks have nothing to say yet: they come with their providers.
-            Ok(checked) => match door::decide(checked, &Verdicts::default(), &facts, now) {
-                Decided::Deny(denial) => denial,
+            match door::decide(checked, &Verdicts::default(), &facts, now) {
+                Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {
-                    self.metrics.asked();
-                    self.write(at, first).await?;
-                    return Ok(Passage::Ask(ask));
+                    let earlier = if may_reuse { self.task_approval(&ask)? } else { None };
+                    may_reuse = false;
+                    let Some(approval) = earlier else {
+                        self.metrics.asked();
+                        self.write(at, first).await?;
+                        return Ok(Passage::Ask(ask));
+                    };
+                    facts.approval = Some(reused.get_or_init(|| Ok(approval)));
+                    prepared = ask.prepared;
                 }
                 Decided::Grant(grant) => {
-                    match self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await? {
-                        Ok(passage) => return Ok(passage),
-                        Err(denial) => denial,
+                    let again = reused.get().map(|_| grant.prepared().clone());
+                    match (self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await?, again) {
+                        (Ok(passage), _) => return Ok(passage),
+                        // Others have used up what was left of it: a person is asked after all.
+                        (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
+                            facts.approval = None;
+                            prepared = again;
+                        }
+                        (Err(denial), _) => break denial,
                     }
                 }
-            },
+            }
         };
         self.metrics.denied();
         let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };

@@ -18,10 +18,11 @@ use writ_policy::webauthn::{
 use writ_store::approvals::{ApproverKey, AskState};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, Fact, Risk};
+use writ_types::entry::{ApprovalScope, Decision, Fact, Risk};
 use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
+use crate::asks::task::terms;
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -213,7 +214,7 @@ impl Core {
     /// If the ask is not open, another text was shown, or no passkey could answer in this page.
     pub(crate) fn challenge(
         &self,
-        id: &AskId,
+        (id, scope): (&AskId, ApprovalScope),
         shown: Option<Digest>,
         origin: &str,
     ) -> Result<Value, EngineError> {
@@ -232,6 +233,7 @@ impl Core {
         if allowed.is_empty() {
             return Err(EngineError::NoPasskey(site.to_owned()));
         }
+        let (task, expires_at) = terms(&ask.card, scope, now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,
@@ -241,8 +243,9 @@ impl Core {
             shown: ask.card.shown_hash,
             nonce: self.ids.nonce(),
             issued_at: now,
-            expires_at: ask.card.expires_at,
+            expires_at,
             approver: Approver::Passkey { origin: origin.to_owned() },
+            task,
         };
         let challenge = claims.challenge()?;
         let begun =

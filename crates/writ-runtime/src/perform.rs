@@ -11,15 +11,16 @@ use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
-use writ_types::action::{Action, Exec, Place as WritePlace};
+use writ_types::action::{Action, Exec, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::frame::ServerFrame;
+use writ_types::frame::{ServerFrame, Undo};
 
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::trace::{self, SandboxWork};
+use crate::undo::{self, UNDO};
 
 /// What was performed.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Performed {
     pub(crate) outcome: PerformedOutcome,
     /// The part of it that happens in the store: together with its outcome, so that nobody is ever in doubt about it.
     pub(crate) ops: Vec<Op>,
+    /// How it can be undone.
+    pub(crate) undo: Option<Undo>,
 }
 
 pub(crate) mod send;
@@ -45,7 +48,7 @@ pub(crate) async fn perform(
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
     let prepared = permit.prepared().clone();
-    let mut ops = Vec::new();
+    let (mut ops, mut undo) = (Vec::new(), None);
     let outcome = match &prepared.action {
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
@@ -62,7 +65,8 @@ pub(crate) async fn perform(
                 let written = writing.instrument(trace::sandbox(SandboxWork::Write)).await;
                 settle(written.map(|_| files))?
             }
-            WritePlace::Project => apply(place, permit, cancel, &mut ops).await?,
+            WritePlace::Project if prepared.tool == UNDO => revert(place, permit, cancel, &mut ops).await?,
+            WritePlace::Project => apply(place, permit, cancel, (&mut ops, &mut undo)).await?,
         },
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
@@ -102,7 +106,7 @@ pub(crate) async fn perform(
             PerformedOutcome::Failed { report: Report::new(Exit::Usage, "perform.unavailable", text) }
         }
     };
-    Ok(Performed { prepared, outcome, ops })
+    Ok(Performed { prepared, outcome, ops, undo })
 }
 
 /// Consumes a permit whose performer is the engine itself.
@@ -224,21 +228,17 @@ async fn apply(
     place: &Place,
     permit: Permit,
     cancel: &CancellationToken,
-    ops: &mut Vec<Op>,
+    (ops, undo): (&mut Vec<Op>, &mut Option<Undo>),
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
-    let prepared = permit.prepared().clone();
+    let (prepared, attempt) = (permit.prepared().clone(), permit.attempt());
     let within = workspace.until(cancel);
     let applying = within.apply(permit, place.core.clock.now());
     match applying.instrument(trace::sandbox(SandboxWork::Apply)).await {
-        Ok(_) => {
+        Ok(applied) => {
             if let Action::WriteFile(write) = &prepared.action {
-                let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
-                let fact = Fact::Applied { project: write.root.clone(), files };
-                ops.push(place.core.entry(place.session.id, place.at(), fact));
-                let (name, at) = ("applied".to_owned(), place.core.clock.now());
-                let frame = ServerFrame::Checkpoint { name, turn: place.number, at };
-                ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
+                *undo = undo::keep(place, attempt, write, applied, ops);
+                ops.extend(applied_ops(place, write, "applied", undo.clone()));
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.changes().await?.changes.is_empty() {
@@ -248,6 +248,44 @@ async fn apply(
         }
         Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
     }
+}
+
+/// Brings a project back to what it was.
+async fn revert(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+    ops: &mut Vec<Op>,
+) -> Result<PerformedOutcome, EngineError> {
+    let prepared = permit.prepared().clone();
+    let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
+    let of = undo::undone_by(&prepared).ok_or_else(lost)?;
+    // Whoever was first holds the session's lock until this is written down.
+    if place.core.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
+        return Ok(PerformedOutcome::Failed { report: EngineError::UndoneBefore(of).report() });
+    }
+    let workspace = place.session.workspace(&place.core).await?.until(cancel);
+    let reverting = workspace.revert(permit, place.core.clock.now(), of);
+    match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
+        Ok(_) => {
+            ops.push(Op::Undone { attempt: of, at: place.core.clock.now() });
+            if let Action::WriteFile(write) = &prepared.action {
+                ops.extend(applied_ops(place, write, "undone", None));
+            }
+            Ok(written(&prepared))
+        }
+        Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
+    }
+}
+
+/// What ledger and watchers are told of changes that are in the project now.
+fn applied_ops(place: &Place, write: &WriteFile, name: &str, undo: Option<Undo>) -> [Op; 2] {
+    let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
+    let fact = Fact::Applied { project: write.root.clone(), files };
+    let (name, turn, at) = (name.to_owned(), place.number, place.core.clock.now());
+    let frame = ServerFrame::Checkpoint { name, turn, at, undo };
+    let session = place.session.id;
+    [place.core.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
 }
 
 fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {

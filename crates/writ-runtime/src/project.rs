@@ -8,7 +8,7 @@ use writ_agent::effect::{Finish, Status};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::{Prepared, Sink};
-use writ_sandbox::changes::Diff;
+use writ_sandbox::changes::{ChangeSet, Diff};
 use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
@@ -136,7 +136,11 @@ impl Proposed {
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
+pub(crate) async fn propose(
+    place: &Place,
+    seen: Seen,
+    cancel: &CancellationToken,
+) -> Result<Proposed, EngineError> {
     let Some(project) = project_of(&place.session) else {
         return Ok(Proposed::Settled(Settled::default()));
     };
@@ -144,7 +148,7 @@ pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result
     let mut settled = Settled::default();
     for _ in 0..ROUNDS_MAX {
         // There may be more than one diff lists.
-        if let Some(ended) = round(place, &project, &mut settled, cancel).await? {
+        if let Some(ended) = round(place, (&project, seen), &mut settled, cancel).await? {
             return Ok(ended);
         }
     }
@@ -154,7 +158,7 @@ pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result
 /// Brings out as much as one diff lists. `None`: that is done, and there may be more.
 async fn round(
     place: &Place,
-    project: &str,
+    (project, seen): (&str, Seen),
     settled: &mut Settled,
     cancel: &CancellationToken,
 ) -> Result<Option<Proposed>, EngineError> {
@@ -167,8 +171,8 @@ async fn round(
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place)).await? {
-        Passage::Permit(permit) => match carry_out(place, *permit, &diff, cancel).await? {
+    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place, seen)).await? {
+        Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
             Ok(said) => {
                 settled.applied.extend(said);
                 return Ok(None);
@@ -195,29 +199,39 @@ async fn round(
     }))
 }
 
+/// Whether the steps that have made changes came to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// They did.
+    Whole,
+    /// What an interrupted step has left is not what anybody wanted applied without a look.
+    Part,
+}
+
 /// What was permitted beforehand has nothing approved and spends nothing.
-fn standing(place: &Place) -> Standing<'_> {
+fn standing(place: &Place, seen: Seen) -> Standing<'_> {
     Standing {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
+        task: seen == Seen::Whole && !place.session.state().left_behind,
         mode: place.session.mode(),
     }
 }
 
 /// Applies what a permit allows, and writes down what came of it: in words, or why it was not done.
-async fn carry_out(
+pub(crate) async fn carry_out(
     place: &Place,
     permit: Permit,
-    diff: &Diff,
+    changes: &ChangeSet,
     cancel: &CancellationToken,
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
-    let Performed { prepared, outcome, mut ops } = perform::perform(place, permit, cancel).await?;
+    let Performed { prepared, outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
     let rendered = render(&prepared, &outcome);
     ops.push(place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
-    if let Some(obeyed) = obeyed(&diff.changes) {
+    if let Some(obeyed) = obeyed(changes) {
         if place.session.terms.write && place.turn.is_some() {
             // Nobody is asked, so the names are said with the outcome, however the turn ends.
             ops.push(status(place.session.id, obeyed));
@@ -226,6 +240,9 @@ async fn carry_out(
         }
     }
     place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
+    if undo.is_some() {
+        place.core.end_undos(Some(place.session.id)).await?;
+    }
     Ok(match outcome {
         PerformedOutcome::Failed { report } => Err(report),
         PerformedOutcome::Exec { .. }
@@ -267,7 +284,6 @@ pub(crate) async fn bring_out(
     let (write, exit) = (place.session.terms.write, finish.exit);
     match finish.status {
         Status::Done | Status::Waiting | Status::Denied => {}
-        // What an interrupted step has left is not what anybody wanted applied without a look.
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled if write => {
             let what = match left(place, cancel).await? {
                 Some(0) => return Ok((exit, Vec::new())),
@@ -281,7 +297,11 @@ pub(crate) async fn bring_out(
         }
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {}
     }
-    Ok(match propose(place, cancel).await? {
+    let seen = match finish.status {
+        Status::Done | Status::Waiting | Status::Denied => Seen::Whole,
+        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => Seen::Part,
+    };
+    Ok(match propose(place, seen, cancel).await? {
         Proposed::Settled(settled) => {
             // What was approved beforehand is not told file by file.
             let applied = if write { Vec::new() } else { settled.applied };
@@ -353,11 +373,12 @@ pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) 
     if diff.changes.changes.is_empty() {
         return Ok(());
     }
-    let Passage::Permit(permit) = place.core.pass(wish(place, &project, &diff), standing(place)).await?
+    let Passage::Permit(permit) =
+        place.core.pass(wish(place, &project, &diff), standing(place, Seen::Part)).await?
     else {
         return Ok(());
     };
-    if let Err(report) = carry_out(place, *permit, &diff, cancel).await? {
+    if let Err(report) = carry_out(place, *permit, &diff.changes, cancel).await? {
         let text = format!("Not applied: {}", report.outside);
         place.session.hub.pass(ServerFrame::Status { text });
     }

@@ -108,6 +108,7 @@ impl Gate {
             authority: &self.place.authority,
             spent: self.place.spent,
             approval: None,
+            task: false,
             mode: session.mode(),
         };
         match core.pass(prepared, standing).await.map_err(|error| broken(&error))? {

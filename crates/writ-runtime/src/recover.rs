@@ -74,7 +74,7 @@ pub(crate) async fn perform_approved(core: &Arc<Core>) -> Result<(), EngineError
             continue;
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-        let expected = core.expected(&ask);
+        let expected = core.expected(&ask)?;
         let approval = approval::verify(&token, &expected, &core.approvers()?, core.clock.now());
         // What cannot be performed now (its folder is gone, the disk is full) must not keep the engine from
         // starting; it is tried again at the next start until its time is over.

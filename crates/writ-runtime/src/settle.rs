@@ -174,7 +174,7 @@ impl Core {
         };
         let text = notice::UNKNOWN.to_owned();
         let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
-        self.tell(&ask, rendered, Exit::Verification, ops).await
+        self.tell(&ask, (rendered, Exit::Verification, None), ops).await
     }
 }
 

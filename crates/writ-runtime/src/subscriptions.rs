@@ -316,6 +316,7 @@ impl Place {
             authority: &self.authority,
             spent: self.spent,
             approval: None,
+            task: false,
             mode: self.session.mode(),
         };
         let permit = match self.core.pass(self.reading(one), standing).await? {

@@ -1,6 +1,6 @@
 //! Bringing changes into the project.
 
-use writ_types::action::ActionKind;
+use writ_types::action::{ActionKind, FileChange};
 use writ_types::error::{Exit, Report, ToReport};
 
 use writ_policy::permit::PermitExpired;
@@ -12,6 +12,8 @@ pub struct Applied {
     pub done: Vec<String>,
     /// Files that were as wanted already: an earlier attempt had got that far.
     pub already: Vec<String>,
+    /// What leads back to what the project had before, if all of that is kept; else empty.
+    pub back: Vec<FileChange>,
 }
 
 /// Why changes were not applied.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use writ_policy::permit::{Permit, Saving};
+use writ_types::action::FileChange;
+use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use crate::apply::{Applied, ApplyError};
@@ -131,6 +133,18 @@ impl Workspace {
     }
 
     pub async fn apply(&self, _: Permit, _: Timestamp) -> Result<Applied, ApplyError> {
+        match self.0 {}
+    }
+
+    pub async fn revert(&self, _: Permit, _: Timestamp, _: AttemptId) -> Result<Applied, ApplyError> {
+        match self.0 {}
+    }
+
+    pub async fn diff_back(&self, _: AttemptId, _: &[FileChange]) -> Result<Diff, SandboxError> {
+        match self.0 {}
+    }
+
+    pub async fn forget_back(&self, _: AttemptId) -> Result<(), SandboxError> {
         match self.0 {}
     }
 

@@ -77,7 +77,9 @@ pub struct Approval {
     pub token: Value,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// How often it was used: never or once.
+    /// How often it can be used: once, or more often where it is for a task.
+    pub max_uses: u64,
+    /// How often it was used.
     pub executions_used: u64,
     /// Whether it was taken back.
     pub revoked: bool,
@@ -180,14 +182,16 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
     }
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO approval (ask, prepared_hash, nonce, token, expires_at)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR IGNORE INTO approval (ask, prepared_hash, nonce, token, expires_at, pattern, max_uses)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             approval.ask.as_str(),
             approval.prepared.to_string(),
             approval.nonce,
             codec::to_json("approval", &approval.token)?,
             approval.expires_at.as_millis(),
+            approval.task.map(|task| task.pattern.to_string()),
+            approval.task.map_or(1, |task| task.uses),
         ],
     )?;
     if added == 0 {
@@ -196,21 +200,36 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
     Ok(())
 }
 
-/// Uses an approval up: compare-and-swap, its nonce, and the ask's state.
+/// Uses an approval: compare-and-swap, its nonce, and the ask's state. What was shown is done first; only then does an
+/// approval for the task cover what is alike.
 pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp) -> Result<(), StoreError> {
     let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
-    let expires_at: Option<i64> = query_one(
+    let row: Option<(i64, u64)> = query_one(
         conn,
         "UPDATE approval SET executions_used = executions_used + 1
-         WHERE ask = ?1 AND prepared_hash = ?2 AND nonce = ?3 AND executions_used = 0 AND revoked = 0
-         AND expires_at > ?4 RETURNING expires_at",
-        params![approval.ask.as_str(), approval.prepared.to_string(), approval.nonce, now.as_millis()],
-        |row| Ok(row.get(0)?),
+         WHERE ask = ?1 AND nonce = ?3 AND revoked = 0 AND expires_at > ?4
+         AND executions_used < min(max_uses, ?5) AND pattern IS ?6
+         AND (CASE executions_used WHEN 0 THEN prepared_hash = ?2 ELSE pattern IS NOT NULL END)
+         RETURNING expires_at, executions_used",
+        params![
+            approval.ask.as_str(),
+            approval.prepared.to_string(),
+            approval.nonce,
+            now.as_millis(),
+            approval.task.map_or(1, |task| task.uses),
+            approval.task.map(|task| task.pattern.to_string()),
+        ],
+        |row| Ok((row.get(0)?, codec::get_uint(row, "executions_used")?)),
     )?;
-    let expires_at = Timestamp::from_millis(expires_at.ok_or_else(spent)?);
-    match record_nonce(conn, NONCE_NAMESPACE, &approval.nonce, expires_at) {
+    let (expires_at, uses) = row.ok_or_else(spent)?;
+    // Each use is one of its own: the first has the nonce that was signed, the others are derived from it.
+    let nonce = if uses == 1 { approval.nonce.clone() } else { format!("{}/{uses}", approval.nonce) };
+    match record_nonce(conn, NONCE_NAMESPACE, &nonce, Timestamp::from_millis(expires_at)) {
         Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => return Err(spent()),
         recorded => recorded?,
+    }
+    if uses > 1 {
+        return Ok(());
     }
     let sql = "UPDATE ask SET state = 'used' WHERE id = ?1 AND state = 'approved'";
     if execute(conn, sql, [approval.ask.as_str()])? == 0 { Err(spent()) } else { Ok(()) }
@@ -333,6 +352,7 @@ fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
         nonce: row.get("nonce")?,
         token: codec::from_json("approval", &row.get::<_, String>("token")?)?,
         expires_at: get_time(row, "expires_at")?,
+        max_uses: codec::get_uint(row, "max_uses")?,
         executions_used: codec::get_uint(row, "executions_used")?,
         revoked: row.get("revoked")?,
     })
@@ -401,6 +421,34 @@ impl Store {
     pub fn approval(&self, ask: &AskId) -> Result<Option<Approval>, StoreError> {
         let sql = "SELECT * FROM approval WHERE ask = ?1";
         self.read(|conn| query_one(conn, sql, [ask.as_str()], decode_approval))
+    }
+
+    /// The approvals for tasks that can still be used at `now`, with their asks, oldest first; with this pattern, or
+    /// with any.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn task_approvals(
+        &self,
+        pattern: Option<Digest>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Ask, Approval)>, StoreError> {
+        let sql = "SELECT approval.* FROM approval JOIN ask ON ask.id = approval.ask
+                   WHERE pattern IS NOT NULL AND (?1 IS NULL OR pattern = ?1) AND approval.expires_at > ?2
+                   AND revoked = 0 AND executions_used BETWEEN 1 AND max_uses - 1 AND ask.state = 'used'
+                   ORDER BY ask.asked_at, ask.id LIMIT ?3";
+        let params = params![pattern.map(|digest| digest.to_string()), now.as_millis(), codec::limit(limit)];
+        self.read(|conn| {
+            let approvals = query(conn, sql, params, decode_approval)?;
+            let with_ask = |approval: Approval| {
+                let sql = "SELECT * FROM ask WHERE id = ?1";
+                let ask = query_one(conn, sql, [approval.ask.as_str()], decode_ask)?;
+                Ok(ask.map(|ask| (ask, approval)))
+            };
+            approvals.into_iter().filter_map(|approval| with_ask(approval).transpose()).collect()
+        })
     }
 
     /// Whether a nonce was recorded.

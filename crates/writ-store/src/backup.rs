@@ -133,7 +133,9 @@ pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Resu
         "UPDATE ask SET state = 'expired', resolved_at = ?1, reason = ?2 WHERE state IN ('open', 'approved')",
         params![at, GIVEN_UP],
     )?;
-    execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used = 0", [])?;
+    execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used < max_uses", [])?;
+    // What was applied before the backup was put back may be another thing by now.
+    execute(conn, "DELETE FROM undo", [])?;
     execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;
     Ok(())
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use writ_policy::approval::TaskTerms;
 use writ_policy::prepared::Prepared;
-use writ_types::action::Remember;
+use writ_types::action::{Remember, WriteFile};
 use writ_types::chat::{ChatMessage, Usage};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, InboundRecord};
 use writ_types::frame::{Card, ServerFrame};
-use writ_types::id::{AskId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
@@ -193,6 +194,20 @@ pub enum Op {
         /// The key of the sessions' metadata; its value is `true`.
         mark: String,
     },
+    /// Keeps the way back from something that was done. Conflict if there is one.
+    KeepUndo(Box<NewUndo>),
+    /// Notes that something was undone. Conflict unless it was there and was not.
+    Undone {
+        /// What was undone.
+        attempt: AttemptId,
+        /// When.
+        at: Timestamp,
+    },
+    /// Forgets a way back.
+    ForgetUndo {
+        /// What can no longer be undone.
+        attempt: AttemptId,
+    },
     /// Takes an approval back. Missing ones are a conflict.
     RevokeApproval {
         /// The ask that was approved.
@@ -369,6 +384,23 @@ pub struct NewApproval {
     pub token: Value,
     /// When it ends.
     pub expires_at: Timestamp,
+    /// What it covers besides, if it is for a task.
+    pub task: Option<TaskTerms>,
+}
+
+/// The way back from something that was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewUndo {
+    /// What was done.
+    pub attempt: AttemptId,
+    /// The session that it was done in.
+    pub session: SessionId,
+    /// When.
+    pub at: Timestamp,
+    /// Until when one tap is enough.
+    pub until: Timestamp,
+    /// What leads back.
+    pub way: WriteFile,
 }
 
 /// Something to remember.

@@ -17,8 +17,14 @@ pub(crate) struct Migration {
 }
 
 /// Every migration, in order.
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, name: "initial", sql: include_str!("schema/0001_initial.sql") }];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, name: "initial", sql: include_str!("schema/0001_initial.sql") },
+    Migration {
+        number: 2,
+        name: "approvals for tasks",
+        sql: include_str!("schema/0002_approvals_for_tasks.sql"),
+    },
+];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT";

@@ -204,6 +204,8 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         asked_at: at(0),
         expires_at: at(60_000),
         state: "open".to_owned(),
+        task: None,
+        undo_secs: 0,
     };
     let entry = entry(Fact::Asked {
         ask: ask_id(n),

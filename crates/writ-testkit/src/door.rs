@@ -222,6 +222,7 @@ impl Fixture {
             shown,
             risk: ask.risk,
             expires_at,
+            task: None,
         };
         let claims = ApprovalClaims {
             installation: self.installation,
@@ -234,6 +235,7 @@ impl Fixture {
             issued_at: NOW,
             expires_at,
             approver: Approver::Key { public: hex::encode(self.approver.verifying_key().as_bytes()) },
+            task: None,
         };
         (ApprovalToken::sign(claims, &self.approver).expect("claims have a canonical form"), expected)
     }

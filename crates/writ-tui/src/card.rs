@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use writ_types::entry::{Decision, Risk};
+use writ_policy::pattern::consequence;
+use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::Card;
 use writ_types::visible::{escape, escape_line};
 
@@ -26,11 +27,16 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
     block(out, "  ", &card.shown)?;
     writeln!(out, "|")?;
     for choice in &card.choices {
-        let decision = match choice.decision {
-            Decision::Approve => "approve",
-            Decision::Deny => "deny",
+        // What an approval for the task covers is told in the words of what would be signed.
+        let (decision, consequence) = match (choice.decision, choice.scope, &card.task) {
+            (Decision::Approve, ApprovalScope::Once, _) => ("approve", escape_line(&choice.consequence)),
+            (Decision::Approve, ApprovalScope::Task, Some(offer)) => {
+                ("for the task", consequence(offer).into())
+            }
+            (Decision::Approve, ApprovalScope::Task, None) => continue,
+            (Decision::Deny, _, _) => ("deny", escape_line(&choice.consequence)),
         };
-        writeln!(out, "| {}: {}", paint.bold(decision), escape_line(&choice.consequence))?;
+        writeln!(out, "| {}: {consequence}", paint.bold(decision))?;
     }
     writeln!(out, "| prepared {}", card.prepared)?;
     writeln!(out, "+-- until {}", card.expires_at)

@@ -152,9 +152,13 @@ impl<W: Write> Renderer<W> {
                 self.close_line()?;
                 card::write(&mut self.out, paint, request)
             }
-            ServerFrame::ApprovalResolved { ask_id, state, text, .. } => {
+            ServerFrame::ApprovalResolved { ask_id, state, text, undo, .. } => {
                 let resolved = format!("approval {ask_id} {}: {}", escape_line(state), escape_line(text));
-                self.line(&paint.dim(&resolved))
+                self.line(&paint.dim(&resolved))?;
+                match undo {
+                    Some(_) => self.line(&paint.dim("within 5 minutes, `writ apply --undo` takes it back")),
+                    None => Ok(()),
+                }
             }
             ServerFrame::Status { text } => self.line(&paint.dim(&escape_line(text))),
             ServerFrame::Answer { result, .. } => {

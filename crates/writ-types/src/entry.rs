@@ -127,11 +127,30 @@ pub enum Risk {
     Irreversible,
 }
 
+/// How far the answer to an ask reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// To what was asked about, once.
+    #[default]
+    Once,
+    /// Also to what its session wishes later that is alike ([`Pattern`](crate::frame::Pattern)), for a while and some
+    /// times.
+    Task,
+}
+
+impl ApprovalScope {
+    /// Whether it is [`Self::Once`].
+    pub const fn is_once(&self) -> bool {
+        matches!(self, Self::Once)
+    }
+}
+
 /// How an answer to an ask was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Do it once.
+    /// Do it.
     Approve,
     /// Do not.
     Deny,

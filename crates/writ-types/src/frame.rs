@@ -1,12 +1,14 @@
 //! Frames: what clients and the engine say to each other, as JSON, over every surface.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::entry::{Decision, Risk};
+use crate::entry::{ApprovalScope, Decision, Risk};
 use crate::error::Exit;
-use crate::id::{AskId, EntrySeq, SessionId, TurnId};
+use crate::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 use crate::taint::Taint;
 use crate::unit::Timestamp;
 
@@ -59,6 +61,9 @@ pub enum ClientFrame {
         ask_id: AskId,
         /// The answer.
         decision: Decision,
+        /// How far an approval reaches. A signed one says so itself, and must say the same.
+        #[serde(default)]
+        scope: ApprovalScope,
         /// The signed approval; absent where the surface itself proves the person.
         #[serde(default)]
         signature: Option<serde_json::Value>,
@@ -189,7 +194,7 @@ pub enum ServerFrame {
         choices: Vec<Choice>,
     },
     /// A place in the session has a name: a client has given it one, or changes were brought into the project
-    /// (`applied`).
+    /// (`applied`) or out of it again (`undone`).
     Checkpoint {
         /// The name.
         name: String,
@@ -197,6 +202,9 @@ pub enum ServerFrame {
         turn: u64,
         /// When.
         at: Timestamp,
+        /// How that can be undone, where it can.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo: Option<Undo>,
     },
     /// What the client has seen is not the history of this session (its home was restored from a backup): it forgets
     /// that, and all frames come from the first. Follows [`Self::Hello`].
@@ -217,6 +225,9 @@ pub enum ServerFrame {
         /// How it went, as the exit code that a command ends with.
         #[serde(default = "done")]
         exit: Exit,
+        /// How it can be undone, where it can.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo: Option<Undo>,
     },
     /// Something about the session changed.
     Status {
@@ -294,6 +305,53 @@ pub struct Card {
     pub expires_at: Timestamp,
     /// `open`, `approved`, `denied`, `expired` or `used`.
     pub state: String,
+    /// What an approval for the task would cover, where one can be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<TaskOffer>>,
+    /// For how many seconds it can be undone with one tap when it is done; zero: it cannot.
+    #[serde(default)]
+    pub undo_secs: u64,
+}
+
+/// What an approval for the task covers, and for how long. Who signs it signs the pattern's digest, the risk of the
+/// card and the uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskOffer {
+    /// What is covered.
+    pub pattern: Pattern,
+    /// How often at most, what was asked about included.
+    pub uses: u32,
+    /// For how many seconds from the signature on, at most.
+    pub secs: u64,
+}
+
+/// What actions have in common that one approval for the task covers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pattern {
+    /// The agent that wishes them.
+    pub agent: String,
+    /// The session that they belong to.
+    pub session: SessionId,
+    /// The tool that makes them.
+    pub tool: String,
+    /// The kind of action.
+    pub action: String,
+    /// What they touch, by name.
+    pub parameters: BTreeMap<String, String>,
+    /// How far what they rest on may be trusted.
+    pub taint: Taint,
+    /// Digest of the rules in force.
+    pub policy: Digest,
+}
+
+/// A way back: the call `undo` with the attempt, or `POST /api/v1/undo/ATTEMPT`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Undo {
+    /// What would be undone.
+    pub attempt: AttemptId,
+    /// Until when one tap is enough; later, it is asked about.
+    pub until: Timestamp,
 }
 
 /// One answer to an ask.
@@ -301,6 +359,9 @@ pub struct Card {
 pub struct Choice {
     /// The answer.
     pub decision: Decision,
+    /// How far it reaches.
+    #[serde(default, skip_serializing_if = "ApprovalScope::is_once")]
+    pub scope: ApprovalScope,
     /// What it leads to, in words.
     pub consequence: String,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
-use writ_types::entry::Decision;
+use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::frame::Card;
 use writ_types::id::AskId;
 
@@ -25,12 +25,18 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 let card = approve::card(&mut client, ask).await?;
                 context.out.either(&card, approve::lines)
             }
-            ApprovalsCommand::Approve { ask, yes, reason } => {
+            ApprovalsCommand::Revoke { ask } => {
+                let answer = client.call("approvals.revoke", json!({ "ask": ask })).await?;
+                context.out.either(&answer, |_| vec![format!("the approval of {ask} is taken back")])
+            }
+            ApprovalsCommand::Approve { ask, task, yes, reason } => {
                 if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
-                let answered = approve::approve(context, &config, &mut client, &card, *yes, reason).await?;
+                let scope = if *task { ApprovalScope::Task } else { ApprovalScope::Once };
+                let approving = approve::approve(context, &config, &mut client, (&card, scope), *yes, reason);
+                let answered = approving.await?;
                 tell(context, &answered)
             }
             ApprovalsCommand::Deny { ask, reason } => {
@@ -90,9 +96,18 @@ pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure
 }
 
 async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
-    let answer = client.call("approvals.list", json!({})).await?;
-    if context.out.json {
+    let mut answer = client.call("approvals.list", json!({})).await?;
+    let in_force = client.call("approvals.in_force", json!({})).await?.get("approvals").cloned();
+    let in_force = in_force.and_then(|list| list.as_array().cloned()).unwrap_or_default();
+    if let Some(fields) = answer.as_object_mut().filter(|_| context.out.json) {
+        fields.insert("in_force".to_owned(), in_force.into());
         return context.out.json(&answer);
+    }
+    for approval in &in_force {
+        let text = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
+        let left = approval.get("uses_left").and_then(Value::as_u64).unwrap_or(0);
+        let line = format!("{}  for the task: {} ({left} times left)", text("ask_id"), text("covers"));
+        context.out.line(escape_line(&line))?;
     }
     let asks = answer.get("asks").cloned().unwrap_or(Value::Array(Vec::new()));
     let cards: Vec<Card> =

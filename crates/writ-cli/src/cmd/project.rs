@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_types::entry::ApprovalScope;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, SessionId};
 
@@ -11,6 +12,7 @@ use crate::approve;
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::client::Client;
 use crate::cmd::approvals::tell;
+use crate::cmd::chat::ended;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -49,17 +51,34 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
     let which = which(args.session, args.project.as_deref())?;
     block_on(async {
         let mut client = Client::ensure(context).await?;
-        let answer = client.call("apply", which).await?;
+        let answer =
+            if args.undo { undo(&mut client, which).await? } else { client.call("apply", which).await? };
         let ask: Option<AskId> =
             answer.get("ask_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
         let Some(ask) = ask else {
-            let applied = answer.get("applied").and_then(Value::as_str).unwrap_or("nothing to apply");
-            return context.out.either(&answer, |_| applied.lines().map(escape_line).collect());
+            let text = |name: &str| answer.get(name).and_then(Value::as_str);
+            let done = text("applied").or_else(|| text("text")).unwrap_or("nothing to apply");
+            context.out.either(&answer, |_| done.lines().map(escape_line).collect())?;
+            let exit = answer.get("exit").cloned().and_then(|exit| serde_json::from_value(exit).ok());
+            return ended(exit.unwrap_or(Exit::Done));
         };
         let card = approve::card(&mut client, &ask).await?;
-        let reason = "writ apply";
-        tell(context, &approve::approve(context, &config, &mut client, &card, args.yes, reason).await?)
+        let (what, reason) =
+            ((&card, ApprovalScope::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
+        tell(context, &approve::approve(context, &config, &mut client, what, args.yes, reason).await?)
     })
+}
+
+/// Undoes what was applied last.
+async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
+    let last = client.call("undo.last", which).await?;
+    match last.get("attempt").filter(|attempt| attempt.is_string()) {
+        Some(attempt) => client.call("undo", json!({ "attempt": attempt })).await,
+        None => {
+            let text = "nothing was applied here that can be undone";
+            Err(Failure::new(Exit::Usage, "undo.nothing", text, "what is older than a day is not kept"))
+        }
+    }
 }
 
 /// The session named, else the project named, else the current folder.

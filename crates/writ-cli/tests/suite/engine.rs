@@ -11,7 +11,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use writ_types::entry::Decision;
+use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -259,7 +259,14 @@ impl Link {
         signature: Option<Value>,
     ) -> Option<Result<String, String>> {
         let reason = String::new();
-        self.send(&ClientFrame::ApprovalResponse { ask_id: ask.clone(), decision, signature, reason })?;
+        let scope = ApprovalScope::Once;
+        self.send(&ClientFrame::ApprovalResponse {
+            ask_id: ask.clone(),
+            decision,
+            scope,
+            signature,
+            reason,
+        })?;
         self.until(|numbered| match (numbered.seq, numbered.frame) {
             (0, ServerFrame::ApprovalResolved { ask_id, state, .. }) if ask_id == *ask => Some(Ok(state)),
             (0, ServerFrame::Error { code, .. }) => Some(Err(code)),

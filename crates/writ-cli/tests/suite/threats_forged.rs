@@ -61,6 +61,7 @@ fn claims(link: &mut Link, card: &Card, approver: Approver) -> ApprovalClaims {
         issued_at: card.asked_at,
         expires_at: card.expires_at,
         approver,
+        task: None,
     }
 }
 

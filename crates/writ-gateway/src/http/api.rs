@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use writ_policy::approval::Signed;
 use writ_policy::principal::Evidence;
-use writ_runtime::engine::{Answered, Join, PAGE, Surface};
+use writ_runtime::engine::{Answer, Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
-use writ_types::entry::Decision;
-use writ_types::id::{AskId, EntrySeq, SessionId};
+use writ_types::entry::{ApprovalScope, Decision};
+use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 use writ_types::taint::Taint;
 
 use super::Shared;
@@ -26,7 +26,7 @@ const MAX_SECRET_BYTES: usize = 64 * 1024;
 /// What every handler is given.
 pub(super) type App = State<Arc<Shared>>;
 /// What every handler answers.
-pub(super) type Answer = Result<Response, Refusal>;
+pub(super) type Reply = Result<Response, Refusal>;
 
 /// Who asks; nobody has no evidence.
 pub(super) fn evidence(request: &Request) -> Evidence {
@@ -80,13 +80,13 @@ fn crop(text: &str) -> String {
 }
 
 /// `GET /api/v1/state`
-pub(super) async fn state(State(shared): App, request: Request) -> Answer {
+pub(super) async fn state(State(shared): App, request: Request) -> Reply {
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "status", Value::Null).await?))
 }
 
 /// `GET /api/v1/sessions`
-pub(super) async fn sessions(State(shared): App, request: Request) -> Answer {
+pub(super) async fn sessions(State(shared): App, request: Request) -> Reply {
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "sessions.list", Value::Null).await?))
 }
@@ -102,16 +102,16 @@ struct Opening {
 }
 
 /// `POST /api/v1/sessions`
-pub(super) async fn open_session(State(shared): App, request: Request) -> Answer {
+pub(super) async fn open_session(State(shared): App, request: Request) -> Reply {
     open(&shared, request, Surface::Page).await
 }
 
 /// `POST /sessions`
-pub(super) async fn open_plain_session(State(shared): App, request: Request) -> Answer {
+pub(super) async fn open_plain_session(State(shared): App, request: Request) -> Reply {
     open(&shared, request, Surface::Api).await
 }
 
-async fn open(shared: &Shared, request: Request, surface: Surface) -> Answer {
+async fn open(shared: &Shared, request: Request, surface: Surface) -> Reply {
     let evidence = evidence(&request);
     let Opening { project, write, dry_run } =
         read_or_default(request, shared.config.max_message_bytes).await?;
@@ -134,7 +134,7 @@ fn add_id(shown: &mut Value) {
 }
 
 /// `GET /api/v1/sessions/{id}` and `GET /sessions/{id}`
-pub(super) async fn session(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn session(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let session = session_id(&id)?;
     let query = query(&request, &["after"])?;
     let mut shown = ask(&shared, evidence(&request), "sessions.show", json!({ "session": session })).await?;
@@ -152,7 +152,7 @@ pub(super) async fn session(State(shared): App, Path(id): Path<String>, request:
 }
 
 /// `DELETE /api/v1/sessions/{id}` and `DELETE /sessions/{id}`
-pub(super) async fn close_session(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn close_session(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let session = session_id(&id)?;
     Ok(ok(&ask(&shared, evidence(&request), "sessions.close", json!({ "session": session })).await?))
 }
@@ -168,7 +168,7 @@ struct NewMessage {
 }
 
 /// `POST /api/v1/sessions/{id}/messages`
-pub(super) async fn message(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn message(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let session = session_id(&id)?;
     let evidence = evidence(&request);
     let NewMessage { text, client_id } = read(request, shared.config.max_message_bytes).await?;
@@ -178,7 +178,7 @@ pub(super) async fn message(State(shared): App, Path(id): Path<String>, request:
 }
 
 /// `GET /api/v1/sessions/{id}/diff`
-pub(super) async fn diff(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn diff(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let session = session_id(&id)?;
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "diff", json!({ "session": session })).await?))
@@ -190,7 +190,7 @@ pub(super) async fn sent_file(
     State(shared): App,
     Path((id, file)): Path<(String, String)>,
     request: Request,
-) -> Answer {
+) -> Reply {
     let session = session_id(&id)?;
     let file = file.parse().map_err(|_| Refusal::malformed("this is not the number of an entry"))?;
     query(&request, &[])?;
@@ -206,13 +206,13 @@ pub(super) async fn sent_file(
 }
 
 /// `GET /api/v1/approvals`
-pub(super) async fn approvals(State(shared): App, request: Request) -> Answer {
+pub(super) async fn approvals(State(shared): App, request: Request) -> Reply {
     let query = query(&request, &["all"])?;
     Ok(ok(&ask(&shared, evidence(&request), "approvals.list", Value::Object(query)).await?))
 }
 
 /// `GET /api/v1/approvals/{id}`
-pub(super) async fn approval(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn approval(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let ask_id = ask_id(&id)?;
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "approvals.show", json!({ "ask": ask_id })).await?))
@@ -224,31 +224,55 @@ pub(super) async fn approval(State(shared): App, Path(id): Path<String>, request
 struct Decided {
     decision: Decision,
     #[serde(default)]
+    scope: ApprovalScope,
+    #[serde(default)]
     reason: String,
     #[serde(default)]
     signature: Option<Value>,
 }
 
 /// `POST /api/v1/approvals/{id}`
-pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let ask = ask_id(&id)?;
     let evidence = evidence(&request);
-    let Decided { decision, reason, signature } = read(request, shared.config.max_message_bytes).await?;
+    let Decided { decision, scope, reason, signature } =
+        read(request, shared.config.max_message_bytes).await?;
     let signed = signature.map(Signed::read).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
-    let Answered { state, text, exit } =
-        shared.engine.answer(evidence, ask, decision, signed, reason).await?;
+    let answer = Answer { decision, scope, signed, reason };
+    let Answered { state, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
     Ok(ok(&json!({ "state": state, "text": text, "exit": exit })))
 }
 
+/// `GET /api/v1/approvals/in-force`
+pub(super) async fn in_force(State(shared): App, request: Request) -> Reply {
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "approvals.in_force", Value::Null).await?))
+}
+
+/// `DELETE /api/v1/approvals/{id}`
+pub(super) async fn revoke(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
+    let ask_id = ask_id(&id)?;
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "approvals.revoke", json!({ "ask": ask_id })).await?))
+}
+
+/// `POST /api/v1/undo/{attempt}`
+pub(super) async fn undo(State(shared): App, Path(attempt): Path<String>, request: Request) -> Reply {
+    let attempt: AttemptId =
+        attempt.parse().map_err(|_| Refusal::malformed("this is not the id of an attempt"))?;
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "undo", json!({ "attempt": attempt })).await?))
+}
+
 /// `GET /api/v1/ledger`
-pub(super) async fn ledger(State(shared): App, request: Request) -> Answer {
+pub(super) async fn ledger(State(shared): App, request: Request) -> Reply {
     let query = query(&request, &["before", "after", "limit", "event", "session", "q"])?;
     Ok(ok(&ask(&shared, evidence(&request), "ledger.list", Value::Object(query)).await?))
 }
 
 /// `GET /api/v1/ledger/{seq}/proof`
-pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: Request) -> Answer {
+pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
     let seq: u64 = seq.parse().map_err(|_| Refusal::malformed("this is not the number of an entry"))?;
     query(&request, &[])?;
     let mut response = ok(&ask(&shared, evidence(&request), "ledger.proof", json!({ "seq": seq })).await?);
@@ -260,7 +284,7 @@ pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: 
 }
 
 /// `POST /secrets/{ref}`: the body is the value. It is stored and never shown again.
-pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request: Request) -> Answer {
+pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request: Request) -> Reply {
     let name: Reference = name.parse().map_err(|error| Refusal::malformed(&format!("{error}")))?;
     let Some(secrets) = shared.secrets.clone() else { return Err(Refusal::nothing()) };
     // The engine knows whether this is the owner.

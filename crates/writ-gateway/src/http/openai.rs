@@ -18,7 +18,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::Taint;
 
 use super::Shared;
-use super::api::{Answer, App, ask, evidence, session_id};
+use super::api::{App, Reply, ask, evidence, session_id};
 use super::reply::{Refusal, ok};
 use crate::connection::named;
 
@@ -42,7 +42,7 @@ const CONVERSATION_HEADER: &str = "x-conversation-id";
 const MODEL: &str = "writ";
 
 /// `GET /v1/models`
-pub(super) async fn models(State(shared): App, request: Request) -> Answer {
+pub(super) async fn models(State(shared): App, request: Request) -> Reply {
     let status = ask(&shared, evidence(&request), "status", Value::Null).await?;
     let agent = status.get("agent").and_then(Value::as_str).unwrap_or("main");
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });

@@ -85,6 +85,10 @@ const ROUTES: &[Route] = &[
     get("/api/v1/approvals", "What is asked").query(&["all"]),
     get("/api/v1/approvals/{id}", "One ask, completely"),
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
+    get("/api/v1/approvals/{id}", "Takes an approval for the task back").method("delete"),
+    get("/api/v1/approvals/in-force", "The approvals for tasks that are in force"),
+    post("/api/v1/undo/{attempt}", "Undoes what an attempt did, or asks whether to", Body::Text)
+        .without_body(),
     post(
         "/api/v1/approvals/{id}/challenge",
         "What a passkey signs to approve an ask",
@@ -178,6 +182,7 @@ fn operation(route: &Route) -> Value {
 fn schemas() -> Value {
     let text = json!({ "type": "string" });
     let flag = json!({ "type": "boolean" });
+    let scope = json!({ "enum": ["once", "task"] });
     let object = |fields: Value, required: &[&str], more: bool| {
         json!({
             "type": "object", "properties": fields, "required": required, "additionalProperties": more,
@@ -191,13 +196,18 @@ fn schemas() -> Value {
         "Decision": object(
             json!({
                 "decision": { "enum": ["approve", "deny"] },
+                "scope": scope,
                 "reason": text,
                 "signature": { "type": ["object", "null"] },
             }),
             &["decision"],
             false,
         ),
-        "Challenge": object(json!({ "shown_hash": { "type": ["string", "null"] } }), &[], false),
+        "Challenge": object(
+            json!({ "shown_hash": { "type": ["string", "null"] }, "scope": scope }),
+            &[],
+            false,
+        ),
         "Begin": object(json!({ "code": text }), &["code"], false),
         "Finish": object(json!({ "credential": { "type": "object" } }), &["credential"], false),
         "ChatCompletion": object(

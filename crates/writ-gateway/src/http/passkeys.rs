@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_policy::webauthn::Registration;
 use writ_types::digest::Digest;
+use writ_types::entry::ApprovalScope;
 
-use super::api::{Answer, App, ask, ask_id, evidence, query};
+use super::api::{App, Reply, ask, ask_id, evidence, query};
 use super::guard::Speaker;
 use super::reply::{Refusal, ok, read, read_or_default};
 
@@ -19,7 +20,7 @@ fn origin(request: &Request) -> Result<String, Refusal> {
 }
 
 /// `GET /api/v1/passkeys`
-pub(super) async fn list(State(shared): App, request: Request) -> Answer {
+pub(super) async fn list(State(shared): App, request: Request) -> Reply {
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "approvers.list", Value::Null).await?))
 }
@@ -33,7 +34,7 @@ struct Begin {
 }
 
 /// `POST /api/v1/passkeys/begin`
-pub(super) async fn begin(State(shared): App, request: Request) -> Answer {
+pub(super) async fn begin(State(shared): App, request: Request) -> Reply {
     query(&request, &[])?;
     let (evidence, origin) = (evidence(&request), origin(&request)?);
     let Begin { code } = read(request, shared.config.max_message_bytes).await?;
@@ -48,7 +49,7 @@ struct Finish {
 }
 
 /// `POST /api/v1/passkeys/finish`
-pub(super) async fn finish(State(shared): App, request: Request) -> Answer {
+pub(super) async fn finish(State(shared): App, request: Request) -> Reply {
     query(&request, &[])?;
     let (evidence, origin) = (evidence(&request), origin(&request)?);
     let Finish { credential } = read(request, shared.config.max_message_bytes).await?;
@@ -61,13 +62,15 @@ pub(super) async fn finish(State(shared): App, request: Request) -> Answer {
 struct Challenge {
     /// Hash of the text that the page shows.
     shown_hash: Option<Digest>,
+    /// How far the approval would reach.
+    scope: ApprovalScope,
 }
 
 /// `POST /api/v1/approvals/{id}/challenge`
-pub(super) async fn challenge(State(shared): App, Path(id): Path<String>, request: Request) -> Answer {
+pub(super) async fn challenge(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let ask = ask_id(&id)?;
     query(&request, &[])?;
     let (evidence, origin) = (evidence(&request), origin(&request)?);
-    let Challenge { shown_hash } = read_or_default(request, shared.config.max_message_bytes).await?;
-    Ok(ok(&shared.engine.challenge(evidence, &ask, shown_hash, &origin)?))
+    let Challenge { shown_hash, scope } = read_or_default(request, shared.config.max_message_bytes).await?;
+    Ok(ok(&shared.engine.challenge(evidence, (&ask, scope), shown_hash, &origin)?))
 }

@@ -97,10 +97,9 @@ impl IntoResponse for Refusal {
 /// The status of an error of the engine.
 fn status(report: &Report) -> StatusCode {
     match report.code.as_str() {
-        "session.unknown" | "session.closed" | "ledger.no_entry" | "ask.unknown" | "outbox.missing" => {
-            StatusCode::NOT_FOUND
-        }
-        "ask.closed" => StatusCode::CONFLICT,
+        "session.unknown" | "session.closed" | "ledger.no_entry" | "ask.unknown" | "approval.not_in_force"
+        | "undo.unknown" | "outbox.missing" => StatusCode::NOT_FOUND,
+        "ask.closed" | "undo.done" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {
             Exit::Usage => StatusCode::BAD_REQUEST,

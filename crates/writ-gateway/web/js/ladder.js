@@ -5,9 +5,9 @@ import { el, icon, ICONS } from "./dom.js";
 /** The part of the track that counts as the end, in percent. */
 const FULL = 98;
 
-/** What a risk asks for. One that is not known asks for everything. */
-export function needs(risk) {
-  if (risk === "low") return { confirm: "none", key: false };
+/** What a risk asks for. One that is not known asks for everything; what reaches further than one act is confirmed. */
+export function needs(risk, scope = "once") {
+  if (risk === "low") return { confirm: scope === "once" ? "none" : "tap", key: false };
   if (risk === "medium") return { confirm: "tap", key: false };
   return { confirm: "slide", key: true };
 }

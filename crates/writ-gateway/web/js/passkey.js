@@ -55,9 +55,9 @@ export async function enrol(code) {
 }
 
 /** Signs what a card shows: the challenge that comes from the server is a hash of that and of what will be done. */
-export async function sign(card) {
+export async function sign(card, scope = "once") {
   const path = `/api/v1/approvals/${encodeURIComponent(card.ask_id)}/challenge`;
-  const begun = await request(path, { method: "POST", body: { shown_hash: card.shown_hash } });
+  const begun = await request(path, { method: "POST", body: { shown_hash: card.shown_hash, scope } });
   const options = begun.publicKey ?? begun;
   const signed = await navigator.credentials.get({
     publicKey: {

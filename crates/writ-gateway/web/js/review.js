@@ -4,9 +4,11 @@ import { announce } from "./announce.js";
 import { request } from "./api.js";
 import { byId, el, icon, ICONS } from "./dom.js";
 import { moment, plural, risk, until } from "./format.js";
+import { showInForce } from "./inforce.js";
 import { confirmSlide, confirmTap, elsewhere, needs } from "./ladder.js";
 import * as passkey from "./passkey.js";
 import { counts, fits, plain, shown } from "./shown.js";
+import { wayBack } from "./undo.js";
 
 /** Decisions of this visit that stay in view. */
 const MAX_DECIDED = 5;
@@ -15,7 +17,9 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
-const LABELS = { approve: "Approve", deny: "Deny" };
+const LABELS = { approve: "Approve", approve_task: "For this task", deny: "Deny" };
+/** An answer with how far it reaches, in a word. */
+const kind = (choice) => (choice.scope === "task" ? `${choice.decision}_task` : choice.decision);
 const label = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
 
 const REASONS = ["Not needed", "Wrong target", "Too risky", "Do it another way"];
@@ -61,6 +65,7 @@ export class Review {
     } catch {
       return;
     }
+    showInForce();
     const open = (answer.asks ?? []).filter((card) => card.state === "open");
     const known = new Set(open.map((card) => card.ask_id));
     let other = false;
@@ -100,6 +105,8 @@ export class Review {
     this.#asks.delete(frame.ask_id);
     if (mine) this.#answering = null;
     if (card) this.#show();
+    // What was done first may have put an approval for the task in force.
+    if (frame.state === "used") showInForce();
   }
 
   /** Hears an error; answers whether it was meant for an answer that is under way. */
@@ -201,7 +208,9 @@ export class Review {
 
   /** The answers: recommended first, the one that ends it last. */
   #choices(card) {
-    const ordered = [...card.choices].sort((a, b) => (a.decision === "deny") - (b.decision === "deny"));
+    const rank = { approve: 0, approve_task: 1, deny: 3 };
+    const place = (choice) => rank[kind(choice)] ?? 2;
+    const ordered = [...card.choices].sort((a, b) => place(a) - place(b));
     const node = el("div", { className: "choice-list" });
     ordered.forEach((choice, n) => {
       const denies = choice.decision === "deny";
@@ -210,7 +219,7 @@ export class Review {
       const act = () => (denies ? this.#deny(card, choice) : this.#agree(card, choice));
       node.append(
         el("div", { className: "choice" },
-          el("button", { type: "button", className: style, onclick: act, "aria-describedby": id, data: { decision: choice.decision } }, label(choice.decision)),
+          el("button", { type: "button", className: style, onclick: act, "aria-describedby": id, data: { decision: kind(choice) } }, label(kind(choice))),
           el("span", { className: "consequence", id }, choice.consequence)),
       );
     });
@@ -218,10 +227,11 @@ export class Review {
   }
 
   #agree(card, choice) {
-    const { confirm, key } = needs(card.risk);
+    const scope = choice.scope ?? "once";
+    const { confirm, key } = needs(card.risk, scope);
     const back = () => this.#back(card);
-    const name = label(choice.decision);
-    const go = () => this.#answer(card, choice.decision, { sign: key });
+    const name = label(kind(choice));
+    const go = () => this.#answer(card, choice.decision, { sign: key, scope });
     if (key && (this.#passkeys ?? []).length === 0) {
       const [why, command] = card.risk === "high"
         ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}`]
@@ -267,14 +277,14 @@ export class Review {
     place.scrollIntoView({ block: "nearest" });
   }
 
-  async #answer(card, decision, { reason = "", sign = false }) {
+  async #answer(card, decision, { reason = "", sign = false, scope = "once" }) {
     const says = (text) => this.#step(card, { node: el("p", { className: "busy", role: "status" }, el("span", { className: "pulse", "aria-hidden": "true" }), text) });
     this.#answering = { card, decision, reason };
     let signature;
     if (sign) {
       says("Waiting for your passkey");
       try {
-        signature = await passkey.sign(card);
+        signature = await passkey.sign(card, scope);
       } catch (error) {
         this.#answering = null;
         const cancelled = error.name === "NotAllowedError";
@@ -282,7 +292,7 @@ export class Review {
       }
     }
     says(decision === "deny" ? "Telling the agent" : "Approved, being done");
-    const frame = { type: "approval_response", ask_id: card.ask_id, decision, reason };
+    const frame = { type: "approval_response", ask_id: card.ask_id, decision, scope, reason };
     if (signature) frame.signature = signature;
     if (!this.#connection.send(frame)) {
       this.#answering = null;
@@ -299,7 +309,7 @@ export class Review {
   }
 
   #remember(card, frame) {
-    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, text: frame.text });
+    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, text: frame.text, undo: frame.undo });
     this.#decided.length = Math.min(this.#decided.length, MAX_DECIDED);
     announce(`${verdict(frame.state)}: ${card.intent}`);
     this.#showDecided();
@@ -308,7 +318,7 @@ export class Review {
   #update(frame) {
     const row = this.#decided.find((decided) => decided.id === frame.ask_id);
     if (!row) return;
-    Object.assign(row, { state: frame.state, text: frame.text });
+    Object.assign(row, { state: frame.state, text: frame.text, undo: frame.undo });
     this.#showDecided();
   }
 
@@ -317,7 +327,8 @@ export class Review {
     byId("decided-list").replaceChildren(...this.#decided.map((row) => el("li", { className: "decided-row", data: { state: row.state } },
       el("details", {},
         el("summary", {}, icon(ICONS[mark(row.state)]), el("span", { className: "verdict" }, verdict(row.state)), el("span", { className: "intent" }, row.intent)),
-        el("p", { className: "result" }, row.text || "Nothing more to tell.")))));
+        el("p", { className: "result" }, row.text || "Nothing more to tell.")),
+      row.undo ? (row.back ??= wayBack(row.undo)) : null)));
   }
 
   #showKeys() {

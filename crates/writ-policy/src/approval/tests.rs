@@ -211,3 +211,38 @@ fn tokens_read_back_as_written_and_nothing_else_is_read() {
 fn is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
     key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
 }
+
+fn offered() -> TaskTerms {
+    TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 20 }
+}
+
+/// An approval for the task says what was offered and nothing more, and ends in time.
+///
+/// Rules like those of a standing approval: SIL-152, SIL-153.
+#[test]
+fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
+    let wanted = Expected { task: Some(offered()), ..expected(&good()) };
+    let hour = later(60 * 60 * 1_000);
+    let for_task = |task: TaskTerms| ApprovalClaims { task: Some(task), expires_at: hour, ..good() };
+    let check = |claims: ApprovalClaims| verify(&signed(claims), &wanted, &approvers(), NOW);
+    assert_eq!(check(for_task(offered())).expect("good").claims().task, Some(offered()));
+    assert!(check(good()).is_ok(), "once is good as well");
+    let other = Digest::of(b"other");
+    for task in [
+        TaskTerms { pattern: other, ..offered() },
+        TaskTerms { risk: Risk::High, ..offered() },
+        TaskTerms { uses: 21, ..offered() },
+    ] {
+        assert_eq!(check(for_task(task)), Err(ApprovalError::Mismatch("another scope was offered")));
+    }
+    let denied = ApprovalClaims { decision: Decision::Deny, ..for_task(offered()) };
+    assert_eq!(check(denied), Err(ApprovalError::Mismatch("another scope was offered")));
+    let long = ApprovalClaims { expires_at: later(60 * 60 * 1_000 + 1), ..for_task(offered()) };
+    assert_eq!(check(long), Err(ApprovalError::Mismatch("it would be good for too long")));
+    let nothing = verify(&signed(for_task(offered())), &expected(&good()), &approvers(), NOW);
+    assert_eq!(nothing, Err(ApprovalError::Mismatch("another scope was offered")));
+    // What was not signed does not count: the terms are part of what is signed.
+    let mut widened = signed(for_task(TaskTerms { uses: 1, ..offered() }));
+    widened.claims.task = Some(offered());
+    assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
+}

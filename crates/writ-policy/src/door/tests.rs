@@ -422,7 +422,7 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     assert_eq!(redeem(2).expect_err("replay"), RedeemError::ApprovalSpent(ask_id()));
     let redeemed = journal.redeemed.lock().expect("not poisoned");
     assert_eq!(redeemed.len(), 1);
-    let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce };
+    let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce, task: None };
     assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
 }
 
@@ -461,6 +461,76 @@ fn signature_content_time_and_reuse_are_checked_each_for_itself() {
 
 fn ask_id() -> AskId {
     AskId::from_random(7)
+}
+
+fn anywhere_below_home(rules: &'static RuleSet) -> World {
+    let mut world = World::new(rules);
+    for grants in [&mut world.base.grants, &mut world.task.grants] {
+        let all = std::mem::take(grants);
+        *grants = all.allow(ActionKind::WriteFile, [(Dimension::Path, "/home/me")]);
+    }
+    world
+}
+
+/// One approval for the task covers what is alike, and nothing else.
+#[test]
+fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
+    let mut world = anywhere_below_home(shipped());
+    let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
+    let ask = world.ask(write("a"));
+    let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
+    let terms = TaskTerms { pattern, risk: ask.risk, uses: 3 };
+    let approve = |task: TaskTerms, ends| {
+        let claims = ApprovalClaims { task: Some(task), expires_at: later(ends), ..claims(ask.hash) };
+        Some(Ok(approved(claims)))
+    };
+    world.approval = approve(terms, 1_000);
+    for path in ["a", "b", "c/d"] {
+        let grant = world.decide(write(path)).expect("covered");
+        let used = grant.approval().expect("an approval");
+        assert_eq!((used.prepared, used.task), (grant.hash(), Some(terms)), "{path}");
+    }
+    let elsewhere = WriteFile { root: "/home/me/q".into(), ..project_write(&["a"]) };
+    let others = [
+        prepared(Action::WriteFile(elsewhere)),
+        tainted(Action::WriteFile(project_write(&["b"])), Taint::External),
+        prepared(Action::Fetch(fetch("https://docs.rs/"))),
+    ];
+    for other in others {
+        expected_denial(&world, other, DenyReason::Approval);
+    }
+    // Less was approved than it would risk.
+    world.approval = approve(TaskTerms { risk: Risk::Low, ..terms }, 1_000);
+    expected_denial(&world, write("b"), DenyReason::Approval);
+    world.approval = approve(terms, 1_000);
+    world.now = later(1_000);
+    expected_denial(&world, write("b"), DenyReason::Approval);
+    // An approval of one thing is never one of what is alike.
+    world.now = NOW;
+    world.approval = Some(Ok(approved(claims(ask.hash))));
+    expected_denial(&world, write("b"), DenyReason::Approval);
+}
+
+/// What a rule calls irreversible has no pattern, and what it calls so later is not covered.
+#[test]
+fn what_cannot_be_undone_is_approved_each_time() {
+    let rule = format!(
+        "{PERMIT_ALL} @id(\"hard\") @ask(\"Sure?\") @risk(\"irreversible\") forbid (principal, action, resource);"
+    );
+    let rules = Box::leak(Box::new(rules(&rule)));
+    let mut world = anywhere_below_home(rules);
+    let ask = world.ask(prepared(Action::WriteFile(project_write(&["a"]))));
+    assert_eq!((ask.risk, ask.pattern), (Risk::Irreversible, None));
+    let like = prepared(Action::WriteFile(project_write(&["b"])));
+    let pattern = pattern::of(&like, rules.digest()).expect("by its kind alone it would have one");
+    let pattern = pattern::digest(&pattern).expect("canonical");
+    let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3 };
+    world.approval = Some(Ok(approved(ApprovalClaims {
+        task: Some(terms),
+        expires_at: later(1_000),
+        ..claims(ask.hash)
+    })));
+    expected_denial(&world, like, DenyReason::Approval);
 }
 
 /// Threat 2: after the approval, anything that decides what would happen is changed.
@@ -738,7 +808,8 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
             },
         };
         let durability = if sample.synced { Durability::Synced } else { Durability::Relaxed };
-        let approval = Some(ApprovalUse { ask: ask_id(), prepared: hash, nonce: claims(hash).nonce });
+        let approval =
+            Some(ApprovalUse { ask: ask_id(), prepared: hash, nonce: claims(hash).nonce, task: None });
         let ceilings = Ceilings::of(&sample.action, &BudgetFacts::default());
         let written = Redemption { attempt, intent, approval, reservation, ceilings, durability };
         assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);

@@ -338,12 +338,13 @@ fn claims() -> ApprovalClaims {
         issued_at: NOW,
         expires_at: Timestamp::from_millis(NOW.as_millis() + 1_000),
         approver: Approver::Passkey { origin: ORIGIN.into() },
+        task: None,
     }
 }
 
 fn expected(risk: Risk) -> Expected {
     let ApprovalClaims { installation, epoch, ask, prepared, shown, expires_at, .. } = claims();
-    Expected { installation, epoch, ask, prepared, shown, risk, expires_at }
+    Expected { installation, epoch, ask, prepared, shown, risk, expires_at, task: None }
 }
 
 fn approvers(keys: &[&SoftPasskey]) -> Approvers {

@@ -7,7 +7,7 @@ use writ_store::error::{Conflict, StoreError};
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
 use writ_types::error::Exit;
-use writ_types::frame::ServerFrame;
+use writ_types::frame::{ServerFrame, Undo};
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
@@ -102,13 +102,15 @@ impl Core {
     pub(crate) async fn tell(
         &self,
         ask: &AskRow,
-        rendered: Rendered,
-        exit: Exit,
+        (rendered, exit, undo): (Rendered, Exit, Option<Undo>),
         mut ops: Vec<Op>,
     ) -> Result<(), EngineError> {
         let state = if rendered.outcome == ToolOutcome::Done { "used" } else { "failed" };
         if let Some(session) = ask.prepared.session {
-            ops.push(resolved(session, &ask.card.ask_id, state, &rendered.text, exit));
+            let (ask_id, state) = (ask.card.ask_id.clone(), state.to_owned());
+            let text = rendered.text.clone();
+            let frame = ServerFrame::ApprovalResolved { ask_id, state, text, exit, undo };
+            ops.push(Op::Frame { session, frame: Box::new(frame) });
         }
         self.pass_on(ask, rendered, ops).await
     }
@@ -146,7 +148,7 @@ impl Core {
 /// The frame that an ask was answered or has ended.
 pub(super) fn resolved(session: SessionId, ask: &AskId, state: &str, text: &str, exit: Exit) -> Op {
     let (state, text) = (state.to_owned(), text.to_owned());
-    let frame = ServerFrame::ApprovalResolved { ask_id: ask.clone(), state, text, exit };
+    let frame = ServerFrame::ApprovalResolved { ask_id: ask.clone(), state, text, exit, undo: None };
     Op::Frame { session, frame: Box::new(frame) }
 }
 

@@ -6,7 +6,7 @@ use writ_agent::event::{Event, Verdict};
 use writ_policy::show::{MAX_SHOWN_BYTES, escape};
 use writ_store::batch::Op;
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, Fact, GatePoint};
+use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint};
 use writ_types::error::Exit;
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::AskId;
@@ -95,7 +95,11 @@ impl Drive {
                 ("input", ["The agent reads it.", "It is not read, and the turn ends."])
             }
         };
-        let choice = |decision, consequence: &str| Choice { decision, consequence: consequence.to_owned() };
+        let choice = |decision, consequence: &str| Choice {
+            decision,
+            scope: ApprovalScope::Once,
+            consequence: consequence.to_owned(),
+        };
         let frame = ServerFrame::GateApproval {
             turn: self.turn,
             ask_id: ask.clone(),
@@ -164,5 +168,5 @@ impl Drive {
 }
 
 fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
-    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done }
+    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
 }

@@ -77,7 +77,8 @@ impl Engine {
         let marked = async {
             let session = self.core.open_one(session)?;
             let turn = self.core.store.next_turn_number(session.id)?.saturating_sub(1);
-            let frame = ServerFrame::Checkpoint { name: name.clone(), turn, at: self.core.clock.now() };
+            let frame =
+                ServerFrame::Checkpoint { name: name.clone(), turn, at: self.core.clock.now(), undo: None };
             let ops = vec![
                 self.core.entry(session.id, None, Fact::Checkpoint { name }),
                 Op::Frame { session: session.id, frame: Box::new(frame) },

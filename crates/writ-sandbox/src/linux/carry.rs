@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, renameat};
@@ -23,8 +23,12 @@ use crate::changes::{CHANGE_BYTES_MAX, CHANGES_MAX};
 /// The beginning of a staged file's name; the rest comes from the content, so that a second run replaces it.
 const STAGED: &str = ".writ-apply-";
 
-/// Applies changes.
-pub(crate) fn apply(view: &View, changes: &[FileChange]) -> Result<Applied, ApplyError> {
+/// The most bytes of a project's files that are kept so that one application of changes can be undone: more is rarely
+/// what a person has written, and a session keeps several.
+const KEPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Applies changes. What the project had before is kept in the folder `keep`, which is made.
+pub(crate) fn apply(view: &View, changes: &[FileChange], keep: Option<&Path>) -> Result<Applied, ApplyError> {
     let project = view.project.as_deref().ok_or(ApplyError::WrongProject)?;
     let root = beneath::root(project).map_err(|why| failed(".", 0, why))?;
     let written = beneath::root(&view.written()).map_err(|why| failed(".", 0, why))?;
@@ -38,9 +42,13 @@ pub(crate) fn apply(view: &View, changes: &[FileChange]) -> Result<Applied, Appl
     }
     let mut staged = Vec::new();
     let result = stage_all(&root, &written, &todo, &mut staged).and_then(|()| {
+        // Nobody waits in vain for what can be undone: what cannot be kept is done all the same.
+        let back = keep.and_then(|folder| back(&root, &todo, folder).ok().flatten()).unwrap_or_default();
         // Once more, now that nothing but renames is left to do.
         pending(&root, changes, &mut Applied::default())?;
-        commit(&staged, &mut applied)
+        commit(&staged, &mut applied)?;
+        applied.back = back;
+        Ok(())
     });
     for file in &staged {
         let _ = beneath::remove(&file.folder, &file.temporary);
@@ -48,6 +56,45 @@ pub(crate) fn apply(view: &View, changes: &[FileChange]) -> Result<Applied, Appl
     result?;
     settle(view, &written, changes).map_err(|why| failed(".", applied.done.len(), why))?;
     Ok(applied)
+}
+
+/// Keeps what the project has now, and names the changes that lead back to it; `None`: it is too much.
+fn back(root: &OwnedFd, todo: &[&FileChange], keep: &Path) -> io::Result<Option<Vec<FileChange>>> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(keep)?;
+    let kept = beneath::root(keep)?;
+    let (mut back, mut bytes) = (Vec::new(), 0_u64);
+    for change in todo {
+        let path = Path::new(&change.path);
+        let turned = |kind, executable, bytes| FileChange {
+            path: change.path.clone(),
+            kind,
+            before: change.after,
+            after: change.before,
+            executable,
+            bytes,
+        };
+        if change.kind == ChangeKind::Create {
+            back.push(turned(ChangeKind::Delete, false, 0));
+            continue;
+        }
+        let file = beneath::read_at(root, path)?.ok_or(io::ErrorKind::NotFound)?;
+        let executable = file.metadata()?.mode() & 0o100 != 0;
+        let left = KEPT_BYTES_MAX.saturating_sub(bytes);
+        let Ok(content) = beneath::content(file, left)? else { return Ok(None) };
+        if Some(Digest::of(&content)) != change.before {
+            return Ok(None);
+        }
+        let size = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        bytes = bytes.saturating_add(size);
+        let folder = beneath::parent(&kept, path, true)?;
+        let name = path.file_name().map(Path::new).unwrap_or(path);
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+        let target = beneath::open_at(&folder, name, flags, Mode::from_bits_truncate(0o600))?;
+        File::from(target).write_all(&content)?;
+        let kind = if change.kind == ChangeKind::Delete { ChangeKind::Create } else { ChangeKind::Modify };
+        back.push(turned(kind, executable, size));
+    }
+    Ok(Some(back))
 }
 
 /// Whether the changes are such as our diff makes.
@@ -188,7 +235,7 @@ fn commit(staged: &[Staged<'_>], applied: &mut Applied) -> Result<(), ApplyError
 }
 
 /// Lets the session see the project again where both are the same now, so that later changes of the owner show.
-fn settle(view: &View, written: &OwnedFd, changes: &[FileChange]) -> io::Result<()> {
+pub(crate) fn settle(view: &View, written: &OwnedFd, changes: &[FileChange]) -> io::Result<()> {
     match view.layout {
         Layout::Overlay => changes.iter().try_for_each(|change| forget(written, Path::new(&change.path))),
         Layout::Copy => {

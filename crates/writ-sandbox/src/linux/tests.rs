@@ -12,6 +12,7 @@ use writ_types::digest::Digest;
 
 use super::worker::{Reply, Request};
 use super::{Sandbox, Workspace};
+use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, LeftOutReason};
 use crate::config::{SandboxConfig, WorkspaceConfig};
 use crate::error::SandboxError;
@@ -25,6 +26,8 @@ mod run;
 mod files;
 
 mod diff;
+
+mod back;
 
 mod host;
 
@@ -51,6 +54,11 @@ struct Fixture {
 }
 
 impl Fixture {
+    /// Brings changes of the session into the project.
+    async fn carry(&self, changes: Vec<FileChange>) -> Result<Applied, ApplyError> {
+        self.workspace.carry(self.workspace.view(), changes, None).await
+    }
+
     async fn new() -> Self {
         Self::with(SandboxConfig::default()).await
     }

@@ -1,5 +1,6 @@
 //! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
 
+pub(in crate::linux) mod back;
 mod files;
 mod lock;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use writ_policy::permit::Permit;
-use writ_types::action::{Action, Exec, ExecProfile, Place};
+use writ_types::action::{Action, Exec, ExecProfile, FileChange, Place};
 use writ_types::unit::Timestamp;
 
 use super::command::{Places, check, check_network, never_run, result};
@@ -190,6 +191,13 @@ impl Workspace {
     /// If the permit is too old or for something else, if the project or the overlay is not what was approved, or if
     /// a file cannot be written.
     pub async fn apply(&self, permit: Permit, now: Timestamp) -> Result<Applied, ApplyError> {
+        let keep = back::folder(&self.dir, permit.attempt());
+        let changes = self.permitted(permit, now)?;
+        self.carry(self.view(), changes, Some(keep)).await
+    }
+
+    /// The changes that a permit allows in this project.
+    fn permitted(&self, permit: Permit, now: Timestamp) -> Result<Vec<FileChange>, ApplyError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::WriteFile(write) = action else { return Err(ApplyError::WrongAction { found }) };
@@ -200,7 +208,7 @@ impl Workspace {
         if ours != Some(write.root.as_str()) {
             return Err(ApplyError::WrongProject);
         }
-        self.carry(write.changes).await
+        Ok(write.changes)
     }
 
     /// Forgets everything that the session changed and did not apply, and its home.
@@ -222,18 +230,29 @@ impl Workspace {
     }
 
     /// What the host's side of diff and apply works on.
-    fn view(&self) -> upper::View {
+    pub(crate) fn view(&self) -> upper::View {
         upper::View { dir: self.dir.clone(), project: self.project.clone(), layout: self.layout }
     }
 
+    /// Brings changes from what a view has into the project, one such thing at a time.
     pub(crate) async fn carry(
         &self,
-        changes: Vec<writ_types::action::FileChange>,
+        from: upper::View,
+        changes: Vec<FileChange>,
+        keep: Option<PathBuf>,
     ) -> Result<Applied, ApplyError> {
-        let (view, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
+        let (ours, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
         let done = tokio::task::spawn_blocking(move || {
             let _held = lock;
-            carry::apply(&view, &changes)
+            let applied = carry::apply(&from, &changes, keep.as_deref());
+            let kept = applied.as_ref().is_ok_and(|applied| !applied.back.is_empty());
+            if let Some(folder) = keep.as_deref().and_then(Path::parent).filter(|_| !kept) {
+                // What is not whole leads nowhere; what cannot be removed now goes with its age.
+                let _ = copy::remove(folder);
+            }
+            let applied = applied?;
+            back::note(&ours, &from, &changes)?;
+            Ok(applied)
         });
         let lost =
             |why: tokio::task::JoinError| ApplyError::Io { path: ".".into(), done: 0, source: why.into() };

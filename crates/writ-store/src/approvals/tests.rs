@@ -1,6 +1,8 @@
 //! Asks, approvals, nonces, keys.
 
 use serde_json::json;
+use writ_policy::approval::TaskTerms;
+use writ_types::entry::Risk;
 
 use super::*;
 use crate::batch::Op;
@@ -21,6 +23,7 @@ fn approval(n: u64, query: &str) -> NewApproval {
         nonce: format!("nonce {n}"),
         token: json!({ "signed": true }),
         expires_at: at(60_000),
+        task: None,
     }
 }
 
@@ -93,7 +96,8 @@ fn looking_at_an_approval_does_not_use_it() {
         let found = home.store.approval(&ask_id(1)).expect("reads").expect("there");
         assert_eq!((found.executions_used, found.token), (0, json!({ "signed": true })));
     }
-    let approval = ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned() };
+    let approval =
+        ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned(), task: None };
     let consume = |millis| Op::ConsumeApproval { approval: approval.clone(), now: at(millis) };
     let spent = Err(Conflict::ApprovalSpent(ask_id(1)).into());
     assert_eq!(home.try_commit(vec![consume(60_000)]), spent, "too late");
@@ -107,7 +111,8 @@ fn a_revoked_approval_is_spent() {
     let home = Home::new().with_session(1);
     home.commit(vec![open(1, "q"), resolve(1, AskState::Approved, 5), Op::StoreApproval(approval(1, "q"))]);
     home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
-    let approval = ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned() };
+    let approval =
+        ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned(), task: None };
     let consume = Op::ConsumeApproval { approval, now: at(10) };
     assert_eq!(home.try_commit(vec![consume]), Err(Conflict::ApprovalSpent(ask_id(1)).into()));
 }
@@ -168,4 +173,87 @@ fn approver_keys_and_revocations_are_kept() {
     let op = Op::Revoke { id: "abc".to_owned(), at: at(1), expires_at: None };
     home.commit(vec![op.clone(), op]);
     assert_eq!((home.store.is_revoked("abc"), home.store.is_revoked("abd")), (Ok(true), Ok(false)));
+}
+
+fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {
+    let task = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses };
+    NewApproval { task: Some(task), ..approval(n, query) }
+}
+
+fn used(approval: &NewApproval, query: &str) -> Op {
+    let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
+    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task };
+    Op::ConsumeApproval { approval, now: at(3) }
+}
+
+fn given(approval: NewApproval, query: &str) -> Home {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, query), resolve(1, AskState::Approved, 1), Op::StoreApproval(approval)]);
+    home
+}
+
+/// Each use of an approval for the task is one step of its row and has a nonce of its own; what was shown is first.
+#[test]
+fn an_approval_for_the_task_is_used_as_often_as_was_signed() {
+    let approval = for_task(1, "q", 3);
+    let home = given(approval.clone(), "q");
+    let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    let live = || home.store.task_approvals(None, at(3), 10).expect("reads").len();
+    let uses = || home.store.approval(&ask_id(1)).expect("reads").expect("there").executions_used;
+    assert_eq!(live(), 0, "nothing is alike before what was shown is done");
+    assert_eq!(home.try_commit(vec![used(&approval, "other")]).map(drop), spent);
+    for (n, query) in ["q", "other", "q"].into_iter().enumerate() {
+        home.commit(vec![used(&approval, query)]);
+        assert_eq!((uses(), live()), (u64::try_from(n + 1).expect("few"), usize::from(n < 2)));
+    }
+    assert_eq!(home.try_commit(vec![used(&approval, "other")]).map(drop), spent);
+    let nonces = ["nonce 1", "nonce 1/2", "nonce 1/3"];
+    assert!(nonces.iter().all(|nonce| home.store.is_used(NONCE_NAMESPACE, nonce).expect("reads")));
+    let asked = home.store.ask(&ask_id(1)).expect("reads").expect("there");
+    assert_eq!(asked.state, AskState::Used);
+}
+
+#[test]
+fn an_approval_for_the_task_ends_with_its_time_its_pattern_and_when_it_is_taken_back() {
+    let approval = for_task(1, "q", 3);
+    let home = given(approval.clone(), "q");
+    home.commit(vec![used(&approval, "q")]);
+    let pattern = approval.task.map(|task| task.pattern);
+    let live = |pattern, now| home.store.task_approvals(pattern, now, 10).expect("reads").len();
+    assert_eq!((live(pattern, at(59_999)), live(pattern, at(60_000))), (1, 0));
+    assert_eq!(live(Some(Digest::of(b"another")), at(3)), 0);
+    let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    // Terms that were not stored do not count, nor does none.
+    let wider = TaskTerms { pattern: Digest::of(b"another"), risk: Risk::High, uses: 9 };
+    for task in [Some(wider), None] {
+        let other = NewApproval { task, ..approval.clone() };
+        assert_eq!(home.try_commit(vec![used(&other, "other")]).map(drop), spent);
+    }
+    home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
+    assert_eq!(live(pattern, at(3)), 0);
+    assert_eq!(home.try_commit(vec![used(&approval, "other")]).map(drop), spent);
+}
+
+/// Approvals of before the second migration are good once, as they were.
+#[test]
+fn approvals_of_an_older_database_are_good_once() {
+    let mut conn = rusqlite::Connection::open_in_memory().expect("opens");
+    crate::schema::migrate(&mut conn, &crate::schema::MIGRATIONS[..1]).expect("the first");
+    conn.execute_batch(
+        "INSERT INTO ask (id, prepared_hash, state, card, prepared, asked_at, expires_at)
+         VALUES ('a', 'h', 'approved', '{}', '{}', 0, 9), ('b', 'i', 'used', '{}', '{}', 0, 9);
+         INSERT INTO approval (ask, prepared_hash, nonce, token, expires_at, executions_used)
+         VALUES ('a', 'h', 'n', '{}', 9, 0), ('b', 'i', 'o', '{}', 9, 1);",
+    )
+    .expect("inserted");
+    crate::schema::migrate(&mut conn, crate::schema::MIGRATIONS).expect("the rest");
+    let rows: Vec<(String, u32, u32, Option<String>)> = conn
+        .prepare("SELECT ask, executions_used, max_uses, pattern FROM approval ORDER BY ask")
+        .and_then(|mut statement| {
+            let rows =
+                statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+            rows.collect()
+        })
+        .expect("reads");
+    assert_eq!(rows, [("a".to_owned(), 0, 1, None), ("b".to_owned(), 1, 1, None)]);
 }

@@ -207,6 +207,7 @@ fn redemption(n: u64) -> Redemption {
             ask: ask_id(n),
             prepared: Digest::of(format!("q{n}").as_bytes()),
             nonce: format!("nonce {n}"),
+            task: None,
         }),
         reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
         ceilings: Ceilings::default(),
@@ -230,6 +231,7 @@ fn approve(n: u64) -> Vec<Op> {
             nonce: format!("nonce {n}"),
             token: serde_json::json!({ "signed": n }),
             expires_at: at(60_000),
+            task: None,
         }),
     ]
 }

@@ -8,7 +8,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, backup, memory, queue, sessions, settings, turns, usage};
+use crate::{approvals, backup, memory, queue, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -81,6 +81,9 @@ impl Progress<'_> {
             Op::StoreApproval(approval) => approvals::store(conn, approval),
             Op::ConsumeApproval { approval, now } => approvals::consume(conn, approval, *now),
             Op::VoidWaiting { at, mark } => backup::void_waiting(conn, *at, mark),
+            Op::KeepUndo(undo) => undo::keep(conn, undo),
+            Op::Undone { attempt, at } => undo::undone(conn, *attempt, *at),
+            Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RecordNonce { namespace, nonce, expires_at } => {
                 approvals::record_nonce(conn, namespace, nonce, *expires_at)

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, Risk};
+use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::{Card, Choice};
 use writ_types::id::{AskId, EntrySeq, SessionId};
 use writ_types::taint::Taint;
@@ -42,8 +42,8 @@ fn card(shown: &str) -> ServerFrame {
         risk: Risk::Medium,
         rationale: "it outlasts the session".into(),
         choices: vec![
-            Choice { decision: Decision::Approve, consequence: "the file is changed, once".into() },
-            Choice { decision: Decision::Deny, consequence: "nothing happens".into() },
+            choice(Decision::Approve, "the file is changed, once"),
+            choice(Decision::Deny, "nothing happens"),
         ],
         shown: shown.into(),
         prepared: Digest::of(b"prepared"),
@@ -51,7 +51,13 @@ fn card(shown: &str) -> ServerFrame {
         asked_at: Timestamp::from_millis(0),
         expires_at: Timestamp::from_millis(86_400_000),
         state: "open".into(),
+        task: None,
+        undo_secs: 0,
     })
+}
+
+fn choice(decision: Decision, consequence: &str) -> Choice {
+    Choice { decision, scope: ApprovalScope::Once, consequence: consequence.into() }
 }
 
 fn written(mode: Mode, frames: &[ServerFrame]) -> String {
@@ -84,6 +90,7 @@ fn a_turn_reads_from_top_to_bottom() {
             state: "approved".into(),
             text: "1 file changed".into(),
             exit: Exit::Done,
+            undo: None,
         },
         ServerFrame::Answer { id: 1, result: json!({"a": "\u{202e}"}) },
         ServerFrame::Error {

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
 use writ_tui::renderer::{Mode, Renderer};
-use writ_types::entry::Decision;
+use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -222,19 +223,20 @@ impl Talk<'_> {
             None => return self.say(line).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
-            "y" | "yes" => match approve::sign(self.context, self.config, &mut self.client, &card).await {
+            yes @ ("y" | "yes" | "t" | "task") => match self.sign(&card, yes).await {
                 Ok(token) => {
+                    let scope = approve::scope_of(Some(&token));
                     let signature = serde_json::to_value(&token)
                         .map_err(|error| Failure::bug("writing the approval", error))?;
                     asked.pop_front();
-                    self.answer(card, Decision::Approve, Some(signature)).await?;
+                    self.answer(card, (Decision::Approve, scope), Some(signature)).await?;
                 }
                 // A locked keyring is no reason to lose the conversation: the question stays.
                 Err(failure) => failure.tell(false, false),
             },
             "n" | "no" => {
                 asked.pop_front();
-                self.answer(card, Decision::Deny, None).await?;
+                self.answer(card, (Decision::Deny, ApprovalScope::Once), None).await?;
             }
             "" => {
                 asked.pop_front();
@@ -248,12 +250,18 @@ impl Talk<'_> {
     async fn answer(
         &mut self,
         card: Card,
-        decision: Decision,
+        (decision, scope): (Decision, ApprovalScope),
         signature: Option<serde_json::Value>,
     ) -> Result<(), Failure> {
         let ask_id = card.ask_id;
         let reason = String::new();
-        self.client.send(&ClientFrame::ApprovalResponse { ask_id, decision, signature, reason }).await
+        let answer = ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason };
+        self.client.send(&answer).await
+    }
+
+    async fn sign(&mut self, card: &Card, yes: &str) -> Result<ApprovalToken, Failure> {
+        let scope = if yes.starts_with('t') { ApprovalScope::Task } else { ApprovalScope::Once };
+        approve::sign(self.context, self.config, &mut self.client, (card, scope)).await
     }
 }
 
@@ -272,7 +280,10 @@ fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) ->
     let (frame, text) = match asked.front() {
         Some(Question::Card(card)) => (
             ServerFrame::ApprovalRequest(card.as_ref().clone()),
-            "Approve exactly this? y, n, or Enter to leave it open.",
+            match card.task {
+                None => "Approve exactly this? y, n, or Enter to leave it open.",
+                Some(_) => "Approve exactly this? y, t for the task, n, or Enter to leave it open.",
+            },
         ),
         Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits."),
         None => return Ok(()),

@@ -225,6 +225,7 @@ fn claims(status: &Value, card: &Card, nonce: u8, approver: Approver) -> Approva
         issued_at: card.asked_at,
         expires_at: card.expires_at,
         approver,
+        task: None,
     }
 }
 

@@ -150,6 +150,8 @@ enum Answer {
     None,
     Bad,
     Given { deny: bool, other: bool, ends: i64 },
+    /// For something else that was shown, and for the task: perhaps for what is alike, perhaps at too low a risk.
+    Task { alike: bool, low: bool, ends: i64 },
 }
 
 #[derive(Clone, Debug)]
@@ -189,6 +191,8 @@ fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
         3 => Just(Answer::None),
         1 => Just(Answer::Bad),
+        3 => (seldom(4), seldom(4), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
+            .prop_map(|(unlike, low, ends)| Answer::Task { alike: !unlike, low, ends }),
         6 => (seldom(6), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
             .prop_map(|(deny, other, ends)| Answer::Given { deny, other, ends }),
     ]
@@ -307,7 +311,30 @@ fn model(case: &Case) -> Outcome {
                 Outcome::Grant { with_approval: true }
             }
         }
+        (true, Answer::Task { alike, low, ends }) => {
+            if alike && has_likes(&wish.action) && (!low || is_low(wish)) && case.now < ends {
+                Outcome::Grant { with_approval: true }
+            } else {
+                Outcome::Deny
+            }
+        }
     }
+}
+
+/// Whether there can be an approval for what is like it: changes of a project, reading from the web without sending,
+/// searches, commands.
+fn has_likes(action: &Action) -> bool {
+    match action {
+        Action::WriteFile(write) => write.place == Place::Project && write.content.is_none(),
+        Action::Fetch(fetch) => fetch.method == "GET" && fetch.body.is_none() && !fetch.large,
+        Action::Search(_) | Action::Exec(_) => true,
+        _ => false,
+    }
+}
+
+/// Of these, what stays inside is of low risk.
+fn is_low(wish: &Wish) -> bool {
+    matches!(wish.action, Action::Exec(_)) && !wish.network
 }
 
 fn granted(case: &Case, flaw: Flaw) -> Grants {
@@ -347,8 +374,22 @@ fn granted(case: &Case, flaw: Flaw) -> Grants {
     grants
 }
 
-fn answered(answer: Answer, hash: Digest) -> Option<Result<Approval, ApprovalError>> {
+fn answered(
+    answer: Answer,
+    prepared: &Prepared,
+    policy: Digest,
+) -> Option<Result<Approval, ApprovalError>> {
+    let hash = prepared.hash(policy).expect("canonical");
     match answer {
+        Answer::Task { alike, low, ends } => {
+            let own = pattern::of(prepared, policy).filter(|_| alike);
+            let own = own.map(|pattern| pattern::digest(&pattern).expect("canonical"));
+            let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
+            let risk = if low { Risk::Low } else { Risk::Medium };
+            let task = Some(TaskTerms { pattern, risk, uses: 20 });
+            let shown = Digest::of(b"something else");
+            Some(Ok(approved(ApprovalClaims { task, expires_at: later(ends), ..claims(shown) })))
+        }
         Answer::None => None,
         Answer::Bad => Some(Err(ApprovalError::Signature)),
         Answer::Given { deny, other, ends } => {
@@ -406,7 +447,7 @@ fn door(case: &Case) -> Outcome {
     if !case.by_model {
         prepared.call = None;
     }
-    world.approval = answered(case.answer, prepared.hash(rules.digest()).expect("canonical"));
+    world.approval = answered(case.answer, &prepared, rules.digest());
     match world.decide(prepared) {
         Ok(grant) => Outcome::Grant { with_approval: grant.approval().is_some() },
         Err(Stop::Ask(_)) => Outcome::Ask,

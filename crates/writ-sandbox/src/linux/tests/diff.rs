@@ -3,7 +3,6 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::apply::{Applied, ApplyError};
 
 fn told(set: &ChangeSet) -> Vec<(&str, ChangeKind)> {
     set.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect()
@@ -43,7 +42,7 @@ async fn creates_changes_deletes_and_renames_are_seen_and_applied() {
     );
     assert!(text.contains("--- a/src/a.rs\n+++ /dev/null\n"), "{text}");
 
-    let applied = fixture.workspace.carry(set.changes.clone()).await.unwrap();
+    let applied = fixture.carry(set.changes.clone()).await.unwrap();
     assert_eq!((applied.done.len(), applied.already.len()), (5, 0));
     assert_eq!(fixture.read("README.md"), "one\ntwo\nthree\n");
     assert_eq!(fixture.read("src/c.rs"), "fn a() {}\n");
@@ -55,10 +54,10 @@ async fn creates_changes_deletes_and_renames_are_seen_and_applied() {
     fs::write(fixture.project.join("README.md"), "owner\n").unwrap();
     assert_eq!(fixture.sh("cat README.md").await, "owner");
     // A second run of the same, as after a crash, finds it done, but never undoes the owner's work.
-    let again = fixture.workspace.carry(set.changes[1..].to_vec()).await.unwrap();
+    let again = fixture.carry(set.changes[1..].to_vec()).await.unwrap();
     assert_eq!((again.done.len(), again.already.len()), (0, 4));
     assert!(
-        matches!(fixture.workspace.carry(set.changes).await, Err(ApplyError::Conflict { paths }) if paths == ["README.md"])
+        matches!(fixture.carry(set.changes).await, Err(ApplyError::Conflict { paths }) if paths == ["README.md"])
     );
 }
 
@@ -68,7 +67,7 @@ async fn a_conflict_writes_nothing() {
     fixture.sh("echo x > README.md; echo y > src/a.rs; echo z > new").await;
     let set = fixture.changes().await;
     fs::write(fixture.project.join("src/a.rs"), "owner's\n").unwrap();
-    let refused = fixture.workspace.carry(set.changes.clone()).await;
+    let refused = fixture.carry(set.changes.clone()).await;
     assert!(matches!(refused, Err(ApplyError::Conflict { paths }) if paths == ["src/a.rs"]));
     assert_eq!(
         (fixture.read("README.md"), fixture.read("src/a.rs")),
@@ -81,9 +80,7 @@ async fn a_conflict_writes_nothing() {
     // Nor does what the session changed after the diff go along.
     fixture.sh("echo other > new").await;
     let stale = set.changes.into_iter().filter(|change| change.path == "new").collect();
-    assert!(
-        matches!(fixture.workspace.carry(stale).await, Err(ApplyError::Conflict { paths }) if paths == ["new"])
-    );
+    assert!(matches!(fixture.carry(stale).await, Err(ApplyError::Conflict { paths }) if paths == ["new"]));
     assert_eq!(fs::read_dir(&fixture.project).unwrap().count(), 3);
 }
 
@@ -94,10 +91,14 @@ async fn half_an_apply_can_be_finished() {
     let set = fixture.changes().await;
     // As if the first run had ended after its first rename.
     fs::write(fixture.project.join("README.md"), "x\n").unwrap();
-    let applied = fixture.workspace.carry(set.changes).await.unwrap();
+    let applied = fixture.carry(set.changes).await.unwrap();
     assert_eq!(
         applied,
-        Applied { done: vec!["new".into(), "src/a.rs".into()], already: vec!["README.md".into()] }
+        Applied {
+            done: vec!["new".into(), "src/a.rs".into()],
+            already: vec!["README.md".into()],
+            back: vec![]
+        }
     );
     assert_eq!(fixture.read("new"), "z\n");
 }
@@ -134,7 +135,7 @@ async fn what_could_be_executed_outside_is_left_out() {
     );
     assert_eq!(told(&set), [(".envrc", ChangeKind::Create), ("work/fine", ChangeKind::Create)]);
     assert_eq!(set.notices.iter().map(|notice| notice.path.as_str()).collect::<Vec<_>>(), [".envrc"]);
-    let applied = fixture.workspace.carry(set.changes).await.unwrap();
+    let applied = fixture.carry(set.changes).await.unwrap();
     assert_eq!(applied.done, [".envrc", "work/fine"]);
     assert!(!fixture.project.join(".git").exists() && fixture.project.join("src").is_dir());
 }
@@ -153,10 +154,10 @@ async fn forged_changes_are_refused() {
             executable: false,
             bytes: 2,
         };
-        let refused = fixture.workspace.carry(vec![change.clone()]).await;
+        let refused = fixture.carry(vec![change.clone()]).await;
         assert!(matches!(refused, Err(ApplyError::BadPath { .. })), "{path}: {refused:?}");
         let fine = FileChange { path: "fine".into(), ..change };
-        assert!(fixture.workspace.carry(vec![fine]).await.is_ok());
+        assert!(fixture.carry(vec![fine]).await.is_ok());
     }
     // A link in the project's own tree is not followed either.
     std::os::unix::fs::symlink("/tmp", fixture.project.join("exit")).unwrap();
@@ -168,7 +169,7 @@ async fn forged_changes_are_refused() {
         executable: false,
         bytes: 2,
     };
-    assert!(matches!(fixture.workspace.carry(vec![change]).await, Err(ApplyError::Conflict { .. })));
+    assert!(matches!(fixture.carry(vec![change]).await, Err(ApplyError::Conflict { .. })));
 }
 
 #[tokio::test]
@@ -179,12 +180,12 @@ async fn replaced_and_ignored_folders_are_understood() {
     let set = fixture.changes().await;
     assert_eq!(told(&set), [("src/a.rs", ChangeKind::Modify), ("src/b.rs", ChangeKind::Delete)]);
     assert_eq!(left(&set), [("build", LeftOutReason::Ignored), ("cache", LeftOutReason::Ignored)]);
-    fixture.workspace.carry(set.changes).await.unwrap();
+    fixture.carry(set.changes).await.unwrap();
     assert_eq!(told(&fixture.changes().await), []);
     // The folder still hides the project's: what is applied into it stays visible.
     fixture.sh("echo again > src/d.rs").await;
     let set = fixture.changes().await;
-    fixture.workspace.carry(set.changes).await.unwrap();
+    fixture.carry(set.changes).await.unwrap();
     assert_eq!(fixture.sh("cat src/d.rs").await, "again");
     assert_eq!(told(&fixture.changes().await), []);
 }

@@ -53,7 +53,7 @@ async fn ordinary(dir: PathBuf) {
     );
     let set = fixture.changes().await;
     assert_eq!(set.changes.len(), 2);
-    fixture.workspace.carry(set.changes).await.unwrap();
+    fixture.carry(set.changes).await.unwrap();
     assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
     let verify = Exec { profile: ExecProfile::Verification, ..exec(&["cat", "README.md"]) };
     let result = fixture.workspace.run_exec(verify, ExecOptions::default()).await.unwrap();
@@ -222,7 +222,7 @@ async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     let told: Vec<_> = set.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect();
     assert_eq!(told, [("README.md", ChangeKind::Modify), ("src/a.rs", ChangeKind::Delete)]);
     assert_eq!(set.left_out, []);
-    fixture.workspace.carry(set.changes).await.unwrap();
+    fixture.carry(set.changes).await.unwrap();
     assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
     assert!(fixture.changes().await.is_empty());
 }

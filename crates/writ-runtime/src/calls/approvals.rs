@@ -1,0 +1,120 @@
+//! What is asked, what is approved, and what is undone.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::principal::Authenticated;
+use writ_store::approvals::AskState;
+use writ_types::frame::Card;
+use writ_types::id::{AskId, AttemptId, SessionId};
+
+use super::{MAX_LISTED, MAX_LISTED_BYTES, WhichSession, value};
+use crate::core::Core;
+use crate::engine::{Answered, Undone};
+use crate::error::EngineError;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListAsks {
+    #[serde(default)]
+    all: bool,
+}
+
+/// What is asked.
+pub(super) fn list(core: &Core, list: &ListAsks) -> Result<Value, EngineError> {
+    let state = if list.all { None } else { Some(AskState::Open) };
+    let asks = core.store.asks(state, MAX_LISTED)?;
+    let (cards, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
+    Ok(json!({ "asks": cards, "more": more }))
+}
+
+/// The first cards that fit into `most` bytes of JSON, and how many are left out.
+fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
+    let mut bytes = 0_usize;
+    let fit = cards.iter().take_while(|card| {
+        let size = serde_json::to_string(card).map_or(usize::MAX, |text| text.len());
+        bytes = bytes.saturating_add(size);
+        bytes <= most
+    });
+    let fit = fit.count();
+    let more = cards.len().saturating_sub(fit);
+    cards.truncate(fit);
+    (cards, more)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShowAsk {
+    pub(super) ask: AskId,
+}
+
+/// One ask, whole.
+pub(super) fn show(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
+    let ask = core.store.ask(&show.ask)?;
+    value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WhichAttempt {
+    attempt: AttemptId,
+}
+
+/// Undoes what an attempt has done, or asks whether to.
+pub(super) async fn undo(
+    core: &Arc<Core>,
+    who: &Authenticated<()>,
+    which: &WhichAttempt,
+) -> Result<Value, EngineError> {
+    Ok(match core.undo(who, which.attempt).await? {
+        Undone::Asked(ask) => json!({ "state": "asked", "ask_id": ask }),
+        Undone::Settled(Answered { state, text, exit }) => {
+            json!({ "state": state, "text": text, "exit": exit })
+        }
+    })
+}
+
+/// What was brought into the project last and can be undone.
+pub(super) fn last(
+    core: &Core,
+    joined: Option<SessionId>,
+    which: &WhichSession,
+) -> Result<Value, EngineError> {
+    let session = which.find(core, joined)?;
+    Ok(json!({ "session": session.id, "attempt": core.last_way_back(session.id)? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::digest::Digest;
+    use writ_types::entry::Risk;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_and_says_so() {
+        let card = |shown: &str| Card {
+            ask_id: "Ab3dEf9Z".parse().expect("an id"),
+            session: None,
+            action: "write_file".to_owned(),
+            intent: "apply".to_owned(),
+            risk: Risk::Medium,
+            rationale: String::new(),
+            choices: Vec::new(),
+            shown: shown.to_owned(),
+            prepared: Digest::of(b"prepared"),
+            shown_hash: Digest::of(shown.as_bytes()),
+            asked_at: Timestamp::from_millis(0),
+            expires_at: Timestamp::from_millis(1),
+            state: "open".to_owned(),
+            task: None,
+            undo_secs: 0,
+        };
+        let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];
+        assert_eq!(fitting(cards.clone(), 10_000).1, 0);
+        let (fit, more) = fitting(cards, 1_000);
+        assert_eq!((fit.len(), more), (1, 2), "in order: none is passed over");
+    }
+}

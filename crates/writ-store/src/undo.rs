@@ -1,0 +1,104 @@
+//! Ways back: what was done, what leads back, and until when one tap is enough.
+
+use rusqlite::{Connection, Row, params};
+use writ_types::action::WriteFile;
+use writ_types::id::{AttemptId, SessionId};
+use writ_types::unit::Timestamp;
+
+use crate::batch::NewUndo;
+use crate::codec::{self, execute, get_time, query, query_one};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// A way back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undo {
+    /// What was done.
+    pub attempt: AttemptId,
+    /// The session that it was done in.
+    pub session: SessionId,
+    /// When.
+    pub at: Timestamp,
+    /// Until when one tap is enough.
+    pub until: Timestamp,
+    /// What leads back.
+    pub way: WriteFile,
+    /// When it was gone; `None` while it was not.
+    pub undone_at: Option<Timestamp>,
+}
+
+pub(crate) fn keep(conn: &Connection, undo: &NewUndo) -> Result<(), StoreError> {
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO undo (attempt, session, at, until, way) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            undo.attempt.to_string(),
+            undo.session.to_string(),
+            undo.at.as_millis(),
+            undo.until.as_millis(),
+            codec::to_json("way back", &undo.way)?,
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "way back", id: undo.attempt.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn undone(conn: &Connection, attempt: AttemptId, at: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE undo SET undone_at = ?2 WHERE attempt = ?1 AND undone_at IS NULL";
+    if execute(conn, sql, params![attempt.to_string(), at.as_millis()])? == 0 {
+        return Err(Conflict::Missing { what: "way back", id: attempt.to_string() }.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn forget(conn: &Connection, attempt: AttemptId) -> Result<(), StoreError> {
+    execute(conn, "DELETE FROM undo WHERE attempt = ?1", [attempt.to_string()])?;
+    Ok(())
+}
+
+fn decode(row: &Row<'_>) -> Result<Undo, StoreError> {
+    Ok(Undo {
+        attempt: codec::parse("attempt id", &row.get::<_, String>("attempt")?)?,
+        session: codec::parse("session id", &row.get::<_, String>("session")?)?,
+        at: get_time(row, "at")?,
+        until: get_time(row, "until")?,
+        way: codec::from_json("way back", &row.get::<_, String>("way")?)?,
+        undone_at: row.get::<_, Option<i64>>("undone_at")?.map(Timestamp::from_millis),
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The way back from an attempt, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn undo(&self, attempt: AttemptId) -> Result<Option<Undo>, StoreError> {
+        let sql = "SELECT * FROM undo WHERE attempt = ?1";
+        self.read(|conn| query_one(conn, sql, [attempt.to_string()], decode))
+    }
+
+    /// The ways back of a session, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn undos(&self, session: SessionId, limit: usize) -> Result<Vec<Undo>, StoreError> {
+        let sql = "SELECT * FROM undo WHERE session = ?1 ORDER BY at DESC, attempt DESC LIMIT ?2";
+        self.read(|conn| query(conn, sql, params![session.to_string(), codec::limit(limit)], decode))
+    }
+
+    /// The ways back from what was done before `before`, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn old_undos(&self, before: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+        let sql = "SELECT * FROM undo WHERE at < ?1 ORDER BY at, attempt LIMIT ?2";
+        self.read(|conn| query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode))
+    }
+}
