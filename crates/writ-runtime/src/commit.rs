@@ -18,14 +18,11 @@ impl Core {
         let receipt = self.store.commit(batch).await?;
         let mut merged = receipt.asks.iter().map(|ask| ask.merged);
         let mut numbers = receipt.frames.iter();
-        for frame in frames {
-            let frame = match frame {
-                ServerFrame::ApprovalRequest(_) if merged.next() == Some(true) => None,
-                other => Some(other),
-            };
-            if let Some(mut frame) = frame
-                && let Some(number) = numbers.next()
-            {
+        for mut frame in frames {
+            if matches!(frame, ServerFrame::ApprovalRequest(_)) && merged.next() == Some(true) {
+                continue;
+            }
+            if let Some(number) = numbers.next() {
                 if let (ServerFrame::Message { entries, .. }, Some(last)) = (&mut frame, receipt.rests_on) {
                     entries.1 = last;
                 }

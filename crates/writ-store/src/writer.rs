@@ -7,7 +7,7 @@
 //! long as a few reads, and less than waking the writer and being woken by it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -119,10 +119,7 @@ impl Shared {
         if self.waiting.load(Ordering::Acquire) > 0 {
             return None;
         }
-        match self.writer.try_lock() {
-            Ok(writer) => Some(writer),
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
-        }
+        self.writer.try_lock().ok()
     }
 }
 
