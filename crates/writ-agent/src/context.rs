@@ -8,7 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpec, estimate_tokens};
+use writ_types::chat::{
+    ChatMessage, ModelRequest, Part, Role, ToolSpecs, estimate_tokens, estimate_tokens_of_chars,
+};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
@@ -268,14 +270,14 @@ impl Zones {
         }
         let mut messages = Vec::new();
         let mut place = |zone, unit: Unit| {
-            let mut own = Label::new(Taint::Owner);
+            let mut taint = Taint::Owner;
             for message in unit.messages {
-                own.join(&message.label);
+                taint = taint.join(message.label.taint);
+                label.join(&message.label);
                 messages.push(message);
             }
             let Unit { source, tokens, pinned, .. } = unit;
-            items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint: own.taint });
-            label.join(&own);
+            items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint });
         };
         self.owner_profile.into_iter().for_each(|unit| place(Zone::Memory, unit));
         self.history.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
@@ -420,14 +422,16 @@ const fn heading(source: SystemSource) -> &'static str {
     }
 }
 
-fn system_items(texts: &[SystemText], tools: &[ToolSpec]) -> Vec<ItemUse> {
+fn system_items(texts: &[SystemText], tools: &ToolSpecs) -> Vec<ItemUse> {
     let item = |source, tokens, taint| ItemUse { zone: Zone::System, source, tokens, pinned: true, taint };
     let texts = texts.iter().map(|text| {
         let tokens = estimate_tokens(&system_text(std::slice::from_ref(text)));
         item(heading(text.source).to_lowercase(), tokens, text.label.taint)
     });
-    let tools = tools.iter().map(|tool| {
-        let tokens = estimate_tokens(&format!("{} {} {}", tool.name, tool.description, tool.schema));
+    let tools = tools.iter().zip(tools.schema_sizes()).map(|(tool, schema)| {
+        // Between the three stands a blank each.
+        let chars = tool.name.chars().count() + tool.description.chars().count() + schema.chars + 2;
+        let tokens = estimate_tokens_of_chars(chars);
         item(format!("tool {}", tool.name), tokens, Taint::Owner)
     });
     texts.chain(tools).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::MemoryKind;
-use writ_types::chat::{ChatMessage, ModelReply, ToolResult, ToolSpec};
+use writ_types::chat::{ChatMessage, ModelReply, ToolResult, ToolSpecs};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::taint::Label;
@@ -167,7 +167,7 @@ pub struct ContextSeed {
     /// The pinned texts of the system zone, in their order.
     pub system: Vec<SystemText>,
     /// The tools that may be used in this turn.
-    pub tools: Vec<ToolSpec>,
+    pub tools: ToolSpecs,
     /// What is known of the owner; pinned.
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.

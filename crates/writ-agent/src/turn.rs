@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, Usage};
+use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, ToolSpecs, Usage};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, MessageId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
@@ -94,7 +94,7 @@ impl Turn {
         let budget = BudgetSeed { used: Tokens::ZERO, limit: Tokens::MAX, given: None };
         let seed = ContextSeed {
             system: Vec::new(),
-            tools: Vec::new(),
+            tools: ToolSpecs::default(),
             owner_profile: Vec::new(),
             history: Vec::new(),
             history_rows: None,

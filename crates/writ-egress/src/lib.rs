@@ -19,7 +19,7 @@
 //! Two things need no permit, because no agent wishes them and they hand out no client: [`loopback`] asks a port of this
 //! machine for a list, and [`deliver`] posts what the engine tells of itself to the place that its owner names.
 //!
-//! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, [`perform`] lends;
+//! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, `keep` keeps lines, [`perform`] lends;
 //! [`gatekeeper`] is what the runtime gives, [`proxy`] and [`fetch`] use it.
 
 pub mod host;
@@ -29,6 +29,8 @@ pub mod connect;
 mod resolve;
 
 mod line;
+
+mod keep;
 
 pub mod error;
 

@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -19,6 +20,12 @@ use crate::host::HostPort;
 ///
 /// One request needs one, and one more if the server closes it between two uses.
 const MAX_CONNECTIONS: usize = 4;
+
+/// How many connections a line must have left to be kept for another permit.
+const SPARE_CONNECTIONS: usize = 2;
+
+/// What may still come in on a line at rest: the end of an answer of which the work had read enough.
+const REST_RECEIVED: u64 = 16 * 1024;
 
 /// Bytes carried at once. A TLS record is at most 16 KiB, so larger steps gain nothing.
 const STEP: usize = 16 * 1024;
@@ -48,6 +55,7 @@ pub(crate) struct Line {
     accepting: JoinHandle<()>,
     faults: Faults,
     carried: Carried,
+    accepted: Arc<AtomicUsize>,
 }
 
 /// Bytes carried so far, over all connections of a line.
@@ -57,6 +65,8 @@ pub(crate) struct Carried {
     received: Arc<AtomicU64>,
     /// How many may come in all; moved on by the work, see [`Allowance`](crate::perform::Allowance).
     allowed: Arc<AtomicU64>,
+    /// Whether the line is at rest between two permits: nothing is sent then.
+    resting: Arc<AtomicBool>,
     /// Whether more came than was allowed.
     overrun: Arc<AtomicBool>,
 }
@@ -64,7 +74,13 @@ pub(crate) struct Carried {
 impl Default for Carried {
     fn default() -> Self {
         let allowed = Arc::new(AtomicU64::new(u64::MAX));
-        Self { sent: Arc::default(), received: Arc::default(), allowed, overrun: Arc::default() }
+        Self {
+            sent: Arc::default(),
+            received: Arc::default(),
+            allowed,
+            resting: Arc::default(),
+            overrun: Arc::default(),
+        }
     }
 }
 
@@ -81,6 +97,10 @@ impl Carried {
         self.overrun.load(Ordering::Relaxed)
     }
 
+    fn is_resting(&self) -> bool {
+        self.resting.load(Ordering::SeqCst)
+    }
+
     /// From here on, so many bytes more may come in.
     pub(crate) fn allow(&self, more: u64) {
         self.allowed.store(self.received().saturating_add(more), Ordering::Relaxed);
@@ -95,6 +115,10 @@ impl Faults {
     fn record(&self, fault: Fault) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
+
+    fn first(&self) -> Option<Fault> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Line {
@@ -103,8 +127,10 @@ impl Line {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
         let carried = Carried::default();
-        let accepting = tokio::spawn(accept(listener, way, limits, faults.clone(), carried.clone()));
-        Ok(Self { path, accepting, faults, carried })
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let ours = (faults.clone(), carried.clone(), Arc::clone(&accepted));
+        let accepting = tokio::spawn(accept(listener, way, limits, ours));
+        Ok(Self { path, accepting, faults, carried, accepted })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -117,7 +143,27 @@ impl Line {
 
     /// The first thing that went wrong, if anything did.
     pub(crate) fn fault(&self) -> Option<Fault> {
-        self.faults.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.faults.first()
+    }
+
+    /// Whether it may serve another permit: nothing went wrong on it, and it has connections left.
+    pub(crate) fn may_be_kept(&self) -> bool {
+        let left = MAX_CONNECTIONS.saturating_sub(self.accepted.load(Ordering::SeqCst));
+        left >= SPARE_CONNECTIONS && self.fault().is_none() && !self.carried.is_overrun()
+    }
+
+    /// Lays it to rest between two permits: what is sent from here on cuts it.
+    pub(crate) fn rest(&self) {
+        self.carried.resting.store(true, Ordering::SeqCst);
+        self.carried.allow(REST_RECEIVED);
+    }
+
+    /// Wakes it for another permit, whose bytes are counted from here on.
+    pub(crate) fn wake(&self) {
+        self.carried.sent.store(0, Ordering::SeqCst);
+        self.carried.received.store(0, Ordering::SeqCst);
+        self.carried.allowed.store(u64::MAX, Ordering::SeqCst);
+        self.carried.resting.store(false, Ordering::SeqCst);
     }
 }
 
@@ -131,11 +177,21 @@ impl Drop for Line {
     }
 }
 
-async fn accept(listener: UnixListener, way: Way, limits: Limits, faults: Faults, carried: Carried) {
+async fn accept(
+    listener: UnixListener,
+    way: Way,
+    limits: Limits,
+    (faults, carried, accepted): (Faults, Carried, Arc<AtomicUsize>),
+) {
     let mut connections = JoinSet::new();
     let way = Arc::new(way);
     for _ in 0..MAX_CONNECTIONS {
         let Ok((local, _)) = listener.accept().await else { break };
+        accepted.fetch_add(1, Ordering::SeqCst);
+        if carried.is_resting() {
+            tracing::warn!("a line at rest was knocked at");
+            continue;
+        }
         if !is_ours(&local) {
             tracing::warn!("a foreign process knocked at a line");
             continue;
@@ -176,15 +232,16 @@ async fn carry(local: UnixStream, way: &Way, limits: Limits, faults: &Faults, ca
         }
     };
     let received = || limits.received.min(carried.allowed());
-    let out = copy(from_client, to_host, &carried.sent, || limits.sent, too_much_sent);
-    let back = copy(from_host, to_client, &carried.received, received, too_much_received);
+    let sent = || if carried.is_resting() { 0 } else { limits.sent };
+    let out = copy(from_client, to_host, (&carried.sent, sent), too_much_sent, |_| {});
+    let back = copy(from_host, to_client, (&carried.received, received), too_much_received, acknowledge);
     // Too much either way ends both; an ordinary end lets the other way finish.
     if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
         tracing::debug!(%host, "a line was cut");
     }
 }
 
-async fn connect(way: &Way) -> Result<(impl AsyncRead + use<>, impl AsyncWrite + use<>), Fault> {
+async fn connect(way: &Way) -> Result<(OwnedReadHalf, OwnedWriteHalf), Fault> {
     let host = &way.host;
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };
     let addresses = match &way.addresses {
@@ -204,16 +261,27 @@ async fn connect(way: &Way) -> Result<(impl AsyncRead + use<>, impl AsyncWrite +
     }
 }
 
+/// Acknowledges at once what came. A host that waits for that before it sends the next small piece would wait forty
+/// milliseconds on a connection that was kept.
+fn acknowledge(from_host: &OwnedReadHalf) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = from_host.as_ref().set_quickack(true) {
+        tracing::trace!(%error, "TCP_QUICKACK was refused");
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = from_host;
+}
+
 /// More bytes than allowed.
 struct TooMuch;
 
 /// Copies until the end or the limit. An error of either side is an end: the other side sees a cut stream.
-async fn copy(
-    mut from: impl AsyncRead + Unpin,
+async fn copy<R: AsyncRead + Unpin>(
+    mut from: R,
     mut to: impl AsyncWrite + Unpin,
-    carried: &AtomicU64,
-    limit: impl Fn() -> u64,
+    (carried, limit): (&AtomicU64, impl Fn() -> u64),
     too_much: impl Fn(),
+    read: impl Fn(&R),
 ) -> Result<(), TooMuch> {
     let mut step = vec![0; STEP];
     loop {
@@ -221,6 +289,7 @@ async fn copy(
             Ok(0) | Err(_) => break,
             Ok(count) => count,
         };
+        read(&from);
         let count_u64 = u64::try_from(count).unwrap_or(u64::MAX);
         if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit() {
             too_much();

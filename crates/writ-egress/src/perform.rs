@@ -11,11 +11,13 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use serde::{Deserialize, Serialize};
 use writ_policy::permit::Permit;
 use writ_types::action::Action;
+use writ_types::digest::Digest;
 use writ_types::unit::{ByteCount, Timestamp};
 
 use crate::connect::{Resolver, SystemResolver};
 use crate::error::EgressError;
 use crate::host::HostPort;
+use crate::keep::{Keep, Kept, Owner, REST};
 use crate::line::{Carried, Limits, Line, Way};
 use crate::proxy::rate::Windows;
 
@@ -100,6 +102,7 @@ pub struct Egress {
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
     lines: AtomicU64,
+    pub(crate) keep: Keep,
 }
 
 impl Egress {
@@ -137,6 +140,7 @@ impl Egress {
             folder,
             tls,
             lines: AtomicU64::new(0),
+            keep: Keep::default(),
         })
     }
 
@@ -182,6 +186,66 @@ impl Egress {
         self.lend(Way { host, addresses: None }, self.limits, work).await
     }
 
+    /// As [`Self::perform`]; the connection is kept for a few seconds, for the next permit that names the same host and
+    /// comes with the same `identity`: provider and credential. Nothing can be sent over it until then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::perform`].
+    pub async fn perform_as<T, E, F, W>(
+        &self,
+        identity: Digest,
+        permit: Permit,
+        now: Timestamp,
+        work: F,
+    ) -> Result<Result<T, E>, EgressError>
+    where
+        F: FnOnce(Lent) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        let opened = permit.open(now)?;
+        let host = permitted_host(&opened.prepared.action)?;
+        self.lend_kept(Owner { host, identity }, work).await
+    }
+
+    /// Lends the client of a kept line, or of a new one that is kept if the work succeeds.
+    pub(crate) async fn lend_kept<T, E, F, W>(
+        &self,
+        owner: Owner,
+        work: F,
+    ) -> Result<Result<T, E>, EgressError>
+    where
+        F: FnOnce(Lent) -> W,
+        W: Future<Output = Result<T, E>>,
+    {
+        let kept = match self.keep.take(&owner) {
+            Some(kept) => kept,
+            None => {
+                let line = self.line(Way { host: owner.host.clone(), addresses: None }, self.limits)?;
+                let client = self.client(&line)?;
+                Kept::new(line, client)
+            }
+        };
+        kept.line.wake();
+        let lent = Lent { client: kept.client.clone(), carried: kept.line.carried().clone() };
+        match work(lent).await {
+            Ok(value) => {
+                self.keep.put(owner, kept);
+                Ok(Ok(value))
+            }
+            Err(error) => match kept.line.fault() {
+                Some(fault) => Err(fault.into()),
+                None => Ok(Err(error)),
+            },
+        }
+    }
+
+    fn line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
+        let number = self.lines.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.path().join(number.to_string());
+        Line::open(path, way, limits).map_err(EgressError::Socket)
+    }
+
     /// Lends a client for the way that a permit has been consumed for.
     pub(crate) async fn lend<T, E, F, W>(
         &self,
@@ -193,9 +257,7 @@ impl Egress {
         F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
-        let number = self.lines.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder.path().join(number.to_string());
-        let line = Line::open(path, way, limits).map_err(EgressError::Socket)?;
+        let line = self.line(way, limits)?;
         let lent = Lent { client: self.client(&line)?, carried: line.carried().clone() };
         match work(lent).await {
             Ok(value) => Ok(Ok(value)),
@@ -213,6 +275,7 @@ impl Egress {
             .tls_backend_preconfigured(self.tls.clone())
             .http1_only()
             .no_proxy()
+            .pool_idle_timeout(REST)
             .dns_resolver(Arc::new(NoNames))
             .no_gzip()
             .no_brotli()

@@ -13,10 +13,12 @@ use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use futures::stream;
 use tokio::net::TcpListener;
+use writ_types::digest::Digest;
 use writ_types::unit::ByteCount;
 
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
+use crate::keep::Owner;
 use crate::line::Way;
 use crate::perform::{Egress, EgressConfig, Lent};
 
@@ -199,6 +201,80 @@ async fn a_line_dies_with_its_work() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("reads").count(), 0, "a socket was left behind");
     drop(egress);
     assert_eq!(std::fs::read_dir(runtime.path()).expect("reads").count(), 0, "a folder was left behind");
+}
+
+/// A server that tells how many connections it has accepted.
+async fn counting() -> (SocketAddr, Arc<AtomicUsize>, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let (address, accepted) = (listener.local_addr().expect("has an address"), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&accepted);
+    let listener = axum::serve::ListenerExt::tap_io(listener, move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let router = Router::new().route("/", get(async || "hello"));
+    let running = tokio::spawn(async move { axum::serve(listener, router).await.expect("serves") });
+    (address, accepted, running)
+}
+
+fn owner(address: SocketAddr, identity: &str) -> Owner {
+    Owner { host: host(address), identity: Digest::of(identity.as_bytes()) }
+}
+
+async fn hello(egress: &Egress, owner: Owner) {
+    let url = format!("http://{}/", owner.host);
+    let said = egress.lend_kept(owner, |lent| text(lent.client, url)).await.expect("a line");
+    assert_eq!(said.expect("answers"), "hello");
+}
+
+#[tokio::test]
+async fn a_kept_line_serves_one_identity_alone_and_one_permit_at_a_time() {
+    let (address, accepted, running) = counting().await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    for _ in 0..5 {
+        hello(&egress, owner(address, "one")).await;
+    }
+    assert_eq!(accepted.load(Ordering::SeqCst), 1, "the same connection");
+    hello(&egress, owner(address, "another")).await;
+    assert_eq!(accepted.load(Ordering::SeqCst), 2, "another credential has another connection");
+    tokio::join!(hello(&egress, owner(address, "one")), hello(&egress, owner(address, "one")));
+    assert_eq!(accepted.load(Ordering::SeqCst), 3, "two at once share none");
+    assert_eq!(egress.keep.len(), 3);
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_line_at_rest_carries_nothing_and_is_not_kept_after_that() {
+    let (address, accepted, running) = counting().await;
+    let (egress, _runtime) = egress(&EgressConfig::default());
+    let url = format!("http://{address}/");
+    let work = |lent: Lent| {
+        let (client, url) = (lent.client.clone(), url.clone());
+        async move {
+            text(lent.client, url).await.expect("answers");
+            Ok::<_, Infallible>(client)
+        }
+    };
+    let leaked = egress.lend_kept(owner(address, "one"), work).await.expect("a line").expect("a client");
+    text(leaked.clone(), url.clone()).await.expect_err("the line is at rest");
+    text(leaked, url.clone()).await.expect_err("also over a new connection");
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
+    hello(&egress, owner(address, "one")).await;
+    assert_eq!(accepted.load(Ordering::SeqCst), 2, "a line that was cut is not used again");
+    running.abort();
+}
+
+#[tokio::test]
+async fn each_permit_of_a_kept_line_has_limits_of_its_own() {
+    let server = server(None).await;
+    let config = EgressConfig { max_received_bytes: 600, ..EgressConfig::default() };
+    let (egress, _runtime) = egress(&config);
+    for _ in 0..8 {
+        hello(&egress, owner(server.address, "one")).await;
+    }
+    let url = format!("http://{}/endless", server.address);
+    let ended = egress.lend_kept(owner(server.address, "one"), |lent| text(lent.client, url)).await;
+    assert!(matches!(ended, Err(EgressError::Line(Fault::TooMuchReceived { .. }))), "{ended:?}");
+    assert_eq!(egress.keep.len(), 0, "what has failed is not kept");
 }
 
 #[tokio::test]

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::Egress;
 use writ_policy::permit::Permit;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
+use writ_types::digest::Digest;
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::catalogue::Catalogue;
@@ -20,7 +21,7 @@ use crate::credential::CredentialSource;
 use crate::error::{Failure, ModelError};
 use crate::failover::{Course, Health, Step};
 use crate::plan::{PlanError, PlannedCall};
-use crate::provider::{ModelsConfigError, Route, Routes};
+use crate::provider::{ModelsConfigError, Provider, Route, Routes};
 use crate::retry::Backoff;
 
 pub(crate) use attempt::Attempt;
@@ -213,8 +214,9 @@ impl Models {
             return Err(failed(planned, Failure::OtherPermit));
         }
         let key = self.key(planned).await?;
+        let identity = identity(planned, key.as_ref());
         let attempt = Attempt { planned, key, limits: self.limits, deltas, cancel };
-        match self.egress.perform(permit, now, |lent| attempt.run(lent)).await {
+        match self.egress.perform_as(identity, permit, now, |lent| attempt.run(lent)).await {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
         }
@@ -225,6 +227,13 @@ impl Models {
         let resolved = self.credentials.resolve(key).await;
         resolved.map(Some).map_err(|cause| failed(planned, Failure::NoCredential { key: key.clone(), cause }))
     }
+}
+
+/// For whom connections are kept: one provider with one key.
+fn identity(planned: &PlannedCall, key: Option<&SecretString>) -> Digest {
+    let Provider { name, base_url, .. } = planned.provider();
+    let key = key.map(|key| Digest::of(key.expose_secret().as_bytes()).to_string()).unwrap_or_default();
+    Digest::of(format!("{name}\n{base_url}\n{key}").as_bytes())
 }
 
 /// A call that failed before anything was said.

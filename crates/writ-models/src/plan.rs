@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use writ_types::action::{Action, ModelCall};
-use writ_types::chat::{ModelRequest, Part, estimate_tokens};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, estimate_tokens, estimate_tokens_of_chars};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::{Timestamp, Tokens};
@@ -57,7 +57,11 @@ impl ToReport for PlanError {
 struct Digested<'a> {
     provider: &'a str,
     model: &'a str,
-    request: &'a ModelRequest,
+    system: &'a str,
+    messages: &'a [Arc<ChatMessage>],
+    /// Their digest: they are the same from call to call, and digested once.
+    tools: Digest,
+    max_output_tokens: Tokens,
 }
 
 impl PlannedCall {
@@ -85,7 +89,14 @@ impl PlannedCall {
         };
         let size = Size::of(&request);
         let price = catalogue.price(&provider.name, model, now);
-        let digested = Digested { provider: &provider.name, model, request: &request };
+        let digested = Digested {
+            provider: &provider.name,
+            model,
+            system: &request.system,
+            messages: &request.messages,
+            tools: request.tools.digest()?,
+            max_output_tokens: request.max_output_tokens,
+        };
         let call = ModelCall {
             provider: provider.name.clone(),
             model: model.clone(),
@@ -151,11 +162,11 @@ impl Size {
                 Part::Result(result) => size.text(&result.text),
             }
         }
-        for tool in &request.tools {
+        for (tool, schema) in request.tools.iter().zip(request.tools.schema_sizes()) {
             size.item();
             size.text(&tool.name);
             size.text(&tool.description);
-            size.text(&tool.schema.to_string());
+            size.add(estimate_tokens_of_chars(schema.chars), schema.bytes);
         }
         size
     }
@@ -166,8 +177,12 @@ impl Size {
     }
 
     fn text(&mut self, text: &str) {
-        self.estimate += estimate_tokens(text);
-        let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.add(estimate_tokens(text), text.len());
+    }
+
+    fn add(&mut self, estimate: Tokens, bytes: usize) {
+        self.estimate += estimate;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.at_most += Tokens::new(bytes.div_ceil(CEILING_BYTES_PER_TOKEN));
     }
 }

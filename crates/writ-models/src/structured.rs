@@ -82,7 +82,7 @@ mod tests {
     use std::convert::Infallible;
 
     use serde::Deserialize;
-    use writ_types::chat::{StopReason, Usage};
+    use writ_types::chat::{StopReason, ToolSpecs, Usage};
     use writ_types::unit::Tokens;
 
     use super::*;
@@ -99,7 +99,7 @@ mod tests {
         ModelRequest {
             system: String::new(),
             messages: vec![Arc::new(ChatMessage { role: Role::User, parts, label })],
-            tools: Vec::new(),
+            tools: ToolSpecs::default(),
             max_output_tokens: Tokens::new(100),
         }
     }

@@ -54,6 +54,8 @@ pub(crate) struct Acted {
     pub(crate) ops: Vec<Op>,
     /// Whether the work folder may have changed.
     pub(crate) touched: bool,
+    /// Whether all that it has done is in the operations: then they may be written with what comes next.
+    pub(crate) inside: bool,
 }
 
 impl Place {
@@ -108,9 +110,7 @@ impl Place {
         if !self.session.state().subscriptions.is_empty() {
             self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
         }
-        if let Some(started) = self.step(&call.name, "started", &prepared.intent) {
-            self.session.hub.pass(started);
-        }
+        let started = self.step(&call.name, "started", &prepared.intent);
         let standing = Standing {
             authority: &self.authority,
             spent: self.spent,
@@ -118,7 +118,12 @@ impl Place {
             task: true,
             mode: self.session.mode(),
         };
-        match self.core.pass_after(first, prepared, standing).await? {
+        let passage = self.core.pass_after(first, prepared, standing).await?;
+        // After the end of the step before it, which may have been among the first.
+        if let Some(started) = started {
+            self.session.hub.pass(started);
+        }
+        match passage {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => {
@@ -149,14 +154,14 @@ impl Place {
             }
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
-                let touched = touches(permit.action());
+                let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
                 self.core.metrics.tool(&call.name);
                 let Performed { prepared, outcome, mut ops, .. } =
                     perform::perform(&self, *permit, &cancel).await?;
                 let rendered = render(&prepared, &outcome);
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                acted.touched = touched;
+                (acted.touched, acted.inside) = (touched, inside);
                 Ok(acted)
             }
         }
@@ -237,7 +242,7 @@ impl Place {
             text: rendered.text,
             label: rendered.label,
         };
-        Acted { result, ask: None, ops, touched: false }
+        Acted { result, ask: None, ops, touched: false, inside: false }
     }
 }
 
@@ -259,6 +264,11 @@ const fn touches(action: &Action) -> bool {
         return fetch.save_to.is_some();
     }
     matches!(action, Action::Exec(_) | Action::WriteFile(_))
+}
+
+/// Whether performing an action does nothing but read the store, or hand in operations for it.
+const fn is_inside(action: &Action) -> bool {
+    matches!(action, Action::Remember(_) | Action::Recall(_))
 }
 
 /// The name of an outcome in frames.

@@ -167,7 +167,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
 fn latest_session(core: &Core) -> Result<Value, EngineError> {
     let Some(row) = core.store.sessions(1)?.pop() else { return Ok(Value::Null) };
     let session = core.session(row.id)?;
-    let used = core.spent(&session, MicroUsd::ZERO)?.session_tokens;
+    let used = core.spent(&session, MicroUsd::ZERO, &[])?.session_tokens;
     let limit = core.config.budget.max_tokens_per_session;
     Ok(json!({ "session": row.id, "tokens": used, "limit": limit, "paused": used >= limit }))
 }

@@ -14,18 +14,15 @@ impl Core {
     ///
     /// If a condition does not hold or the database cannot be written; then nothing was.
     pub(crate) async fn commit_for(&self, session: &Session, batch: Batch) -> Result<Receipt, EngineError> {
-        let frames: Vec<Option<ServerFrame>> = batch.ops.iter().filter_map(framed).collect();
+        let frames = frames(&batch.ops);
         let receipt = self.store.commit(batch).await?;
         let mut merged = receipt.asks.iter().map(|ask| ask.merged);
         let mut numbers = receipt.frames.iter();
-        for frame in frames {
-            let frame = match frame {
-                Some(ServerFrame::ApprovalRequest(_)) if merged.next() == Some(true) => None,
-                other => other,
-            };
-            if let Some(mut frame) = frame
-                && let Some(number) = numbers.next()
-            {
+        for mut frame in frames {
+            if matches!(frame, ServerFrame::ApprovalRequest(_)) && merged.next() == Some(true) {
+                continue;
+            }
+            if let Some(number) = numbers.next() {
                 if let (ServerFrame::Message { entries, .. }, Some(last)) = (&mut frame, receipt.rests_on) {
                     entries.1 = last;
                 }
@@ -36,12 +33,17 @@ impl Core {
     }
 }
 
+/// The frames that operations store.
+pub(crate) fn frames(ops: &[Op]) -> Vec<ServerFrame> {
+    ops.iter().filter_map(framed).collect()
+}
+
 /// The frame that an operation stores, if it stores one.
 #[expect(clippy::wildcard_enum_match_arm, reason = "of the store's many operations, three store frames")]
-fn framed(op: &Op) -> Option<Option<ServerFrame>> {
+fn framed(op: &Op) -> Option<ServerFrame> {
     match op {
-        Op::Frame { frame, .. } | Op::Reply { frame, .. } => Some(Some(frame.as_ref().clone())),
-        Op::OpenAsk(ask) => Some(Some(ServerFrame::ApprovalRequest(ask.card.clone()))),
+        Op::Frame { frame, .. } | Op::Reply { frame, .. } => Some(frame.as_ref().clone()),
+        Op::OpenAsk(ask) => Some(ServerFrame::ApprovalRequest(ask.card.clone())),
         _ => None,
     }
 }

@@ -217,7 +217,10 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
 
 /// Makes the turn of a message ready: a new one, or one that a crash has left open.
 async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
-    if let Some(open) = core.store.unfinished_turn_of(lease.message.record.message)? {
+    // What is leased for the first time has opened no turn yet.
+    if lease.message.attempts > 1
+        && let Some(open) = core.store.unfinished_turn_of(lease.message.record.message)?
+    {
         return resume(core, session, lease, open.id, open.number).await;
     }
     let now = core.clock.now();
@@ -225,13 +228,17 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
-    seed::renew_budget(core, session).await?;
+    let mut spent = seed::renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
     let place = (turn, number);
     let (workspace, unheard) =
         seed::kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
-    let (seed, history) = seed::seed(core, session)?;
+    if !workspace.is_empty() {
+        // Reading it may have taken long, and something.
+        spent = core.spent(session, MicroUsd::ZERO, &[])?;
+    }
+    let (seed, history) = seed::seed(core, session, &spent)?;
     let opened = Opened {
         session: session.id,
         turn,

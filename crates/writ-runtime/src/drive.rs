@@ -68,8 +68,9 @@ pub(crate) struct Drive {
     pub(crate) cost: MicroUsd,
     /// Interruptions that the store could not take when they came; tried again.
     pub(crate) unheard: VecDeque<Interrupt>,
-    /// Events that need not be stored before what follows from them, since it leaves no trace: gates judge, memory is
-    /// searched. They are written with the next thing that is, and after a crash they happen again.
+    /// Events that need not be stored before what follows from them: what leaves no trace (gates judge, memory is
+    /// searched), which happens again after a crash, and what was done in the store alone, by operations that stand
+    /// here too. They are written with the next thing that is, before anything else is done.
     pub(crate) held: Vec<Op>,
     /// How the turn has ended, once it has.
     pub(crate) state: Option<&'static str>,
@@ -138,6 +139,10 @@ impl Drive {
                     }
                 }
                 effect @ (Effect::Record { .. } | Effect::Recall { .. } | Effect::Deliver { .. }) => {
+                    if self.held.iter().any(|op| matches!(op, Op::Remember(_))) {
+                        // So that it is found.
+                        self.write_held().await?;
+                    }
                     let (event, ops) = self.answer(effect)?;
                     self.hold(event, ops)?;
                 }
@@ -177,7 +182,12 @@ impl Drive {
             Watched::Done(acted) => {
                 let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
-                self.feed(Event::Acted { result: acted.result, ask: acted.ask }, acted.ops).await?;
+                let event = Event::Acted { result: acted.result, ask: acted.ask };
+                if acted.inside {
+                    self.hold(event, acted.ops)?;
+                } else {
+                    self.feed(event, acted.ops).await?;
+                }
                 if acted.touched && self.session.terms.write {
                     return self.apply_as_it_goes().await;
                 }
@@ -209,9 +219,6 @@ impl Drive {
     /// What a call is told of its place; what was spent is read anew each time, and the turn's key is renewed
     /// while the turn runs.
     async fn place(&mut self) -> Result<Place, EngineError> {
-        if self.held.iter().any(|op| matches!(op, Op::AddUsage(_))) {
-            self.write_held().await?;
-        }
         self.authority = self.core.renewed(&self.session, self.at(), &self.authority).await?;
         Ok(Place {
             core: Arc::clone(&self.core),
@@ -219,7 +226,10 @@ impl Drive {
             turn: Some(self.turn),
             number: self.number,
             authority: Arc::clone(&self.authority),
-            spent: Spent { turn_tool_calls: self.tool_calls, ..self.core.spent(&self.session, self.cost)? },
+            spent: Spent {
+                turn_tool_calls: self.tool_calls,
+                ..self.core.spent(&self.session, self.cost, &self.held)?
+            },
         })
     }
 
@@ -441,14 +451,19 @@ pub(crate) fn stored_event(turn: TurnId, n: u64, event: &StoredEvent) -> Result<
 }
 
 impl Core {
-    /// What was spent or set aside so far, for the door to decide on. Limits of session and day are compared once
-    /// more when the next call's share is set aside, so turns that are decided at the same moment share them.
-    pub(crate) fn spent(&self, session: &Session, turn_cost: MicroUsd) -> Result<Spent, EngineError> {
-        let now = self.clock.now();
-        let own = self.store.session_usage(session.id)?;
-        let own_reserved = self.store.session_reserved(session.id)?;
-        let day = self.store.day_usage(self.budget_day(now))?;
-        let day_reserved = self.store.all_reserved()?;
+    /// What was spent or set aside so far, what is about to be written included, for the door to decide on. Limits of
+    /// session and day are compared once more when the next call's share is set aside, so turns that are decided at the
+    /// same moment share them.
+    pub(crate) fn spent(
+        &self,
+        session: &Session,
+        turn_cost: MicroUsd,
+        pending: &[Op],
+    ) -> Result<Spent, EngineError> {
+        let today = self.budget_day(self.clock.now());
+        let standing = self.store.standing(session.id, today, pending)?;
+        let (own, own_reserved) = (standing.session, standing.session_reserved);
+        let (day, day_reserved) = (standing.day, standing.reserved);
         let base = session.state().budget_base;
         Ok(Spent {
             session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),

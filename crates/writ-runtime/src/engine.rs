@@ -456,11 +456,7 @@ impl Core {
         let running = session.state().running.as_ref().map(|running| running.number);
         let turn_number = match running {
             Some(number) => number,
-            None => {
-                let waiting = self.store.waiting_in_session(session.id)?;
-                let next = self.store.next_turn_number(session.id)?;
-                next.saturating_add(waiting)
-            }
+            None => self.store.next_message_turn(session.id)?,
         };
         Ok(InboundRecord {
             message: self.ids.message(inbound.at()),

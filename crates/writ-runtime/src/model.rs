@@ -83,7 +83,7 @@ pub(crate) async fn call(
                 return Ok(account.failed(report));
             }
             let turn_tool_calls = place.spent.turn_tool_calls;
-            place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost)? };
+            place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost, &[])? };
             place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
         } else {
             note_window(&place, &planned);

@@ -13,8 +13,10 @@ use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry};
 
+use crate::commit::frames;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::session::Session;
 
 /// What came of a wish.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Core {
     }
 
     /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first` is
-    /// written whatever is decided, and stores no frames.
+    /// written whatever is decided; frames in it are of the action's session, and go to its watchers.
     ///
     /// # Errors
     ///
@@ -71,10 +73,9 @@ impl Core {
         let revoked = self.revoked(standing.authority)?;
         let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
         let owned = self.is_owned(&prepared)?;
-        let egress = match prepared.session {
-            Some(session) => self.scope_of(self.session(session)?.as_ref()),
-            None => self.config.egress.clone(),
-        };
+        let at = prepared.session.map(|session| self.session(session)).transpose()?;
+        let at = at.as_deref();
+        let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
         let mut facts = Facts {
             authority: standing.authority,
             revoked: &revoked,
@@ -98,7 +99,7 @@ impl Core {
                     may_reuse = false;
                     let Some(approval) = earlier else {
                         self.metrics.asked();
-                        self.write(first).await?;
+                        self.write(at, first).await?;
                         return Ok(Passage::Ask(ask));
                     };
                     facts.approval = Some(reused.get_or_init(|| Ok(approval)));
@@ -106,7 +107,7 @@ impl Core {
                 }
                 Decided::Grant(grant) => {
                     let again = reused.get().map(|_| grant.prepared().clone());
-                    match (self.redeem(std::mem::take(&mut first), *grant, standing.mode).await?, again) {
+                    match (self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await?, again) {
                         (Ok(passage), _) => return Ok(passage),
                         // Others have used up what was left of it: a person is asked after all.
                         (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
@@ -121,30 +122,42 @@ impl Core {
         self.metrics.denied();
         let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
         first.push(Op::Append(Box::new(entry)));
-        self.write(first).await?;
+        self.write(at, first).await?;
         Ok(Passage::Denied(denial))
     }
 
-    async fn write(&self, ops: Vec<Op>) -> Result<(), EngineError> {
-        if !ops.is_empty() {
-            self.store.commit(Batch::relaxed(ops)).await?;
+    async fn write(&self, at: Option<&Session>, ops: Vec<Op>) -> Result<(), EngineError> {
+        match at {
+            _ if ops.is_empty() => {}
+            Some(session) => drop(self.commit_for(session, Batch::relaxed(ops)).await?),
+            None => drop(self.store.commit(Batch::relaxed(ops)).await?),
         }
         Ok(())
     }
 
     async fn redeem(
         &self,
+        at: Option<&Session>,
         first: Vec<Op>,
         grant: Grant,
         mode: Mode,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
         if mode == Mode::DryRun {
-            self.write(first).await?;
+            self.write(at, first).await?;
             return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
         }
         let now = self.clock.now();
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
-        match grant.redeem(&Following::new(&self.store, first), self.ids.attempt(now), now).await {
+        let shown = frames(&first);
+        let journal = Following::new(&self.store, first);
+        let redeemed = grant.redeem(&journal, self.ids.attempt(now), now).await;
+        // Written whatever became of the redemption.
+        for (number, frame) in journal.into_frames().into_iter().zip(shown) {
+            if let Some(session) = at {
+                session.hub.send(number.seq, frame);
+            }
+        }
+        match redeemed {
             Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
             Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
             Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {

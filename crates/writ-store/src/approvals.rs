@@ -276,6 +276,11 @@ pub(crate) fn revoke(
     Ok(())
 }
 
+/// Whether anything was ever revoked.
+pub(crate) fn is_anything_revoked(conn: &Connection) -> Result<bool, StoreError> {
+    Ok(query_one(conn, "SELECT 1 FROM revocation LIMIT 1", [], |_| Ok(()))?.is_some())
+}
+
 pub(crate) fn enroll_key(conn: &Connection, key: &ApproverKey) -> Result<(), StoreError> {
     let added = execute(
         conn,
@@ -462,6 +467,9 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
+        if !self.is_anything_revoked() {
+            return Ok(false);
+        }
         let sql = "SELECT 1 FROM revocation WHERE id = ?1";
         self.read(|conn| Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some()))
     }

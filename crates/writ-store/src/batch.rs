@@ -17,6 +17,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState};
+use crate::error::StoreError;
 use crate::queue::Leased;
 
 /// Operations that are written together, in order, or not at all.
@@ -443,6 +444,15 @@ pub struct Receipt {
     /// The transaction that wrote it, counted from one since the store was opened: batches with the
     /// same number were synced together.
     pub transaction: u64,
+}
+
+/// What came of a batch and of what was written before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// What was written first.
+    pub first: Receipt,
+    /// The batch; an error took nothing but the batch with it.
+    pub batch: Result<Receipt, StoreError>,
 }
 
 /// The number of a stored frame.

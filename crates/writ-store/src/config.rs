@@ -23,11 +23,12 @@ pub const MAX_READ_ROWS: usize = 10_000;
 /// How many connections read at once: more than the cores of a small machine gain nothing.
 pub const READERS: usize = 4;
 
-/// The most pages that the writer's connection keeps in memory, in KiB: a turn touches fewer than a hundred pages of 4.
-pub const WRITER_CACHE_KIB: i64 = 512;
+/// The most pages that the writer's connection keeps in memory, in KiB: a commit touches some twenty pages of 4, the
+/// three of a turn sixty.
+pub const WRITER_CACHE_KIB: i64 = 384;
 
 /// The same for each connection that reads: it forgets them with the next commit anyway, and the system keeps them too.
-pub const READER_CACHE_KIB: i64 = 128;
+pub const READER_CACHE_KIB: i64 = 96;
 
 /// How long a statement waits for another process's lock, in milliseconds.
 pub const BUSY_TIMEOUT_MS: u64 = 5_000;

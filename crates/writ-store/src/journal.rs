@@ -6,7 +6,7 @@ use writ_policy::permit::{Journal, RedeemError, Redemption};
 use writ_types::entry::Fact;
 use writ_types::id::EntrySeq;
 
-use crate::batch::{Batch, Op};
+use crate::batch::{Batch, FrameNumber, Op};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
@@ -16,35 +16,52 @@ use crate::store::Store;
 pub struct Following<'a> {
     store: &'a Store,
     first: Mutex<Vec<Op>>,
+    frames: Mutex<Vec<FrameNumber>>,
 }
 
 impl<'a> Following<'a> {
     /// The store, with what is to be written first.
     pub const fn new(store: &'a Store, first: Vec<Op>) -> Self {
-        Self { store, first: Mutex::new(first) }
+        Self { store, first: Mutex::new(first), frames: Mutex::new(Vec::new()) }
+    }
+
+    /// The numbers of the frames that were written first, once they are.
+    pub fn into_frames(self) -> Vec<FrameNumber> {
+        self.frames.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Journal for Following<'_> {
     async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
         let first = std::mem::take(&mut *self.first.lock().unwrap_or_else(PoisonError::into_inner));
-        redeem(self.store, first, redemption).await
+        let (redeemed, frames) = redeem(self.store, first, redemption).await;
+        *self.frames.lock().unwrap_or_else(PoisonError::into_inner) = frames;
+        redeemed
     }
 }
 
 impl Journal for Store {
     async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
-        redeem(self, Vec::new(), redemption).await
+        redeem(self, Vec::new(), redemption).await.0
     }
 }
 
-async fn redeem(store: &Store, first: Vec<Op>, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
+async fn redeem(
+    store: &Store,
+    first: Vec<Op>,
+    redemption: Redemption,
+) -> (Result<EntrySeq, RedeemError>, Vec<FrameNumber>) {
     let attempt = redemption.attempt;
     if !matches!(&redemption.intent.fact, Fact::Intent { attempt: named, .. } if *named == attempt) {
-        return Err(RedeemError::Unwritable("the entry is not this attempt's intent".to_owned()));
+        let why = "the entry is not this attempt's intent".to_owned();
+        return (Err(RedeemError::Unwritable(why)), Vec::new());
     }
     let batch = Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
-    match store.commit_after(first, batch).await {
+    let (written, frames) = match store.commit_after(first, batch).await {
+        Ok(written) => (written.batch, written.first.frames),
+        Err(error) => (Err(error), Vec::new()),
+    };
+    let redeemed = match written {
         Ok(receipt) => receipt
             .entries
             .first()
@@ -53,5 +70,6 @@ async fn redeem(store: &Store, first: Vec<Op>, redemption: Redemption) -> Result
         Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
         Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
         Err(error) => Err(RedeemError::Unwritable(error.to_string())),
-    }
+    };
+    (redeemed, frames)
 }

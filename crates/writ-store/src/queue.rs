@@ -294,20 +294,6 @@ impl Store {
         self.read(|conn| query(conn, &sql, [session.to_string()], decode))
     }
 
-    /// How many messages of a session wait for a turn of their own, or have been leased for one that is not open yet.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn waiting_in_session(&self, session: SessionId) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) AS n FROM message WHERE session = ?1 AND (state = 'ready'
-                   OR state = 'leased' AND NOT EXISTS (
-                       SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))";
-        let waiting =
-            self.read(|conn| query_one(conn, sql, [session.to_string()], |row| get_uint(row, "n")))?;
-        Ok(waiting.unwrap_or(0))
-    }
-
     /// The message that a client has sent under this id, if there is one.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,8 @@ use rusqlite::config::DbConfig;
 use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
-use crate::batch::{Batch, Op, Receipt};
+use crate::batch::{Batch, Op, Receipt, Written};
+use crate::codec::execute;
 use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig, WRITER_CACHE_KIB};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
@@ -23,7 +25,7 @@ use crate::ledger::head::{HeadSigner, origin};
 use crate::readers::{Readers, STATEMENT_CACHE};
 use crate::schema::{MIGRATIONS, check_not_newer, migrate};
 use crate::writer::WriterHandle;
-use crate::{filesystem, settings};
+use crate::{approvals, filesystem, settings};
 
 /// Pages of the write-ahead log (4 KiB each) after which it is copied into the database: SQLite's own
 /// default of 1,000 stalls a busy writer too often.
@@ -45,6 +47,8 @@ struct Shared {
     writer: Option<WriterHandle>,
     installation: InstallationId,
     public_key: [u8; 32],
+    /// Whether anything was ever revoked: most homes have nothing to look up.
+    revoked: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -65,8 +69,10 @@ impl Store {
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, config.accept_new_key)?;
         let readers = Readers::new(&config.path);
-        let writer = WriterHandle::start(conn, tail, Killer::new(config))?;
-        Ok(Self { shared: Arc::new(Shared { writer: Some(writer), readers, installation, public_key }) })
+        let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
+        let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;
+        let writer = Some(writer);
+        Ok(Self { shared: Arc::new(Shared { writer, readers, installation, public_key, revoked }) })
     }
 
     /// Opens the database to read it, beside whoever writes it. Every commit is refused as closed.
@@ -80,7 +86,9 @@ impl Store {
             check_not_newer(conn, MIGRATIONS)?;
             settings::installation_of(conn)
         })?;
-        Ok(Self { shared: Arc::new(Shared { writer: None, readers, installation, public_key }) })
+        // Whoever writes beside it may revoke at any time.
+        let revoked = Arc::new(AtomicBool::new(true));
+        Ok(Self { shared: Arc::new(Shared { writer: None, readers, installation, public_key, revoked }) })
     }
 
     /// Writes a batch; returns when it is as durable as it asks to be.
@@ -91,16 +99,17 @@ impl Store {
     ///
     /// If a condition does not hold or the database cannot be written; then nothing of it was written.
     pub async fn commit(&self, batch: Batch) -> Result<Receipt, StoreError> {
-        self.commit_after(Vec::new(), batch).await
+        self.commit_after(Vec::new(), batch).await?.batch
     }
 
     /// Writes `first`, whatever becomes of the batch, and the batch if that could be written: in one transaction
-    /// that is as durable as the batch asks to be. The receipt is the batch's.
+    /// that is as durable as the batch asks to be.
     ///
     /// # Errors
     ///
-    /// As [`Self::commit`]; if `first` cannot be written, neither is.
-    pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<Receipt, StoreError> {
+    /// As [`Self::commit`], of `first`: if that cannot be written, neither is the batch. What becomes of the batch is in
+    /// the answer.
+    pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<Written, StoreError> {
         if first.len().max(batch.ops.len()) > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
         }
@@ -124,6 +133,25 @@ impl Store {
     /// The public key that rows and heads are signed with.
     pub fn public_key(&self) -> [u8; 32] {
         self.shared.public_key
+    }
+
+    /// Whether anything was ever revoked.
+    pub(crate) fn is_anything_revoked(&self) -> bool {
+        self.shared.revoked.load(Ordering::Acquire)
+    }
+
+    /// Runs several reads on one snapshot.
+    pub(crate) fn snapshot<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.read(|conn| {
+            execute(conn, "BEGIN", [])?;
+            let done = read(conn);
+            // Nothing was written: however it ends, there is nothing to keep.
+            execute(conn, "COMMIT", [])?;
+            done
+        })
     }
 
     /// Runs a read on a snapshot.

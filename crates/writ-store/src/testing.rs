@@ -1,6 +1,6 @@
 //! What the tests of this crate share: a store in a temporary folder and small facts to put into it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ pub(crate) fn outcome(n: u128) -> Op {
         outcome: ToolOutcome::Done,
         summary: "done".to_owned(),
         result: Digest::of(b"result"),
-        label: Label { taint: Taint::External, sources: BTreeSet::new(), truncated: false },
+        label: Label::new(Taint::External),
     })))
 }
 

@@ -73,23 +73,29 @@ pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> 
     Ok(())
 }
 
-pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &str) -> Result<(), StoreError> {
-    codec::check_size("event", event)?;
-    if n >= MAX_TURN_EVENTS {
+/// Counts the next `count` events of an open turn, the first of which has number `n`; each is added then.
+pub(crate) fn count_events(conn: &Connection, turn: TurnId, n: u64, count: u64) -> Result<(), StoreError> {
+    if n.saturating_add(count) > MAX_TURN_EVENTS {
         return Err(StoreError::TooLarge {
             what: "number of events of a turn",
             limit: usize::try_from(MAX_TURN_EVENTS).unwrap_or(usize::MAX),
         });
     }
-    let id = turn.to_string();
     let changed = execute(
         conn,
-        "UPDATE turn SET events = events + 1 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
-        params![id, int(n)],
+        "UPDATE turn SET events = events + ?3 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
+        params![turn.to_string(), int(n), int(count)],
     )?;
     if changed == 0 {
         return Err(refused_event(conn, turn)?.into());
     }
+    Ok(())
+}
+
+/// Adds an event that was counted.
+pub(crate) fn add_event(conn: &Connection, turn: TurnId, n: u64, event: &str) -> Result<(), StoreError> {
+    codec::check_size("event", event)?;
+    let id = turn.to_string();
     execute(conn, "INSERT INTO turn_event (turn, n, event) VALUES (?1, ?2, ?3)", params![id, int(n), event])?;
     Ok(())
 }
@@ -148,6 +154,24 @@ impl Store {
             })
         })?;
         Ok(last.ok_or(Conflict::Missing { what: "session", id })? + 1)
+    }
+
+    /// The number of the turn that the next message of a session opens: after the turns that messages wait for, those
+    /// included that were leased for a turn that is not open yet.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such session, or the database cannot be read.
+    pub fn next_message_turn(&self, session: SessionId) -> Result<u64, StoreError> {
+        let id = session.to_string();
+        // Written so that the index of live messages serves it: a session may have had many.
+        let sql = "SELECT turn_number + 1 + (
+                       SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
+                       AND (state = 'ready' OR NOT EXISTS (
+                           SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))) AS n
+                   FROM session WHERE id = ?1";
+        let next = self.read(|conn| query_one(conn, sql, [&id], |row| get_uint(row, "n")))?;
+        Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
     }
 
     /// A turn, if it is there.

@@ -3,10 +3,11 @@
 use rusqlite::{Connection, Row, params};
 use writ_policy::budget::Taken;
 use writ_types::chat::Usage;
-use writ_types::id::SessionId;
+use writ_types::entry::Fact;
+use writ_types::id::{AttemptId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::batch::{Redemption, UsageDelta};
+use crate::batch::{Op, Redemption, UsageDelta};
 use crate::codec::{self, execute, get_uint, int, query_one, uint};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
@@ -38,6 +39,36 @@ pub struct Reserved {
     pub tool_calls: u64,
 }
 
+/// What budgets are compared with, of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What the session has used since it was opened.
+    pub session: UsageTotals,
+    /// What is set aside in the session.
+    pub session_reserved: Reserved,
+    /// What all sessions together have used on the day.
+    pub day: UsageTotals,
+    /// What is set aside in all: for attempts that are under way, on whatever day they began.
+    pub reserved: Reserved,
+}
+
+impl UsageTotals {
+    fn add(&mut self, delta: &UsageDelta) {
+        self.usage += delta.usage;
+        self.cost = self.cost.saturating_add(delta.cost);
+        self.tool_calls = self.tool_calls.saturating_add(delta.tool_calls);
+        self.model_calls = self.model_calls.saturating_add(delta.model_calls);
+    }
+}
+
+impl Reserved {
+    fn add(&mut self, more: Self) {
+        self.tokens = self.tokens.saturating_add(more.tokens);
+        self.cost = self.cost.saturating_add(more.cost);
+        self.tool_calls = self.tool_calls.saturating_add(more.tool_calls);
+    }
+}
+
 /// The UTC date of a time, as totals are keyed: `2026-01-31`.
 pub(crate) fn day(at: Timestamp) -> String {
     at.to_string().chars().take(10).collect()
@@ -52,9 +83,9 @@ pub(crate) fn add(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreErro
 }
 
 fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Result<(), StoreError> {
-    let old = totals(conn, kind, key)?;
-    let mut usage = old.usage;
-    usage += delta.usage;
+    let mut totals = totals(conn, kind, key)?;
+    totals.add(delta);
+    let usage = totals.usage;
     execute(
         conn,
         "INSERT OR REPLACE INTO usage
@@ -67,9 +98,9 @@ fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Resul
             int(usage.output.get()),
             int(usage.cache_read.get()),
             int(usage.cache_write.get()),
-            int(old.cost.saturating_add(delta.cost).get()),
-            int(old.tool_calls.saturating_add(delta.tool_calls)),
-            int(old.model_calls.saturating_add(delta.model_calls)),
+            int(totals.cost.get()),
+            int(totals.tool_calls),
+            int(totals.model_calls),
         ],
     )?;
     Ok(())
@@ -139,14 +170,49 @@ fn taken(used: UsageTotals, reserved: Reserved) -> Taken {
 
 fn reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {
     let sql = format!("SELECT tokens, cost, tool_calls FROM reservation WHERE {condition} = ?1");
-    let rows = codec::query(conn, &sql, [value], |row| {
-        Ok((get_uint(row, "tokens")?, get_uint(row, "cost")?, get_uint(row, "tool_calls")?))
-    })?;
-    Ok(rows.into_iter().fold(Reserved::default(), |sum, (tokens, cost, calls)| Reserved {
-        tokens: sum.tokens.saturating_add(Tokens::new(tokens)),
-        cost: sum.cost.saturating_add(MicroUsd::new(cost)),
-        tool_calls: sum.tool_calls.saturating_add(calls),
+    let rows = codec::query(conn, &sql, [value], decode_reserved)?;
+    Ok(rows.into_iter().fold(Reserved::default(), |mut sum, row| {
+        sum.add(row);
+        sum
     }))
+}
+
+fn decode_reserved(row: &Row<'_>) -> Result<Reserved, StoreError> {
+    Ok(Reserved {
+        tokens: Tokens::new(get_uint(row, "tokens")?),
+        cost: MicroUsd::new(get_uint(row, "cost")?),
+        tool_calls: get_uint(row, "tool_calls")?,
+    })
+}
+
+/// What is set aside in a session and in all, but for the attempts that have ended.
+fn reserved_without(
+    conn: &Connection,
+    session: &str,
+    ended: &[String],
+) -> Result<(Reserved, Reserved), StoreError> {
+    let sql = "SELECT attempt, session, tokens, cost, tool_calls FROM reservation";
+    let rows = codec::query(conn, sql, [], |row| {
+        let (attempt, of): (String, Option<String>) = (row.get("attempt")?, row.get("session")?);
+        Ok((ended.contains(&attempt), of.as_deref() == Some(session), decode_reserved(row)?))
+    })?;
+    let (mut own, mut all) = (Reserved::default(), Reserved::default());
+    for (_, is_own, row) in rows.into_iter().filter(|(has_ended, ..)| !has_ended) {
+        all.add(row);
+        if is_own {
+            own.add(row);
+        }
+    }
+    Ok((own, all))
+}
+
+/// The attempt that an operation ends.
+fn ends(op: &Op) -> Option<AttemptId> {
+    let Op::Append(entry) = op else { return None };
+    if let Fact::ModelCalled { attempt, .. } | Fact::Outcome { attempt, .. } = &entry.fact {
+        return Some(*attempt);
+    }
+    None
 }
 
 /// Adds to a counter and returns its new value.
@@ -164,6 +230,37 @@ fn counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
 // === impl Store ===
 
 impl Store {
+    /// What the budgets of a session and of the UTC day of `at` are compared with, as it will be once `pending` is
+    /// written as well.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn standing(
+        &self,
+        session: SessionId,
+        at: Timestamp,
+        pending: &[Op],
+    ) -> Result<Standing, StoreError> {
+        let (id, date) = (session.to_string(), day(at));
+        let ended: Vec<String> = pending.iter().filter_map(ends).map(|attempt| attempt.to_string()).collect();
+        let mut standing = self.snapshot(|conn| {
+            let (session_reserved, reserved) = reserved_without(conn, &id, &ended)?;
+            let (session, day) = (totals(conn, "session", &id)?, totals(conn, "day", &date)?);
+            Ok(Standing { session, session_reserved, day, reserved })
+        })?;
+        for op in pending {
+            let Op::AddUsage(delta) = op else { continue };
+            if delta.session == Some(session) {
+                standing.session.add(delta);
+            }
+            if day(delta.at) == date {
+                standing.day.add(delta);
+            }
+        }
+        Ok(standing)
+    }
+
     /// What a session has used since it was opened.
     ///
     /// # Errors
@@ -198,15 +295,6 @@ impl Store {
     /// If the database cannot be read.
     pub fn day_reserved(&self, at: Timestamp) -> Result<Reserved, StoreError> {
         self.read(|conn| reserved(conn, "day", &day(at)))
-    }
-
-    /// What is set aside in all: for attempts that are under way, on whatever day they began.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn all_reserved(&self) -> Result<Reserved, StoreError> {
-        self.read(|conn| reserved(conn, "'all'", "all"))
     }
 
     /// A counter; zero if nothing was added to it.

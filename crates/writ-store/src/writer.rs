@@ -2,20 +2,28 @@
 //!
 //! A batch that follows others has its own savepoint, so that a failing one takes nothing with it. If the whole
 //! transaction fails, each of its batches is tried once more in a transaction of its own.
+//!
+//! A batch that need not be synced, and before which none waits, is written by its caller's own thread: that takes as
+//! long as a few reads, and less than waking the writer and being woken by it.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::{Batch, Durability, Op, Receipt};
+use crate::batch::{Batch, Durability, Op, Receipt, Written};
+use crate::codec::execute;
 use crate::config::{Killer, MAX_GROUP_BATCHES, WRITER_QUEUE};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 
 mod apply;
 
-type Reply = oneshot::Sender<Result<Receipt, StoreError>>;
+/// The outer error means that nothing was written.
+type Done = Result<Written, StoreError>;
+type Reply = oneshot::Sender<Done>;
 
 /// A batch and who waits for it.
 struct Job {
@@ -35,26 +43,47 @@ struct Work {
 pub(crate) struct WriterHandle {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+/// What the writer's thread and its callers share.
+struct Shared {
+    writer: Mutex<Writer>,
+    /// Batches that were sent to the thread and are not written yet; wraps for a moment when one is written before it
+    /// is counted.
+    waiting: AtomicUsize,
 }
 
 impl WriterHandle {
-    pub(crate) fn start(conn: Connection, tail: Tail, killer: Killer) -> Result<Self, StoreError> {
+    /// Starts the thread. `revoked` is set before anything is revoked.
+    pub(crate) fn start(
+        conn: Connection,
+        tail: Tail,
+        killer: Killer,
+        revoked: Arc<AtomicBool>,
+    ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel(WRITER_QUEUE);
-        let writer = Writer { conn, tail, killer, transactions: 0, synced: true, written: false };
-        let thread = std::thread::Builder::new()
-            .name("writ-store".to_owned())
-            .spawn(move || writer.run(queue))
-            .map_err(|error| StoreError::Path {
-                path: "writer thread".to_owned(),
-                message: error.to_string(),
-            })?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        let writer = Writer { conn, tail, killer, revoked, transactions: 0, synced: true, written: false };
+        let shared = Arc::new(Shared { writer: Mutex::new(writer), waiting: AtomicUsize::new(0) });
+        let own = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("writ-store".to_owned()).spawn(move || own.run(queue)).map_err(
+                |error| StoreError::Path { path: "writer thread".to_owned(), message: error.to_string() },
+            )?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
     }
 
-    pub(crate) async fn commit(&self, first: Vec<Op>, batch: Batch) -> Result<Receipt, StoreError> {
-        let (reply, answer) = oneshot::channel();
+    pub(crate) async fn commit(&self, first: Vec<Op>, batch: Batch) -> Done {
         let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
-        jobs.send(Job { work: Work { first, batch }, reply }).await.map_err(|_| StoreError::Closed)?;
+        let work = Work { first, batch };
+        if work.batch.durability == Durability::Relaxed
+            && let Some(mut writer) = self.shared.idle()
+        {
+            return writer.transact_alone(&work);
+        }
+        let (reply, answer) = oneshot::channel();
+        jobs.send(Job { work, reply }).await.map_err(|_| StoreError::Closed)?;
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }
@@ -69,10 +98,42 @@ impl Drop for WriterHandle {
     }
 }
 
+impl Shared {
+    fn run(&self, mut queue: mpsc::Receiver<Job>) {
+        let mut group = Vec::new();
+        loop {
+            let count = queue.blocking_recv_many(&mut group, MAX_GROUP_BATCHES);
+            if count == 0 {
+                return;
+            }
+            // A panic has left the connection without a transaction or in one that the next rolls back.
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.write(std::mem::take(&mut group));
+            drop(writer);
+            self.waiting.fetch_sub(count, Ordering::AcqRel);
+        }
+    }
+
+    /// The writer, if it does nothing and nothing waits for it.
+    fn idle(&self) -> Option<MutexGuard<'_, Writer>> {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        self.writer.try_lock().ok()
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
 struct Writer {
     conn: Connection,
     tail: Tail,
     killer: Killer,
+    revoked: Arc<AtomicBool>,
     transactions: u64,
     synced: bool,
     /// Whether the open transaction has written something already.
@@ -80,13 +141,6 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, mut queue: mpsc::Receiver<Job>) {
-        let mut group = Vec::new();
-        while queue.blocking_recv_many(&mut group, MAX_GROUP_BATCHES) > 0 {
-            self.write(std::mem::take(&mut group));
-        }
-    }
-
     fn write(&mut self, jobs: Vec<Job>) {
         let (batches, replies): (Vec<Work>, Vec<Reply>) =
             jobs.into_iter().map(|job| (job.work, job.reply)).unzip();
@@ -101,13 +155,13 @@ impl Writer {
         }
     }
 
-    fn transact_alone(&mut self, batch: &Work) -> Result<Receipt, StoreError> {
+    fn transact_alone(&mut self, batch: &Work) -> Done {
         let results = self.transact(std::slice::from_ref(batch))?;
         results.into_iter().next().unwrap_or(Err(StoreError::Closed))
     }
 
     /// Writes a group in one transaction: a result for each batch, or the error that undid all.
-    fn transact(&mut self, batches: &[Work]) -> Result<Vec<Result<Receipt, StoreError>>, StoreError> {
+    fn transact(&mut self, batches: &[Work]) -> Result<Vec<Done>, StoreError> {
         let before = self.tail.clone();
         let written = self.write_group(batches);
         if written.is_err() {
@@ -121,9 +175,10 @@ impl Writer {
         written
     }
 
-    fn write_group(&mut self, batches: &[Work]) -> Result<Vec<Result<Receipt, StoreError>>, StoreError> {
+    fn write_group(&mut self, batches: &[Work]) -> Result<Vec<Done>, StoreError> {
         self.set_durability(batches)?;
-        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.note_revocations(batches);
+        execute(&self.conn, "BEGIN IMMEDIATE", [])?;
         self.written = false;
         let size = self.tail.size();
         let mut results = Vec::with_capacity(batches.len());
@@ -132,38 +187,42 @@ impl Writer {
         }
         self.tail.seal(&self.conn, size)?;
         self.killer.pass("store.before_commit");
-        self.conn.execute_batch("COMMIT")?;
+        execute(&self.conn, "COMMIT", [])?;
         self.killer.pass("store.after_commit");
         self.transactions += 1;
         self.forget_log(batches);
-        for receipt in results.iter_mut().flatten() {
-            receipt.transaction = self.transactions;
+        for written in results.iter_mut().flatten() {
+            written.first.transaction = self.transactions;
+            if let Ok(receipt) = &mut written.batch {
+                receipt.transaction = self.transactions;
+            }
         }
         Ok(results)
     }
 
     /// Writes what one caller wants; the outer error is that of [`Self::write_ops`].
-    fn write_work(&mut self, work: &Work) -> Result<Result<Receipt, StoreError>, StoreError> {
-        if !work.first.is_empty()
-            && let Err(error) = self.write_ops(&work.first)?
-        {
-            return Ok(Err(error));
-        }
-        self.write_ops(&work.batch.ops)
+    fn write_work(&mut self, work: &Work) -> Result<Done, StoreError> {
+        let first = if work.first.is_empty() { Ok(Receipt::default()) } else { self.write_ops(&work.first)? };
+        Ok(match first {
+            Ok(first) => Ok(Written { first, batch: self.write_ops(&work.batch.ops)? }),
+            Err(error) => Err(error),
+        })
     }
 
     /// Writes operations, all or none. The outer error means that the transaction itself is gone.
     fn write_ops(&mut self, ops: &[Op]) -> Result<Result<Receipt, StoreError>, StoreError> {
         let before = self.tail.clone();
         // A savepoint copies every page that is changed after it; the first of a transaction needs none.
-        let (begin, keep, undo) = match self.written {
-            true => ("SAVEPOINT batch", "RELEASE batch", "ROLLBACK TO batch; RELEASE batch"),
-            false => ("", "", "ROLLBACK; BEGIN IMMEDIATE"),
-        };
-        self.conn.execute_batch(begin)?;
+        let saved = self.written;
+        let undo = if saved { "ROLLBACK TO batch; RELEASE batch" } else { "ROLLBACK; BEGIN IMMEDIATE" };
+        if saved {
+            execute(&self.conn, "SAVEPOINT batch", [])?;
+        }
         match apply::apply(&self.conn, &mut self.tail, ops) {
             Ok(receipt) => {
-                self.conn.execute_batch(keep)?;
+                if saved {
+                    execute(&self.conn, "RELEASE batch", [])?;
+                }
                 self.written = true;
                 Ok(Ok(receipt))
             }
@@ -185,6 +244,14 @@ impl Writer {
             if let Err(error) = emptied {
                 tracing::warn!(%error, "the write-ahead log could not be emptied after an erasure");
             }
+        }
+    }
+
+    /// Lets those who look up what was revoked do so from here on, before the first revocation is there to be found.
+    fn note_revocations(&self, batches: &[Work]) {
+        let revokes = |op: &Op| matches!(op, Op::Revoke { .. });
+        if batches.iter().any(|work| work.first.iter().chain(&work.batch.ops).any(revokes)) {
+            self.revoked.store(true, Ordering::Release);
         }
     }
 

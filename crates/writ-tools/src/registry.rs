@@ -1,9 +1,10 @@
 //! The registry of tools, and the set of them that one agent is offered.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_policy::prepared::Prepared;
-use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec};
+use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::arguments::checked;
@@ -17,6 +18,15 @@ use crate::tools::{CORE, OPTIONAL};
 #[derive(Clone, Debug)]
 pub struct Registry {
     tools: BTreeMap<&'static str, &'static ToolDef>,
+    /// What was told of tools last; clones share it.
+    told: Arc<Mutex<Option<Told>>>,
+}
+
+/// What models are told of the tools with these names: their schemas are not made anew for each turn.
+#[derive(Debug)]
+struct Told {
+    names: Vec<&'static str>,
+    specs: ToolSpecs,
 }
 
 /// Which tools a configuration allows.
@@ -52,7 +62,7 @@ pub struct Toolset<'a> {
 impl Registry {
     /// The tools that every agent has.
     pub fn core() -> Self {
-        Self { tools: CORE.iter().map(|tool| (tool.name, *tool)).collect() }
+        Self { tools: CORE.iter().map(|tool| (tool.name, *tool)).collect(), told: Arc::default() }
     }
 
     /// The same with `web_search`, for those who have a provider to ask.
@@ -114,22 +124,29 @@ impl Registry {
     }
 
     /// The tools as the model is told of them: sorted by name, the same bytes every time.
-    pub fn specs(&self, role: AgentRole, allow: &AllowList) -> Vec<ToolSpec> {
+    pub fn specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
         self.toolset(role, allow).specs()
     }
 }
 
 impl Toolset<'_> {
     /// The tools as the model is told of them: sorted by name, the same bytes every time.
-    pub fn specs(&self) -> Vec<ToolSpec> {
-        self.offered
-            .values()
-            .map(|tool| ToolSpec {
-                name: tool.name.to_owned(),
-                description: tool.description.to_owned(),
-                schema: (tool.schema)(),
-            })
-            .collect()
+    pub fn specs(&self) -> ToolSpecs {
+        // Every holder leaves it whole, so poison is ignored.
+        let mut told = self.registry.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*told
+            && told.names.iter().eq(self.offered.keys())
+        {
+            return told.specs.clone();
+        }
+        let spec = |tool: &&'static ToolDef| ToolSpec {
+            name: tool.name.to_owned(),
+            description: tool.description.to_owned(),
+            schema: (tool.schema)(),
+        };
+        let specs = ToolSpecs::from(self.offered.values().map(spec).collect::<Vec<_>>());
+        *told = Some(Told { names: self.names().collect(), specs: specs.clone() });
+        specs
     }
 
     /// The names of the tools, sorted.

@@ -1,10 +1,12 @@
 //! What models are told and what they answer, in no vendor's words.
 
-use std::ops::AddAssign;
-use std::sync::Arc;
+use std::fmt;
+use std::ops::{AddAssign, Deref};
+use std::sync::{Arc, OnceLock};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::digest::{Digest, NotCanonical};
 use crate::taint::Label;
 use crate::unit::Tokens;
 
@@ -105,6 +107,85 @@ pub struct ToolSpec {
     pub schema: serde_json::Value,
 }
 
+/// What a tool's schema takes as JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchemaSize {
+    /// Its characters.
+    pub chars: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// The tools of a request. Shared, and measured once: they are the same from turn to turn.
+#[derive(Clone, Default, Deserialize)]
+#[serde(from = "Vec<ToolSpec>")]
+pub struct ToolSpecs(Arc<SharedSpecs>);
+
+#[derive(Default)]
+struct SharedSpecs {
+    specs: Vec<ToolSpec>,
+    sizes: OnceLock<Vec<SchemaSize>>,
+    digest: OnceLock<Digest>,
+}
+
+impl ToolSpecs {
+    /// What the schema of each takes, in their order.
+    pub fn schema_sizes(&self) -> &[SchemaSize] {
+        let size = |spec: &ToolSpec| {
+            let text = spec.schema.to_string();
+            SchemaSize { chars: text.chars().count(), bytes: text.len() }
+        };
+        self.0.sizes.get_or_init(|| self.iter().map(size).collect())
+    }
+
+    /// The digest of all of them, see [`Digest::of_json`].
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written as JSON.
+    pub fn digest(&self) -> Result<Digest, NotCanonical> {
+        if let Some(digest) = self.0.digest.get() {
+            return Ok(*digest);
+        }
+        let digest = Digest::of_json(&self.0.specs)?;
+        Ok(*self.0.digest.get_or_init(|| digest))
+    }
+}
+
+impl From<Vec<ToolSpec>> for ToolSpecs {
+    fn from(specs: Vec<ToolSpec>) -> Self {
+        Self(Arc::new(SharedSpecs { specs, ..SharedSpecs::default() }))
+    }
+}
+
+impl Serialize for ToolSpecs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.specs.serialize(serializer)
+    }
+}
+
+impl Deref for ToolSpecs {
+    type Target = [ToolSpec];
+
+    fn deref(&self) -> &[ToolSpec] {
+        &self.0.specs
+    }
+}
+
+impl PartialEq for ToolSpecs {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.specs == other.0.specs
+    }
+}
+
+impl Eq for ToolSpecs {}
+
+impl fmt::Debug for ToolSpecs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.specs.fmt(f)
+    }
+}
+
 /// A request to a model, before a provider and a model are chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRequest {
@@ -113,7 +194,7 @@ pub struct ModelRequest {
     /// The conversation, oldest first. Shared: a long history is the same from call to call.
     pub messages: Vec<Arc<ChatMessage>>,
     /// The tools offered.
-    pub tools: Vec<ToolSpec>,
+    pub tools: ToolSpecs,
     /// The most tokens of the answer.
     pub max_output_tokens: Tokens,
 }
@@ -183,7 +264,12 @@ pub const CHARS_PER_TOKEN: u64 = 4;
 
 /// Estimates the tokens of a text from its number of characters, rounding up.
 pub fn estimate_tokens(text: &str) -> Tokens {
-    Tokens::new(u64::try_from(text.chars().count()).unwrap_or(u64::MAX).div_ceil(CHARS_PER_TOKEN))
+    estimate_tokens_of_chars(text.chars().count())
+}
+
+/// The same, of a text with so many characters.
+pub fn estimate_tokens_of_chars(chars: usize) -> Tokens {
+    Tokens::new(u64::try_from(chars).unwrap_or(u64::MAX).div_ceil(CHARS_PER_TOKEN))
 }
 
 #[cfg(test)]

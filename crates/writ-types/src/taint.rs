@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,21 +66,21 @@ pub struct Source {
 pub struct Label {
     /// How far it may be trusted.
     pub taint: Taint,
-    /// Where it came from; at most [`MAX_SOURCES`].
-    pub sources: BTreeSet<Source>,
+    /// Where it came from; at most [`MAX_SOURCES`]. Shared: what follows from a value carries the same ones.
+    pub sources: Arc<BTreeSet<Source>>,
     /// Whether sources were left out.
     pub truncated: bool,
 }
 
 impl Label {
     /// A label without sources.
-    pub const fn new(taint: Taint) -> Self {
-        Self { taint, sources: BTreeSet::new(), truncated: false }
+    pub fn new(taint: Taint) -> Self {
+        Self { taint, sources: Arc::default(), truncated: false }
     }
 
     /// A label with one source.
     pub fn from_source(taint: Taint, source: Source) -> Self {
-        Self { taint, sources: BTreeSet::from([source]), truncated: false }
+        Self { taint, sources: Arc::new(BTreeSet::from([source])), truncated: false }
     }
 
     /// Joins another label into this one.
@@ -89,12 +90,20 @@ impl Label {
         if self.truncated && self.sources.len() >= MAX_SOURCES {
             return;
         }
-        for source in &other.sources {
-            if self.sources.len() >= MAX_SOURCES && !self.sources.contains(source) {
+        // A label that was read may name more than one that was made.
+        if self.sources.is_empty() && other.sources.len() <= MAX_SOURCES {
+            self.sources = Arc::clone(&other.sources);
+            return;
+        }
+        for source in &*other.sources {
+            if self.sources.contains(source) {
+                continue;
+            }
+            if self.sources.len() >= MAX_SOURCES {
                 self.truncated = true;
                 break;
             }
-            self.sources.insert(source.clone());
+            Arc::make_mut(&mut self.sources).insert(source.clone());
         }
     }
 }

@@ -213,7 +213,7 @@ pub(crate) fn seed() -> ContextSeed {
             system(SystemSource::Rules, "Be careful."),
             system(SystemSource::Facts, "The work folder is /work."),
         ],
-        tools: vec![tool("shell_exec"), tool("file_read")],
+        tools: vec![tool("shell_exec"), tool("file_read")].into(),
         owner_profile: Vec::new(),
         history: Vec::new(),
         history_rows: None,

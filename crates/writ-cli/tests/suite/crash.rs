@@ -212,7 +212,7 @@ fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() 
             workers.into_iter().flat_map(|worker| worker.join().expect("a worker's checks hold")).collect()
         });
         let kills = shown.iter().filter(|run| run.killed).count();
-        assert!(kills >= 20, "{side}: a turn has more commits than {kills}");
+        assert!(kills >= 16, "{side}: a turn has more commits than {kills}");
         assert!(next.load(Ordering::SeqCst) <= MOST_COMMITS, "{side}: {kills} commits");
         all.extend(shown);
     }

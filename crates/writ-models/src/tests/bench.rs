@@ -174,7 +174,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest {
         system: "You are helpful.".into(),
         messages: messages.into_iter().map(std::sync::Arc::new).collect(),
-        tools: vec![tool("file_read"), tool("search")],
+        tools: vec![tool("file_read"), tool("search")].into(),
         max_output_tokens: Tokens::new(1_000),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use writ_testkit::model_server::{Fault, ParsedRequest, Recorded, Reply, Stop, list};
-use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, Usage};
+use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpecs, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
 
@@ -169,7 +169,7 @@ async fn a_damaged_conversation_is_still_accepted() {
         let bench = Bench::new(kind, list([Reply::text("fine")])).await;
         let mut without_tools =
             request(vec![user("go"), message(Role::Assistant, vec![call("a", "search")]), result("a", "r")]);
-        without_tools.tools.clear();
+        without_tools.tools = ToolSpecs::default();
         assert_eq!(bench.ask(without_tools).await.0.expect("accepted").text, "fine");
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
 
 fn shown(core: &Core, row: &Row) -> Result<Value, EngineError> {
     let session = core.session(row.id)?;
-    let spent = core.spent(&session, MicroUsd::ZERO)?;
+    let spent = core.spent(&session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);
     Ok(json!({
         "session": row.id,

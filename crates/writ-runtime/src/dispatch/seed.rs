@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
+use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
 use writ_tools::registry::{AllowList, EmptyMeans};
@@ -44,7 +45,7 @@ pub(super) async fn kept(
         turn: Some(turn),
         number,
         authority: Arc::clone(authority),
-        spent: core.spent(session, MicroUsd::ZERO)?,
+        spent: core.spent(session, MicroUsd::ZERO, &[])?,
     };
     let cancel = core.stop_now.child_token();
     let mut reading = pin!(place.materialize(&cancel));
@@ -66,12 +67,12 @@ pub(super) async fn kept(
 pub(super) fn seed(
     core: &Core,
     session: &Session,
+    spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
     let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
     let allow = allow.unwrap_or(AllowList::Only(Default::default()));
     let (history, history_rows) = core.history(session.id)?;
     let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
-    let spent = core.spent(session, MicroUsd::ZERO)?;
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
@@ -100,12 +101,12 @@ pub(super) fn seed(
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
-/// tokens are used up too.
-pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<(), EngineError> {
-    let spent = core.spent(session, MicroUsd::ZERO)?;
+/// tokens are used up too. What was spent by now.
+pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<Spent, EngineError> {
+    let spent = core.spent(session, MicroUsd::ZERO, &[])?;
     let limits = &core.config.budget;
     if spent.session_tokens < limits.max_tokens_per_session || spent.day_tokens >= limits.max_tokens_per_day {
-        return Ok(());
+        return Ok(spent);
     }
     let base = core.store.session_usage(session.id)?.usage.total();
     let op = Op::SetSessionMetadata {
@@ -117,5 +118,6 @@ pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<(), E
     let mut state = session.state();
     state.budget_base = base;
     state.budget_note = None;
-    Ok(())
+    drop(state);
+    core.spent(session, MicroUsd::ZERO, &[])
 }

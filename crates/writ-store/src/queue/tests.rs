@@ -128,7 +128,8 @@ fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
     home.commit(receive(2, 3, "c"));
     let pending = home.store.pending_for_session(session(1)).expect("reads");
     assert_eq!(pending.iter().map(|found| found.record.message).collect::<Vec<_>>(), [message(2)]);
-    assert_eq!([1, 2, 3].map(|of| home.store.waiting_in_session(session(of))), [Ok(1), Ok(1), Ok(0)]);
+    assert_eq!([1, 2].map(|of| home.store.next_message_turn(session(of))), [Ok(3), Ok(2)]);
+    assert!(home.store.next_message_turn(session(3)).is_err(), "no such session");
     let absorb = |message| Op::AbsorbMessage { message, turn: turn(1), lease: id(&held), fence: held.fence };
     assert!(home.try_commit(vec![absorb(message(3))]).is_err(), "another session's message");
     home.commit(vec![absorb(message(2)), Op::AckMessage { message: message(1), fence: held.fence }]);
@@ -190,11 +191,11 @@ fn no_query_reads_what_is_done() {
 fn a_leased_message_waits_until_its_turn_is_open() {
     let home = Home::new().with_session(1);
     home.commit(receive(1, 1, "a"));
-    assert_eq!(home.store.waiting_in_session(session(1)), Ok(1));
+    assert_eq!(home.store.next_message_turn(session(1)), Ok(2), "behind the one that waits");
     let receipt = home.commit(vec![Op::lease(at(1), "engine", Duration::from_secs(60))]);
     assert!(receipt.leased[0].is_some());
     home.commit(receive(1, 2, "b"));
-    assert_eq!(home.store.waiting_in_session(session(1)), Ok(2), "one is leased");
+    assert_eq!(home.store.next_message_turn(session(1)), Ok(3), "one is leased");
     home.commit(vec![open_turn(1, 1, 1)]);
-    assert_eq!(home.store.waiting_in_session(session(1)), Ok(1), "its turn is counted as such");
+    assert_eq!(home.store.next_message_turn(session(1)), Ok(3), "its turn is counted as such");
 }

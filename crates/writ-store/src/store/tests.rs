@@ -8,11 +8,12 @@ use writ_policy::permit::{ApprovalUse, Durability, Journal as _, RedeemError, Re
 use writ_types::action::{Action, ModelCall};
 use writ_types::chat::Usage;
 use writ_types::digest::Digest;
+use writ_types::frame::ServerFrame;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::*;
 use crate::approvals::AskState;
-use crate::batch::{NewApproval, Op, UsageDelta};
+use crate::batch::{FrameNumber, NewApproval, Op, UsageDelta};
 use crate::error::Conflict;
 use crate::testing::*;
 
@@ -89,10 +90,20 @@ async fn what_is_written_first_stays_whatever_becomes_of_the_batch_and_carries_i
     let home = Home::new().with_session(1);
     let conflict = || Op::Forget { memory: memory(9, "", None).id };
     let both = home.store.commit_after(vec![phase("first")], Batch::synced(vec![phase("batch")])).await;
-    assert_eq!(both.expect("commits").entries.iter().map(|seq| seq.0).collect::<Vec<_>>(), [1]);
-    let refused =
-        home.store.commit_after(vec![phase("first")], Batch::synced(vec![phase("x"), conflict()])).await;
-    assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
+    let both = both.expect("commits");
+    assert_eq!(both.first.entries.iter().map(|seq| seq.0).collect::<Vec<_>>(), [0]);
+    let batch = both.batch.expect("commits");
+    assert_eq!(batch.entries.iter().map(|seq| seq.0).collect::<Vec<_>>(), [1]);
+    assert_eq!(both.first.transaction, batch.transaction);
+    let shown =
+        Op::Frame { session: session(1), frame: Box::new(ServerFrame::Status { text: "first".to_owned() }) };
+    let refused = home
+        .store
+        .commit_after(vec![phase("first"), shown], Batch::synced(vec![phase("x"), conflict()]))
+        .await
+        .expect("the first is written");
+    assert!(matches!(refused.batch, Err(StoreError::Conflict(_))), "{refused:?}");
+    assert_eq!(refused.first.frames, [FrameNumber { session: session(1), seq: 1 }]);
     assert_eq!(home.store.ledger_size(), Ok(3), "the first is written, the batch is not");
     let neither =
         home.store.commit_after(vec![phase("x"), conflict()], Batch::synced(vec![phase("x")])).await;
@@ -349,7 +360,23 @@ async fn a_redemption_sets_aside_what_its_outcome_frees() {
     let reserved = home.store.session_reserved(session(1)).expect("reads");
     assert_eq!((reserved.tokens, reserved.cost, reserved.tool_calls), (Tokens::new(7), MicroUsd::new(5), 1));
     assert_eq!(home.store.day_reserved(at(0)).expect("reads"), reserved);
-    home.store.commit(Batch::synced(vec![outcome(1)])).await.expect("commits");
+    // What is about to be written counts as if it were: the outcome frees, and what it has used is used.
+    let used = UsageDelta {
+        session: Some(session(1)),
+        at: at(0),
+        usage: Usage { input: Tokens::new(3), ..Usage::default() },
+        cost: MicroUsd::new(2),
+        tool_calls: 0,
+        model_calls: 1,
+    };
+    let now = home.store.standing(session(1), at(0), &[]).expect("reads");
+    assert_eq!((now.session_reserved, now.reserved, now.session.cost), (reserved, reserved, MicroUsd::ZERO));
+    let ops = vec![outcome(1), Op::AddUsage(used)];
+    let then = home.store.standing(session(1), at(0), &ops).expect("reads");
+    home.store.commit(Batch::synced(ops)).await.expect("commits");
+    assert_eq!(home.store.standing(session(1), at(0), &[]), Ok(then));
+    assert_eq!((then.session.cost, then.day.cost), (MicroUsd::new(2), MicroUsd::new(2)));
+    assert_eq!((then.session_reserved, then.reserved), Default::default());
     assert_eq!(home.store.session_reserved(session(1)), Ok(Default::default()));
 }
 

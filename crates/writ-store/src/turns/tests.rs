@@ -28,9 +28,15 @@ fn events_are_numbered_without_gaps_and_survive() {
     let home = Home::new().with_session(1);
     home.commit(vec![open_turn(1, 1, 1)]);
     let event = |n| Op::TurnEvent { turn: turn(1), n, event: format!("{{\"n\":{n}}}") };
-    home.commit(vec![event(0), event(1)]);
+    home.commit(vec![event(0), phase("between"), event(1)]);
     let gap = home.try_commit(vec![event(3)]);
     assert_eq!(gap, Err(Conflict::TurnEvent { turn: turn(1), expected: 2 }.into()));
+    let gap = home.try_commit(vec![event(2), event(4)]);
+    assert_eq!(gap, Err(Conflict::TurnEvent { turn: turn(1), expected: 3 }.into()));
+    let twice = home.try_commit(vec![event(2), event(2)]);
+    assert_eq!(twice, Err(Conflict::TurnEvent { turn: turn(1), expected: 3 }.into()));
+    let late = home.try_commit(vec![event(2), close(1), event(3)]);
+    assert_eq!(late, Err(Conflict::TurnClosed(turn(1)).into()));
     let home = home.reopened();
     let open = home.store.unfinished_turns().expect("reads");
     assert_eq!(open.iter().map(|found| (found.id, found.events)).collect::<Vec<_>>(), [(turn(1), 2)]);

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use writ_types::entry::{Entry, Fact};
 use writ_types::frame::ServerFrame;
-use writ_types::id::{EntrySeq, SessionId};
+use writ_types::id::{EntrySeq, SessionId, TurnId};
 
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
@@ -15,6 +15,9 @@ struct Progress<'a> {
     conn: &'a Connection,
     tail: &'a mut Tail,
     receipt: Receipt,
+    /// The turn whose events were counted, the number of its next one, and up to which number: those of one batch are
+    /// counted at once.
+    counted: Option<(TurnId, u64, u64)>,
 }
 
 /// Writes operations, in order.
@@ -23,15 +26,17 @@ struct Progress<'a> {
 ///
 /// The first one's that fails; the caller rolls back.
 pub(super) fn apply(conn: &Connection, tail: &mut Tail, ops: &[Op]) -> Result<Receipt, StoreError> {
-    let mut progress = Progress { conn, tail, receipt: Receipt::default() };
-    for op in ops {
-        progress.op(op)?;
+    let mut progress = Progress { conn, tail, receipt: Receipt::default(), counted: None };
+    let mut rest = ops;
+    while let [op, after @ ..] = rest {
+        progress.op(op, after)?;
+        rest = after;
     }
     Ok(progress.receipt)
 }
 
 impl Progress<'_> {
-    fn op(&mut self, op: &Op) -> Result<(), StoreError> {
+    fn op(&mut self, op: &Op, after: &[Op]) -> Result<(), StoreError> {
         let conn = self.conn;
         match op {
             Op::Append(entry) => self.append(entry),
@@ -57,7 +62,10 @@ impl Progress<'_> {
             }
             Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
             Op::OpenTurn(turn) => turns::open(conn, turn),
-            Op::TurnEvent { turn, n, event } => turns::add_event(conn, *turn, *n, event),
+            Op::TurnEvent { turn, n, event } => {
+                self.count_events(*turn, *n, after)?;
+                turns::add_event(conn, *turn, *n, event)
+            }
             Op::CloseTurn { turn, at, state } => turns::close(conn, *turn, *at, state),
             Op::Frame { session, frame } => self.frame(*session, frame),
             Op::Reply { entry, session, frame } => {
@@ -96,6 +104,32 @@ impl Progress<'_> {
             Op::Set { key, value } => settings::set(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
+    }
+
+    /// Counts an event of a turn, and at once those that follow it in the batch.
+    fn count_events(&mut self, turn: TurnId, n: u64, after: &[Op]) -> Result<(), StoreError> {
+        if let Some((of, next, end)) = &mut self.counted
+            && *of == turn
+            && *next == n
+            && n < *end
+        {
+            *next = next.saturating_add(1);
+            return Ok(());
+        }
+        let mut end = n.saturating_add(1);
+        for op in after {
+            if let Op::TurnEvent { turn: of, n, .. } = op
+                && (*of, *n) == (turn, end)
+            {
+                end = end.saturating_add(1);
+            } else if matches!(op, Op::CloseTurn { turn: of, .. } if *of == turn) {
+                // What comes after that is refused.
+                break;
+            }
+        }
+        turns::count_events(self.conn, turn, n, end.saturating_sub(n))?;
+        self.counted = Some((turn, n.saturating_add(1), end));
+        Ok(())
     }
 
     fn last_entry(&self) -> Option<EntrySeq> {

@@ -44,7 +44,7 @@ pub(crate) struct Ended {
 pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Falsify) -> Ended {
     let registry = Registry::core();
     let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
-    let offered = tools.specs().into_iter().map(|spec| ParsedTool {
+    let offered = tools.specs().to_vec().into_iter().map(|spec| ParsedTool {
         name: spec.name,
         description: spec.description,
         schema: spec.schema,

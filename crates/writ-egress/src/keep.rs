@@ -1,0 +1,101 @@
+//! Lines that are kept for a while between two permits, so that the calls of one turn do not each greet the same host
+//! anew.
+//!
+//! A kept line serves one permit at a time, and only those that name the same host for the same identity: it is never
+//! shared between providers, nor between credentials. Between two permits it is at rest: what a client sends over it
+//! then cuts it. Each permit has its own count of bytes, and its own fault.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use writ_types::digest::Digest;
+
+use crate::host::HostPort;
+use crate::line::Line;
+
+/// How long a line is kept at rest: less than the five seconds after which the first servers close a connection by
+/// themselves, so that no request meets a connection that is being closed.
+pub(crate) const REST: Duration = Duration::from_secs(4);
+
+/// How long a line is used in all: then the host's name is looked up anew.
+const AGE: Duration = Duration::from_secs(300);
+
+/// The most lines at rest: more turns than these seldom call a model within [`REST`]. Each takes some 60 KB.
+const MAX_KEPT: usize = 32;
+
+/// Whose line it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner {
+    pub(crate) host: HostPort,
+    /// Who speaks to it: the provider and its credential.
+    pub(crate) identity: Digest,
+}
+
+/// A line and the client that is bound to it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) line: Line,
+    pub(crate) client: reqwest::Client,
+    opened: Instant,
+    rests: Instant,
+}
+
+impl Kept {
+    pub(crate) fn new(line: Line, client: reqwest::Client) -> Self {
+        let now = Instant::now();
+        Self { line, client, opened: now, rests: now }
+    }
+
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.duration_since(self.rests) < REST
+            && now.duration_since(self.opened) < AGE
+            && self.line.may_be_kept()
+    }
+}
+
+/// The lines at rest.
+#[derive(Debug, Default)]
+pub(crate) struct Keep(Mutex<BTreeMap<Owner, Vec<Kept>>>);
+
+impl Keep {
+    /// A line of this owner, if one is at rest. Those whose time is over are closed.
+    pub(crate) fn take(&self, owner: &Owner) -> Option<Kept> {
+        let mut stale = Vec::new();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep(&mut kept, Instant::now(), &mut stale);
+        let found = kept.get_mut(owner).and_then(Vec::pop);
+        drop(kept);
+        // Closed without the lock.
+        drop(stale);
+        found
+    }
+
+    /// Lays a line to rest, if it is still good and there is room.
+    pub(crate) fn put(&self, owner: Owner, mut line: Kept) {
+        line.line.rest();
+        line.rests = Instant::now();
+        let mut stale = Vec::new();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep(&mut kept, line.rests, &mut stale);
+        if line.is_fresh(line.rests) && kept.values().map(Vec::len).sum::<usize>() < MAX_KEPT {
+            kept.entry(owner).or_default().push(line);
+        } else {
+            stale.push(line);
+        }
+        drop(kept);
+        drop(stale);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().map(Vec::len).sum()
+    }
+}
+
+fn sweep(kept: &mut BTreeMap<Owner, Vec<Kept>>, now: Instant, stale: &mut Vec<Kept>) {
+    kept.retain(|_, lines| {
+        stale.extend(lines.extract_if(.., |line| !line.is_fresh(now)));
+        !lines.is_empty()
+    });
+}
