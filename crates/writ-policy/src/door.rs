@@ -47,6 +47,9 @@ pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
 /// The most files that one action may change.
 pub const MAX_CHANGES: usize = 10_000;
 
+/// The name under which taint asks, beside the names of rules.
+pub(crate) const TAINT_RULE: &str = "taint";
+
 /// Whether permitted actions are performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -319,7 +322,7 @@ fn judge(
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if preapproved => {}
         TaintVerdict::Ask(why) => {
-            rules.insert("taint".to_owned());
+            rules.insert(TAINT_RULE.to_owned());
             reasons.insert(why.to_owned());
         }
         TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),

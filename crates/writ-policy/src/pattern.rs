@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use writ_types::action::{Action, Exec, Place};
+use writ_types::action::{Action, ActionKind, Exec, Place};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Risk;
 use writ_types::frame::{Pattern, TaskOffer};
+use writ_types::taint::Taint;
 
+use crate::door::TAINT_RULE;
 use crate::egress::EgressScope;
 use crate::prepared::Prepared;
 use crate::{reach, show};
@@ -33,14 +35,20 @@ pub fn of(
         return None;
     }
     let parameters = parameters(&prepared.action, egress)?;
+    let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
+    if prepared.action.kind() == ActionKind::Exec {
+        // The very same command: what has been read meanwhile, its own output first of all, is in none of its words.
+        taint = Taint::External;
+        rules.remove(TAINT_RULE);
+    }
     Some(Pattern {
         agent: prepared.agent.clone(),
         session: prepared.session?,
         tool: prepared.tool.clone(),
         action: prepared.action.kind().as_str().to_owned(),
         parameters: parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        taint: prepared.label.taint,
-        rules: asking.clone(),
+        taint,
+        rules,
         policy,
     })
 }
@@ -68,7 +76,9 @@ pub fn words(pattern: &Pattern) -> String {
             };
             let run = pattern.parameters.get(RUN).map_or("", String::as_str);
             let input = input.unwrap_or_default();
-            format!("the same command again, whatever is in the files that it uses: {run}{input}{hosts}")
+            format!(
+                "the same command again, whatever was read before and is in the files that it uses: {run}{input}{hosts}"
+            )
         }
         other => format!("{} with {:?}", show::argument(other), pattern.parameters),
     };

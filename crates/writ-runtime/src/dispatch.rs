@@ -14,12 +14,13 @@ use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
+use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
@@ -247,17 +248,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         seed: ContextSeed { workspace, ..seed },
         config: core.config.agent_config.clone(),
     };
-    let mut stored = StoredEvent::new(Event::Opened(Box::new(opened)), now);
-    // Without the history, which is in the store already.
-    let event = stored_event(turn, 0, &stored)?;
-    if let Event::Opened(opened) = &mut stored.event {
-        opened.seed.history = history;
-    }
-    let mut machine = Turn::new();
-    let mut due = Vec::new();
-    machine
-        .handle(stored.event, now, &mut due)
-        .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
+    let (machine, due, event) = begun(opened, history, now)?;
     held.extend([
         Op::OpenTurn(NewTurn {
             id: turn,
@@ -292,6 +283,26 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         torn: false,
         stop_wanted: false,
     })
+}
+
+/// A machine that has heard how its turn opens, what it wants first, and the event as it is stored: without the history,
+/// which is in the store already.
+fn begun(
+    opened: Opened,
+    history: Vec<Arc<ChatMessage>>,
+    now: Timestamp,
+) -> Result<(Turn, Vec<Effect>, Op), EngineError> {
+    let turn = opened.turn;
+    let mut stored = StoredEvent::new(Event::Opened(Box::new(opened)), now);
+    let event = stored_event(turn, 0, &stored)?;
+    if let Event::Opened(opened) = &mut stored.event {
+        opened.seed.history = history;
+    }
+    let (mut machine, mut due) = (Turn::new(), Vec::new());
+    machine
+        .handle(stored.event, now, &mut due)
+        .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
+    Ok((machine, due, event))
 }
 
 const fn started() -> Fact {

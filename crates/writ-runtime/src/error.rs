@@ -164,9 +164,7 @@ impl ToReport for EngineError {
             Self::NoUndo(_) => {
                 plain(Exit::Usage, "undo.unknown").hint("what is older than a day is not kept")
             }
-            Self::UndoneBefore(_) => {
-                plain(Exit::Denied, "undo.done").hint("see `writ audit tail` for what was done since")
-            }
+            Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
             Self::Approval(
                 error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
             ) => error.report(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use writ_policy::budget::Spent;
+use writ_policy::permit::Permit;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_policy::principal::Authenticated;
 use writ_sandbox::apply::Applied;
@@ -155,22 +156,23 @@ impl Core {
                 Err(refused(format!("Not undone: too large to be shown completely: {names}.")))
             }
             // Its owner has approved changes of this folder beforehand.
-            Passage::Permit(permit) => {
-                let _held = place.session.applying.lock().await;
-                match carry_out(&place, *permit, &ChangeSet::default(), &self.stop_now).await? {
-                    Ok(said) => Ok(Undone::Settled(Answered {
-                        state: "used".to_owned(),
-                        text: said.join("\n"),
-                        exit: Exit::Done,
-                    })),
-                    Err(report) => {
-                        let text = format!("Not undone: {}", report.outside);
-                        Err(EngineError::NotApplied { exit: report.exit, text })
-                    }
-                }
-            }
+            Passage::Permit(permit) => self.undo_now(&place, *permit).await,
             Passage::Denied(denial) => Err(refused(format!("Not undone: {}", denial.text))),
             Passage::Simulated(_) => Err(refused("Not undone: this session only simulates.".to_owned())),
+        }
+    }
+
+    async fn undo_now(&self, place: &Place, permit: Permit) -> Result<Undone, EngineError> {
+        let _held = place.session.applying.lock().await;
+        match carry_out(place, permit, &ChangeSet::default(), &self.stop_now).await? {
+            Ok(said) => {
+                let (state, text) = ("used".to_owned(), said.join("\n"));
+                Ok(Undone::Settled(Answered { state, text, exit: Exit::Done }))
+            }
+            Err(report) => {
+                let text = format!("Not undone: {}", report.outside);
+                Err(EngineError::NotApplied { exit: report.exit, text })
+            }
         }
     }
 

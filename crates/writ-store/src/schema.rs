@@ -79,16 +79,15 @@ mod tests {
 
     use super::*;
 
-    const CHANGED: &[Migration] =
-        &[Migration { number: 1, name: "initial", sql: "CREATE TABLE other (x INTEGER) STRICT" }];
-
     /// Rows: SIL-100 SIL-102
     #[test]
     fn migrations_run_once_and_a_changed_one_is_refused() {
         let mut conn = Connection::open_in_memory().expect("opens");
         migrate(&mut conn, MIGRATIONS).expect("first run");
         migrate(&mut conn, MIGRATIONS).expect("second run changes nothing");
-        let error = migrate(&mut conn, CHANGED).expect_err("changed file");
+        let mut changed = MIGRATIONS.to_vec();
+        changed[0].sql = "CREATE TABLE other (x INTEGER) STRICT";
+        let error = migrate(&mut conn, &changed).expect_err("changed file");
         assert_eq!(error, StoreError::ChangedMigration { number: 1, name: "initial".into() });
         let report = error.report();
         assert_eq!(report.exit, Exit::Config);

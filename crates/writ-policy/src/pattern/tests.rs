@@ -60,6 +60,11 @@ fn agent_session_tool_trust_and_rules_are_part_of_it() {
     for other in changed {
         assert_ne!(of_prepared(&other), one, "{other:?}");
     }
+    // The very same command may follow what was read, and is asked about for that, too.
+    let run = |taint| tainted(Action::Exec(exec()), taint);
+    let also_taint = asking().into_iter().chain([TAINT_RULE.to_owned()]).collect();
+    let later = of(&run(Taint::External), policy(), &also_taint, &EgressScope::default());
+    assert!(later.is_some() && later == of_prepared(&run(Taint::Owner)));
     let (wish, none) = (prepared(action()), EgressScope::default());
     assert_ne!(of(&wish, Digest::of(b"other rules"), &asking(), &none), one);
     let more = asking().into_iter().chain(["ask-more".to_owned()]).collect();

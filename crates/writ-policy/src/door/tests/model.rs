@@ -331,10 +331,8 @@ fn model(case: &Case) -> Outcome {
 
 /// Whether there can be an approval for what is like it: changes of a project, commands.
 fn has_likes(action: &Action) -> bool {
-    match action {
-        Action::WriteFile(write) => write.place == Place::Project && write.content.is_none(),
-        action => action.kind() == ActionKind::Exec,
-    }
+    let changes = |write: &WriteFile| write.place == Place::Project && write.content.is_none();
+    action.kind() == ActionKind::Exec || matches!(action, Action::WriteFile(write) if changes(write))
 }
 
 /// Of these, what stays inside is of low risk.
