@@ -230,6 +230,24 @@ fn needs_userns_what_was_applied_is_undone_once_and_on_record() {
     bench.verify();
 }
 
+/// Two taps at once, as two tabs would do it: one undoes, the other does nothing.
+#[test]
+fn needs_userns_two_taps_at_once_undo_once() {
+    let bench = bench();
+    std::fs::write(bench.file("a.txt"), "before\n").expect("written");
+    assert_eq!(code(&bench.chat("a.txt=after", &[])), 5);
+    assert_eq!(code(&bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"])), 0);
+    let project = bench.project().display().to_string();
+    let undo = || code(&bench.home.run(&["apply", "--undo", "--project", &project]));
+    let codes = std::thread::scope(|scope| {
+        let taps = [scope.spawn(undo), scope.spawn(undo)];
+        taps.map(|tap| tap.join().expect("ends"))
+    });
+    assert_eq!(codes.iter().filter(|code| **code == 0).count(), 1, "{codes:?}");
+    assert_eq!((bench.content("a.txt").as_str(), bench.count("applied")), ("before\n", 2));
+    bench.verify();
+}
+
 /// After five minutes nothing is undone without leave: a person is asked, and the card shows the way back.
 ///
 /// Rows: SIL-328 SIL-329

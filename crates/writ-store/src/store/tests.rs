@@ -3,11 +3,13 @@
 use std::sync::Barrier;
 
 use ed25519_dalek::SigningKey;
+use writ_policy::approval::TaskTerms;
 use writ_policy::budget::{BudgetFacts, Ceilings, Exhausted};
 use writ_policy::permit::{ApprovalUse, Durability, Journal as _, RedeemError, Redemption, Reservation};
 use writ_types::action::{Action, ModelCall};
 use writ_types::chat::Usage;
 use writ_types::digest::Digest;
+use writ_types::entry::Risk;
 use writ_types::frame::ServerFrame;
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -234,6 +236,50 @@ fn approve(n: u64) -> Vec<Op> {
             task: None,
         }),
     ]
+}
+
+/// Eight threads race for what one approval for the task allows: as often as was signed, one of them wins.
+#[test]
+fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
+    const USES: u32 = 20;
+    const THREADS: u64 = 8;
+    let task = Some(TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: USES });
+    let wish = |number: u64, query: &str| {
+        let mut wish = redemption(1);
+        wish.attempt = attempt(u128::from(number));
+        wish.intent = intent(u128::from(number));
+        let prepared = Digest::of(query.as_bytes());
+        wish.approval = wish.approval.map(|used| ApprovalUse { prepared, task, ..used });
+        wish
+    };
+    let home = Home::new().with_session(1);
+    let given = approve(1).into_iter().map(|op| match op {
+        Op::StoreApproval(approval) => Op::StoreApproval(NewApproval { task, ..approval }),
+        op => op,
+    });
+    home.commit(given.collect());
+    block_on(tokio::task::coop::unconstrained(home.store.redeem(wish(0, "q1")))).expect("what was shown");
+    let start = Barrier::new(usize::try_from(THREADS).expect("few"));
+    let wins: usize = std::thread::scope(|scope| {
+        let race = |thread: u64| {
+            let (store, start) = (home.store.clone(), &start);
+            move || {
+                start.wait();
+                let tries = (1..=u64::from(USES)).map(|n| {
+                    let wish = wish(thread * 1_000 + n, "alike");
+                    block_on(tokio::task::coop::unconstrained(store.redeem(wish)))
+                });
+                let (won, lost): (Vec<_>, Vec<_>) = tries.partition(Result::is_ok);
+                assert!(lost.iter().all(|r| matches!(r, Err(RedeemError::ApprovalSpent(_)))), "{lost:?}");
+                won.len()
+            }
+        };
+        let racers: Vec<_> = (0..THREADS).map(|thread| scope.spawn(race(thread))).collect();
+        racers.into_iter().map(|racer| racer.join().expect("no panic")).sum()
+    });
+    assert_eq!(wins + 1, usize::try_from(USES).expect("few"), "what was shown is one of them");
+    let used = home.store.approval(&ask_id(1)).expect("reads").expect("there").executions_used;
+    assert_eq!(used, u64::from(USES));
 }
 
 /// Eight threads race for each of 200 approvals: one wins each, and the others leave nothing.
