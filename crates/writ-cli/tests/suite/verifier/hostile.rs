@@ -116,7 +116,7 @@ fn needs_python_garbage_for_a_proof_is_refused() {
         ("half a character", good.replace("entry 5", "\\ud800").into_bytes()),
         ("lists", good.replace("\"path\":[\"", "\"path\":[[],\"").into_bytes()),
         ("a short path", good.replace("\"path\":[\"", "\"path\":[\"00\",\"").into_bytes()),
-        ("cut", good[..good.len() - 1].as_bytes().to_vec()),
+        ("cut", good.as_bytes()[..good.len() - 1].to_vec()),
     ];
     for (name, proof) in cases {
         assert_ne!(proof, good.as_bytes(), "{name}");
