@@ -1,6 +1,22 @@
 //! Input that was made to break the verifier: it says no, within its bounds, and never falls over.
 
+use ed25519_dalek::{Signature, Signer as _, SigningKey};
+
 use super::{Sealed, Verdict, joined, path, python};
+
+/// Says of each signature, given after the key and the message, whether it counts.
+const SIGNATURES: &str = r#"
+import importlib.util, sys
+script, key, message, *signatures = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("verifier", script)
+verifier = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(verifier)
+key = verifier.Key(bytes.fromhex(key))
+print([int(key.has_signed(bytes.fromhex(message), bytes.fromhex(one))) for one in signatures])
+"#;
+
+/// The order of the base point, which added to the second half of a signature gives another one for the same message.
+const ORDER: &str = "edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010";
 
 /// Verifies an export with each of its bytes changed in three ways, and ends with how many changes were refused at the
 /// leaf that they were made in. Everything but the verifier's own refusal ends it at once.
@@ -40,6 +56,58 @@ fn needs_python_every_changed_byte_of_an_export_is_refused_where_it_stands() {
     let (export, key) = (sealed.file("few.jsonl", &rows), sealed.key());
     let output = python(&["-c", EVERY_BYTE, super::SCRIPT, path(&export), path(&key)]);
     assert_eq!(Verdict::of(&output).said.trim(), (3 * rows.len()).to_string());
+}
+
+/// The sum of two numbers of 32 bytes, lowest byte first.
+fn sum(a: &[u8], b: &[u8]) -> Vec<u8> {
+    let mut carry = 0;
+    let add = |(a, b): (&u8, &u8)| {
+        let sum = u16::from(*a) + u16::from(*b) + carry;
+        carry = sum >> 8;
+        u8::try_from(sum & 0xff).expect("a byte")
+    };
+    a.iter().zip(b).map(add).collect()
+}
+
+/// What counts as a signature is the same for both verifiers, also at the edges.
+#[test]
+fn needs_python_signatures_are_verified_as_strictly_as_here() {
+    let key = SigningKey::from_bytes(&[5; 32]);
+    let message = b"writ-entry-v1\n";
+    let good = key.sign(message).to_bytes();
+    let (r, s) = good.split_at(32);
+    let one = [vec![1], vec![0; 31]].concat();
+    let order = hex::decode(ORDER).expect("hexadecimal");
+    let flipped = |at: usize| {
+        let mut bytes = good.to_vec();
+        bytes[at] ^= 1;
+        bytes
+    };
+    let cases = [
+        good.to_vec(),
+        key.sign(b"another message").to_bytes().to_vec(),
+        SigningKey::from_bytes(&[6; 32]).sign(message).to_bytes().to_vec(),
+        flipped(0),
+        flipped(31),
+        flipped(32),
+        flipped(63),
+        [r, &sum(s, &order)].concat(),
+        [one.as_slice(), &[0; 32]].concat(),
+        [&[0; 32], s].concat(),
+        [&[0xff; 32], s].concat(),
+        vec![0; 64],
+    ];
+    let counts = |bytes: &Vec<u8>| {
+        let signature = Signature::from_slice(bytes).expect("64 bytes");
+        u8::from(key.verifying_key().verify_strict(message, &signature).is_ok())
+    };
+    let expected: Vec<u8> = cases.iter().map(counts).collect();
+    assert_eq!(expected.iter().sum::<u8>(), 1, "the first alone");
+    let mut hexadecimal = vec![hex::encode(key.verifying_key().as_bytes()), hex::encode(message)];
+    hexadecimal.extend(cases.iter().map(hex::encode));
+    let mut args = vec!["-c", SIGNATURES, super::SCRIPT];
+    args.extend(hexadecimal.iter().map(String::as_str));
+    assert_eq!(Verdict::of(&python(&args)).said.trim(), format!("{expected:?}"));
 }
 
 #[test]
