@@ -73,6 +73,9 @@ mod write;
 #[path = "suite/observe.rs"]
 mod observe;
 
+#[path = "suite/verifier.rs"]
+mod verifier;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

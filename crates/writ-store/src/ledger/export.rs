@@ -1,12 +1,15 @@
-//! The ledger as JSON lines: heads to hold elsewhere, entries to read elsewhere.
+//! The ledger as JSON lines: heads to hold elsewhere, entries to read and verify elsewhere.
+//!
+//! The form of both is a promise to programs that verify them: `docs/reference/ledger-format.md`.
 
+use std::borrow::Cow;
 use std::io::Write;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use writ_types::error::{Exit, Report, ToReport};
 
 use super::head::{Checkpoint, MAX_NOTE_BYTES, NoteError};
-use super::row;
 use crate::codec;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -24,6 +27,36 @@ struct HeadLine {
     root: String,
     note: String,
 }
+
+/// One line of an export of entries, without its last field, the payload.
+#[derive(Debug, Serialize)]
+struct EntryLine {
+    seq: u64,
+    at: i64,
+    session: Option<String>,
+    turn: Option<String>,
+    turn_number: i64,
+    event: String,
+    commitment: String,
+    signature: String,
+    leaf: String,
+    salt: Option<String>,
+    erased: Option<ErasedLine>,
+}
+
+/// The harness's statement that it has erased a payload.
+#[derive(Debug, Serialize)]
+struct ErasedLine {
+    at: i64,
+    signature: String,
+}
+
+/// Every entry with its payload or the statement that it was erased.
+const ENTRIES: &str =
+    "SELECT l.seq, l.at, l.session, l.turn, l.turn_number, l.event, l.commitment, l.signature,
+     l.leaf, p.salt, p.payload, e.at AS erased_at, e.signature AS erased_by
+     FROM ledger l LEFT JOIN ledger_payload p ON p.seq = l.seq LEFT JOIN ledger_erasure e ON e.seq = l.seq
+     ORDER BY l.seq";
 
 /// A line of held heads that is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,16 +140,16 @@ impl Store {
         Ok(written)
     }
 
-    /// Writes every entry, one JSON object a line, oldest first; returns their number.
+    /// Writes every entry, one JSON object a line, oldest first; returns their number. What they hold is not judged:
+    /// that is left to whoever reads it.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or the output cannot be written.
     pub fn export_entries(&self, out: &mut dyn Write) -> Result<u64, ExportError> {
-        let key = self.public_key();
         let mut written = 0;
-        self.export(&format!("SELECT {} ORDER BY l.seq", row::COLUMNS), |found| {
-            write_line(out, &row::decode(found, &key)?)?;
+        self.export(ENTRIES, |found| {
+            write_entry(out, found)?;
             written += 1;
             Ok(())
         })?;
@@ -143,6 +176,53 @@ impl Store {
         })?;
         result
     }
+}
+
+fn write_entry(out: &mut dyn Write, found: &rusqlite::Row<'_>) -> Result<(), ExportError> {
+    let (line, payload) = entry_line(found)?;
+    let line = codec::to_json("export line", &line)?;
+    // The payload stands last and byte for byte as it was committed to, not as this program would write its value.
+    let fields = line.strip_suffix('}').unwrap_or(&line);
+    let payload = payload.as_deref().map_or(Ok(Cow::Borrowed("null")), on_one_line)?;
+    Ok(writeln!(out, "{fields},\"payload\":{payload}}}")?)
+}
+
+fn entry_line(found: &rusqlite::Row<'_>) -> Result<(EntryLine, Option<String>), StoreError> {
+    let hex = |column: &str| Ok::<_, StoreError>(hex::encode(found.get::<_, Vec<u8>>(column)?));
+    // An empty text is hashed as one that is absent.
+    let text = |column: &str| {
+        let text: Option<String> = found.get(column)?;
+        Ok::<_, StoreError>(text.filter(|text| !text.is_empty()))
+    };
+    let salt: Option<Vec<u8>> = found.get("salt")?;
+    let erased_by: Option<Vec<u8>> = found.get("erased_by")?;
+    let erased_at: Option<i64> = found.get("erased_at")?;
+    let erased = erased_by.zip(erased_at).map(|(by, at)| ErasedLine { at, signature: hex::encode(by) });
+    let line = EntryLine {
+        seq: codec::get_uint(found, "seq")?,
+        at: found.get("at")?,
+        session: text("session")?,
+        turn: text("turn")?,
+        turn_number: found.get("turn_number")?,
+        event: found.get("event")?,
+        commitment: hex("commitment")?,
+        signature: hex("signature")?,
+        leaf: hex("leaf")?,
+        salt: salt.map(hex::encode),
+        erased,
+    };
+    Ok((line, found.get("payload")?))
+}
+
+/// A payload as it stands in a line. A damaged database may hold anything: what is no JSON of one line becomes a JSON
+/// text, which fits no commitment.
+fn on_one_line(payload: &str) -> Result<Cow<'_, str>, StoreError> {
+    if !payload.contains(['\n', '\r']) && serde_json::from_str::<IgnoredAny>(payload).is_ok() {
+        return Ok(Cow::Borrowed(payload));
+    }
+    let text = serde_json::to_string(payload)
+        .map_err(|error| StoreError::Encode { what: "export line", message: error.to_string() })?;
+    Ok(Cow::Owned(text))
 }
 
 fn write_line<T: Serialize>(out: &mut dyn Write, value: &T) -> Result<(), ExportError> {

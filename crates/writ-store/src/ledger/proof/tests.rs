@@ -173,3 +173,51 @@ fn exports_are_json_lines_and_heads_can_be_read_back() {
     assert_eq!(lines.len(), 302);
     assert_eq!(lines[301]["payload"]["reason"], "entry 1");
 }
+
+fn exported(home: &Home) -> Vec<String> {
+    let mut entries = Vec::new();
+    home.store.export_entries(&mut entries).expect("exports");
+    String::from_utf8(entries).expect("text").lines().map(str::to_owned).collect()
+}
+
+/// A payload leaves as the bytes that were committed to, the longest one too; an erased one as the statement.
+#[test]
+fn an_export_has_payloads_to_the_byte_and_statements_for_those_that_were_erased() {
+    let home = Home::new().with_session(1);
+    let long = "x".repeat(crate::config::MAX_TEXT_BYTES - 100);
+    home.commit(vec![phase("é \u{1}\"\n"), phase(&long), phase("quince marmalade")]);
+    home.commit(vec![Op::ErasePayload { entry: EntrySeq(2), at: at(9) }]);
+    let lines = exported(&home);
+    let conn = rusqlite::Connection::open(home.path()).expect("opens");
+    for (seq, line) in (0_i64..2).zip(&lines) {
+        let payload: String = conn
+            .query_row("SELECT payload FROM ledger_payload WHERE seq = ?1", [seq], |row| row.get(0))
+            .expect("reads");
+        assert!(line.ends_with(&format!(r#""erased":null,"payload":{payload}}}"#)), "{seq}");
+    }
+    let erased: serde_json::Value = serde_json::from_str(&lines[2]).expect("JSON");
+    assert_eq!((&erased["salt"], &erased["payload"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+    let when = at(9).as_millis();
+    assert_eq!((erased["erased"]["at"].as_i64(), lines[2].contains("quince")), (Some(when), false));
+    let leaf = hex::decode(erased["leaf"].as_str().expect("a leaf")).expect("hex");
+    let text = row::erasure_text(2, &leaf, when);
+    let signature = hex::decode(erased["erased"]["signature"].as_str().expect("one")).expect("hex");
+    assert!(verify_signature(&keys()[0], text.as_bytes(), &signature));
+}
+
+/// Whatever a damaged database holds, a line stays one line, and its other fields stay its own.
+#[test]
+fn a_damaged_payload_breaks_no_line_of_an_export() {
+    let home = Home::new().with_session(1);
+    home.append(2);
+    let conn = rusqlite::Connection::open(home.path()).expect("opens");
+    conn.execute_batch("DROP TRIGGER ledger_payload_no_update").expect("drops");
+    for damage in ["{\n}", "null,\"erased\":{}", "", "}", "not JSON", "{\"a\":1}\r\n{}"] {
+        conn.execute("UPDATE ledger_payload SET payload = ?1 WHERE seq = 0", [damage]).expect("changes");
+        let lines = exported(&home);
+        assert_eq!(lines.len(), 2, "{damage:?}");
+        let row: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
+        assert_eq!((row["payload"].as_str(), &row["erased"]), (Some(damage), &serde_json::Value::Null));
+        assert!(!home.store.ledger_row(EntrySeq(0)).is_ok_and(|row| row.is_some_and(|row| row.intact)));
+    }
+}
