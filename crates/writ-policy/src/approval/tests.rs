@@ -217,8 +217,6 @@ fn offered() -> TaskTerms {
 }
 
 /// An approval for the task says what was offered and nothing more, and ends in time.
-///
-/// Rules like those of a standing approval: SIL-152, SIL-153.
 #[test]
 fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
     let wanted = Expected { task: Some(offered()), ..expected(&good()) };
