@@ -55,6 +55,9 @@ const RISKS = {
 /** A risk in words; one that is not known is told as it is, and handled as the highest. */
 export const risk = (name) => RISKS[name] ?? `Risk ${name}`;
 
+/** Whether a state of an ask can still change to another: the answer to who gave it may come after what came of it. */
+export const follows = (state, former) => !(state === "approved" && (former === "used" || former === "failed"));
+
 /** The ledger's events in words, in the order in which one meets them. */
 export const EVENTS = {
   received: "Message received",

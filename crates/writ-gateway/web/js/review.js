@@ -3,7 +3,7 @@
 import { announce } from "./announce.js";
 import { request } from "./api.js";
 import { byId, el, icon, ICONS } from "./dom.js";
-import { moment, plural, risk, until } from "./format.js";
+import { follows, moment, plural, risk, until } from "./format.js";
 import { showInForce } from "./inforce.js";
 import { confirmSlide, confirmTap, elsewhere, needs } from "./ladder.js";
 import * as passkey from "./passkey.js";
@@ -321,7 +321,7 @@ export class Review {
 
   #update(frame) {
     const row = this.#decided.find((decided) => decided.id === frame.ask_id);
-    if (!row) return;
+    if (!row || !follows(frame.state, row.state)) return;
     Object.assign(row, { state: frame.state, text: frame.text });
     this.#showDecided();
   }

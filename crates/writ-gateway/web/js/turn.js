@@ -1,7 +1,7 @@
 // One turn in the stream: its steps, what it asked, its reply, and what the reply rests on.
 
 import { append, el, icon, ICONS } from "./dom.js";
-import { EXITS, plural, size, state } from "./format.js";
+import { EXITS, follows, plural, size, state } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, mark, verdict } from "./review.js";
 import { shown } from "./shown.js";
@@ -139,8 +139,9 @@ export class Turn {
       this.#gateResolved(frame);
       return true;
     }
-    if (!this.#asked.has(frame.ask_id)) return false;
-    this.#renderAsk(frame.ask_id, frame);
+    const asked = this.#asked.get(frame.ask_id);
+    if (!asked) return false;
+    if (follows(frame.state, asked.node.dataset.state)) this.#renderAsk(frame.ask_id, frame);
     return true;
   }
 
