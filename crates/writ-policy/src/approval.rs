@@ -86,7 +86,7 @@ pub struct ApprovalClaims {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskTerms {
-    /// Digest of the [pattern](crate::pattern) that an action must have.
+    /// Digest of the [pattern] that an action must have.
     pub pattern: Digest,
     /// The highest risk that an action may have: that of what was shown.
     pub risk: Risk,

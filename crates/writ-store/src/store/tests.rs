@@ -253,11 +253,13 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
         wish
     };
     let home = Home::new().with_session(1);
-    let given = approve(1).into_iter().map(|op| match op {
-        Op::StoreApproval(approval) => Op::StoreApproval(NewApproval { task, ..approval }),
-        op => op,
-    });
-    home.commit(given.collect());
+    let mut given = approve(1);
+    for op in &mut given {
+        if let Op::StoreApproval(approval) = op {
+            approval.task = task;
+        }
+    }
+    home.commit(given);
     block_on(tokio::task::coop::unconstrained(home.store.redeem(wish(0, "q1")))).expect("what was shown");
     let start = Barrier::new(usize::try_from(THREADS).expect("few"));
     let wins: usize = std::thread::scope(|scope| {
