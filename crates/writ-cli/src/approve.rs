@@ -1,8 +1,8 @@
 //! Answering an ask: the complete text is shown, and exactly that is signed.
 
 use serde_json::{Value, json};
-use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, TaskTerms};
-use writ_policy::pattern::{self, TASK_APPROVAL_TTL};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
+use writ_policy::pattern;
 use writ_policy::show::{escape, is_plain};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
@@ -109,18 +109,12 @@ pub(crate) async fn sign(
 ) -> Result<ApprovalToken, Failure> {
     check(card)?;
     let now = clock::now();
-    let (task, expires_at) = match (scope, &card.task) {
-        (ApprovalScope::Once, _) => (None, card.expires_at),
-        (ApprovalScope::Task, Some(offer)) => {
-            let terms = TaskTerms::offered(offer, card.risk);
-            let terms = terms.map_err(|error| Failure::bug("signing the approval", error))?;
-            (Some(terms), now.plus(TASK_APPROVAL_TTL).min(card.expires_at))
+    let (task, expires_at) = TaskTerms::signed(card, scope, now).map_err(|error| match error {
+        ScopeError::OnceOnly(_) => {
+            Failure::new(Exit::Usage, "ask.once_only", error.to_string(), "approve it without --task")
         }
-        (ApprovalScope::Task, None) => {
-            let text = format!("ask {} can be approved once only", card.ask_id);
-            return Err(Failure::new(Exit::Usage, "ask.once_only", text, "approve it without --task"));
-        }
-    };
+        ScopeError::NotCanonical(error) => Failure::bug("signing the approval", error),
+    })?;
     let (installation, epoch) = here(client).await?;
     let key = open_approver_key(context, config)?.signing_key()?;
     let claims = ApprovalClaims {

@@ -218,7 +218,9 @@ impl Egress {
         F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
-        let kept = match self.keep.take(&owner) {
+        // Awake, and only then looked at: what happens to it from here on belongs to this permit.
+        let kept = self.keep.take(&owner).inspect(|kept| kept.line.wake());
+        let kept = match kept.filter(|kept| kept.line.may_be_kept()) {
             Some(kept) => kept,
             None => {
                 let line = self.line(Way { host: owner.host.clone(), addresses: None }, self.limits)?;
@@ -226,7 +228,6 @@ impl Egress {
                 Kept::new(line, client)
             }
         };
-        kept.line.wake();
         let lent = Lent { client: kept.client.clone(), carried: kept.line.carried().clone() };
         match work(lent).await {
             Ok(value) => {

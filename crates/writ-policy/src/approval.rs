@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use writ_types::digest::{Digest, NotCanonical, canonical_json};
-use writ_types::entry::{Decision, Risk};
-use writ_types::frame::TaskOffer;
+use writ_types::entry::{ApprovalScope, Decision, Risk};
+use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::Timestamp;
 
@@ -94,7 +94,38 @@ pub struct TaskTerms {
     pub uses: u32,
 }
 
+/// Why nothing can be signed for a scope.
+#[derive(Debug, thiserror::Error)]
+pub enum ScopeError {
+    /// The card offers no approval for the task.
+    #[error("ask {0} can be approved once only")]
+    OnceOnly(AskId),
+    /// What it offers has no canonical form.
+    #[error(transparent)]
+    NotCanonical(#[from] NotCanonical),
+}
+
 impl TaskTerms {
+    /// What is signed for a scope of a card at `now`, and until when that is good.
+    ///
+    /// # Errors
+    ///
+    /// If the card offers no such scope, or its pattern has no canonical form.
+    pub fn signed(
+        card: &Card,
+        scope: ApprovalScope,
+        now: Timestamp,
+    ) -> Result<(Option<Self>, Timestamp), ScopeError> {
+        match (scope, &card.task) {
+            (ApprovalScope::Once, _) => Ok((None, card.expires_at)),
+            (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
+            (ApprovalScope::Task, Some(offer)) => {
+                let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
+                Ok((Some(Self::offered(offer, card.risk)?), ends))
+            }
+        }
+    }
+
     /// What a card offers.
     ///
     /// # Errors

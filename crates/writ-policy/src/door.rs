@@ -266,12 +266,8 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
         }
-        Ok(Judgement::Ask { rules, reason, risk }) => {
-            // A rule can only raise it.
-            let risk = show::risk(&checked.prepared.action).max(risk.unwrap_or(Risk::Low));
-            let Checked { prepared, hash, policy } = checked;
-            let pattern = pattern::of(&prepared, policy, &rules, facts.egress);
-            let pattern = pattern.filter(|_| risk < Risk::Irreversible);
+        Ok(Judgement::Ask { rules, reason, risk, pattern }) => {
+            let Checked { prepared, hash, policy: _ } = checked;
             Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern }))
         }
         Err((reason, rule, text)) => {
@@ -283,7 +279,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
-    Ask { rules: BTreeSet<String>, reason: String, risk: Option<Risk> },
+    Ask { rules: BTreeSet<String>, reason: String, risk: Risk, pattern: Option<Pattern> },
 }
 
 fn judge(
@@ -331,15 +327,17 @@ fn judge(
     if rules.is_empty() {
         return Ok(Judgement::Grant { reservation, approval: None });
     }
+    // A rule can only raise it.
+    let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
+    let pattern = pattern::of(prepared, checked.policy, &rules, facts.egress);
+    let pattern = pattern.filter(|_| risk < Risk::Irreversible);
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
-            Ok(Judgement::Ask { rules, reason, risk })
+            Ok(Judgement::Ask { rules, reason, risk, pattern })
         }
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
-            let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-            let pattern = pattern::of(prepared, checked.policy, &rules, facts.egress);
             let approval = use_of(approval, checked.hash, (pattern, risk), now)?;
             Ok(Judgement::Grant { reservation, approval: Some(approval) })
         }
@@ -374,7 +372,7 @@ fn use_of(
 /// Whether an approval for the task covers what is not the action that was shown.
 fn covers(task: &TaskTerms, pattern: Option<Pattern>, risk: Risk) -> bool {
     let digest = pattern.and_then(|pattern| pattern::digest(&pattern).ok());
-    digest == Some(task.pattern) && risk <= task.risk && risk < Risk::Irreversible
+    digest == Some(task.pattern) && risk <= task.risk
 }
 
 impl Grant {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use writ_types::action::{Action, ActionKind, Exec, Place};
 use writ_types::digest::{Digest, NotCanonical};
-use writ_types::entry::Risk;
 use writ_types::frame::{Pattern, TaskOffer};
 use writ_types::taint::Taint;
 
@@ -31,9 +30,6 @@ pub fn of(
     asking: &BTreeSet<String>,
     egress: &EgressScope,
 ) -> Option<Pattern> {
-    if show::risk(&prepared.action) == Risk::Irreversible {
-        return None;
-    }
     let parameters = parameters(&prepared.action, egress)?;
     let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
     if prepared.action.kind() == ActionKind::Exec {

@@ -223,7 +223,7 @@ impl Core {
         scope: ApprovalScope,
     ) -> Result<ApprovalToken, EngineError> {
         let now = self.clock.now();
-        let (task, expires_at) = task::terms(&ask.card, scope, now)?;
+        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,

@@ -1,6 +1,6 @@
 //! What can go wrong in the engine.
 
-use writ_policy::approval::ApprovalError;
+use writ_policy::approval::{ApprovalError, ScopeError};
 use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
@@ -59,9 +59,9 @@ pub enum EngineError {
         /// What became of it.
         state: String,
     },
-    /// The ask offers no approval for the task.
-    #[error("ask {0} can be approved once only")]
-    NoSuchScope(AskId),
+    /// Nothing can be signed for a scope.
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
     /// There is no approval for the task in force.
     #[error("no approval for a task is in force that ask {0} was answered with")]
     NotInForce(AskId),
@@ -134,15 +134,11 @@ impl ToReport for EngineError {
         match self {
             Self::Store(error) => error.report(),
             Self::Sandbox(error) => error.report(),
-            Self::Unwritable(why) => Report::new(
-                Exit::Blocked,
-                "ledger.unwritable",
-                "the ledger cannot be written; nothing was performed",
-            )
-            .inside(why.clone())
-            .hint("free some space or repair the disk, then try again: nothing was lost"),
+            Self::Unwritable(why) => unwritable(why),
             Self::Key(_) => plain(Exit::Denied, "key.invalid"),
-            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
+            Self::NotCanonical(_) | Self::Scope(ScopeError::NotCanonical(_)) => {
+                plain(Exit::Bug, "value.not_canonical")
+            }
             Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
             Self::Auth(error) => auth(error),
@@ -157,13 +153,13 @@ impl ToReport for EngineError {
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
             }
-            Self::NoSuchScope(_) => plain(Exit::Usage, "ask.once_only").hint("approve it once"),
+            Self::Scope(ScopeError::OnceOnly(_)) => {
+                plain(Exit::Usage, "ask.once_only").hint("approve it once")
+            }
             Self::NotInForce(_) => {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
             }
-            Self::NoUndo(_) => {
-                plain(Exit::Usage, "undo.unknown").hint("what is older than a day is not kept")
-            }
+            Self::NoUndo(_) => plain(Exit::Usage, "undo.unknown").hint("nothing older than a day is kept"),
             Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
             Self::Approval(
                 error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
@@ -198,6 +194,13 @@ impl ToReport for EngineError {
             Self::Params { .. } => plain(Exit::Usage, "call.params"),
         }
     }
+}
+
+fn unwritable(why: &str) -> Report {
+    let text = "the ledger cannot be written; nothing was performed";
+    Report::new(Exit::Blocked, "ledger.unwritable", text)
+        .inside(why)
+        .hint("free some space or repair the disk, then try again: nothing was lost")
 }
 
 fn auth(error: &AuthError) -> Report {

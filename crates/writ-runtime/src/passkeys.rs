@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use serde_json::{Value, json};
-use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver};
+use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver, TaskTerms};
 use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
 use writ_policy::webauthn::{
     self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
@@ -22,7 +22,6 @@ use writ_types::entry::{ApprovalScope, Decision, Fact, Risk};
 use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
-use crate::asks::task::terms;
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -233,7 +232,7 @@ impl Core {
         if allowed.is_empty() {
             return Err(EngineError::NoPasskey(site.to_owned()));
         }
-        let (task, expires_at) = terms(&ask.card, scope, now)?;
+        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,

@@ -268,8 +268,9 @@ async fn revert(
     let reverting = workspace.revert(permit, place.core.clock.now(), of);
     match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
-            // Where the project is copied, what was undone is a change again: nobody wants it applied unseen.
-            let left = !workspace.changes().await?.changes.is_empty();
+            // Where the project is copied, what was undone is a change again: nobody wants it applied unseen. What cannot
+            // be looked at now may be one; what was done is written down all the same.
+            let left = workspace.changes().await.map_or(true, |left| !left.changes.is_empty());
             place.core.set_left_behind(&place.session, left).await?;
             ops.push(Op::Undone { attempt: of, at: place.core.clock.now() });
             if let Action::WriteFile(write) = &prepared.action {

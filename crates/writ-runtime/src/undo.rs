@@ -117,7 +117,7 @@ impl Core {
         }
         let session = self.session(way.session)?;
         let late = self.clock.now() >= way.until;
-        if late {
+        if late && session.terms.write {
             // Leave that was given beforehand does not cover it any more: a person is asked.
             self.set_left_behind(&session, true).await?;
         }

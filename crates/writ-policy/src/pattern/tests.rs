@@ -1,4 +1,5 @@
 use writ_types::action::{Connect, SendFile, WriteFile};
+use writ_types::entry::Risk;
 use writ_types::taint::Taint;
 
 use super::*;

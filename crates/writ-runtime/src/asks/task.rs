@@ -1,16 +1,15 @@
 //! Approvals for the task: what is alike is not asked about again, for a while.
 
 use serde_json::{Value, json};
-use writ_policy::approval::{self, Approval, ApprovalToken, TaskTerms};
+use writ_policy::approval::{self, Approval, ApprovalToken};
 use writ_policy::door::Ask;
 use writ_policy::principal::Authenticated;
 use writ_policy::{pattern, show};
 use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
-use writ_types::frame::{Card, Choice, TaskOffer};
+use writ_types::frame::{Choice, TaskOffer};
 use writ_types::id::AskId;
-use writ_types::unit::Timestamp;
 
 use crate::core::Core;
 use crate::error::EngineError;
@@ -40,26 +39,6 @@ pub(super) fn choices(offer: Option<&TaskOffer>) -> Vec<Choice> {
     let no = "Nothing is done; the agent is told so.".to_owned();
     choices.push(choice(Decision::Deny, ApprovalScope::Once, no));
     choices
-}
-
-/// What is signed for a scope, and until when that is good.
-///
-/// # Errors
-///
-/// If the card offers no such scope.
-pub(crate) fn terms(
-    card: &Card,
-    scope: ApprovalScope,
-    now: Timestamp,
-) -> Result<(Option<TaskTerms>, Timestamp), EngineError> {
-    match (scope, &card.task) {
-        (ApprovalScope::Once, _) => Ok((None, card.expires_at)),
-        (ApprovalScope::Task, None) => Err(EngineError::NoSuchScope(card.ask_id.clone())),
-        (ApprovalScope::Task, Some(offer)) => {
-            let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
-            Ok((Some(TaskTerms::offered(offer, card.risk)?), ends))
-        }
-    }
 }
 
 impl Core {

@@ -26,7 +26,6 @@ impl Fixture {
     }
 }
 
-/// Rows: SIL-328
 #[tokio::test]
 async fn what_was_applied_is_undone_to_the_byte_and_the_bit() {
     let fixture = Fixture::new().await;

@@ -1,0 +1,272 @@
+//! What an approval opens, and what it does not.
+
+use super::*;
+
+/// An answered ask: what was approved runs, once, with its approval named in the intent.
+///
+/// Rows: SIL-001 SIL-002
+#[test]
+fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
+    let mut world = World::new(shipped());
+    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let ask = world.ask(wish());
+    assert_eq!(ask.reason, "It changes files of your project.");
+
+    let mut token = signed(claims(ask.hash));
+    let expected = expected(&claims(ask.hash));
+    let first = if token.signature.starts_with('0') { "1" } else { "0" };
+    token.signature.replace_range(0..1, first);
+    world.approval = Some(verify(&token, &expected, &approvers(), NOW));
+    let denial = expected_denial(&world, wish(), DenyReason::Approval);
+    assert!(matches!(denial.fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
+
+    world.approval = Some(verify(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
+    let journal = MemoryJournal::default();
+    let redeem = |n| {
+        let grant = world.decide(wish()).expect("approved");
+        now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW))
+    };
+    let permit = redeem(1).expect("the first use");
+    assert_eq!(permit.action(), &wish().action);
+    // The same token again: the door passes the use on, and the journal refuses it.
+    assert_eq!(redeem(2).expect_err("replay"), RedeemError::ApprovalSpent(ask_id()));
+    let redeemed = journal.redeemed.lock().expect("not poisoned");
+    assert_eq!(redeemed.len(), 1);
+    let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce, task: None };
+    assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
+}
+
+/// Each check of an answer that is to be used has an error of its own, and the answer that passes all is used once.
+///
+/// Rows: SIL-160
+#[test]
+fn signature_content_time_and_reuse_are_checked_each_for_itself() {
+    let mut world = World::new(shipped());
+    let wish = || prepared(Action::WriteFile(project_write(&["b.txt"])));
+    let good = claims(world.ask(wish()).hash);
+    let expected = expected(&good);
+    let mut forged = signed(good.clone());
+    forged.signature = signed(claims(Digest::of(b"other"))).signature;
+    let bad = [
+        (forged, ApprovalError::Signature),
+        (signed(claims(Digest::of(b"other"))), ApprovalError::Mismatch("the action has changed")),
+        (signed(ApprovalClaims { expires_at: NOW, ..good.clone() }), ApprovalError::Expired),
+    ];
+    let mut texts = BTreeSet::new();
+    for (token, error) in bad {
+        let checked = verify(&token, &expected, &approvers(), NOW);
+        assert_eq!(checked, Err(error));
+        world.approval = Some(checked);
+        texts.insert(expected_denial(&world, wish(), DenyReason::Approval).text);
+    }
+    assert_eq!(texts.len(), 3, "{texts:?}");
+    world.approval = Some(verify(&signed(good), &expected, &approvers(), NOW));
+    let journal = MemoryJournal::default();
+    let redeem = |n| {
+        let grant = world.decide(wish()).expect("approved");
+        now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW)).map(drop)
+    };
+    assert_eq!([redeem(1), redeem(2)], [Ok(()), Err(RedeemError::ApprovalSpent(ask_id()))]);
+}
+
+fn anywhere_below_home(rules: &'static RuleSet) -> World {
+    let mut world = World::new(rules);
+    for grants in [&mut world.base.grants, &mut world.task.grants] {
+        let all = std::mem::take(grants);
+        *grants = all.allow(ActionKind::WriteFile, [(Dimension::Path, "/home/me")]);
+    }
+    world
+}
+
+/// One approval for the task covers what is alike, and nothing else.
+#[test]
+fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
+    let mut world = anywhere_below_home(shipped());
+    let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
+    let ask = world.ask(write("a"));
+    let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
+    let terms = TaskTerms { pattern, risk: ask.risk, uses: 3 };
+    let approve = |task: TaskTerms, ends| {
+        let claims = ApprovalClaims { task: Some(task), expires_at: later(ends), ..claims(ask.hash) };
+        Some(Ok(approved(claims)))
+    };
+    world.approval = approve(terms, 1_000);
+    for path in ["a", "b", "c/d"] {
+        let grant = world.decide(write(path)).expect("covered");
+        let used = grant.approval().expect("an approval");
+        assert_eq!((used.prepared, used.task), (grant.hash(), Some(terms)), "{path}");
+    }
+    let elsewhere = WriteFile { root: "/home/me/q".into(), ..project_write(&["a"]) };
+    let others = [
+        prepared(Action::WriteFile(elsewhere)),
+        tainted(Action::WriteFile(project_write(&["b"])), Taint::External),
+        prepared(Action::Fetch(fetch("https://docs.rs/"))),
+    ];
+    for other in others {
+        expected_denial(&world, other, DenyReason::Approval);
+    }
+    // Less was approved than it would risk.
+    world.approval = approve(TaskTerms { risk: Risk::Low, ..terms }, 1_000);
+    expected_denial(&world, write("b"), DenyReason::Approval);
+    world.approval = approve(terms, 1_000);
+    world.now = later(1_000);
+    expected_denial(&world, write("b"), DenyReason::Approval);
+    // An approval of one thing is never one of what is alike.
+    world.now = NOW;
+    world.approval = Some(Ok(approved(claims(ask.hash))));
+    expected_denial(&world, write("b"), DenyReason::Approval);
+}
+
+/// What a rule calls irreversible has no pattern, and what it calls so later is not covered.
+#[test]
+fn what_cannot_be_undone_is_approved_each_time() {
+    let rule = format!(
+        "{PERMIT_ALL} @id(\"hard\") @ask(\"Sure?\") @risk(\"irreversible\") forbid (principal, action, resource);"
+    );
+    let rules = Box::leak(Box::new(rules(&rule)));
+    let mut world = anywhere_below_home(rules);
+    let ask = world.ask(prepared(Action::WriteFile(project_write(&["a"]))));
+    assert_eq!((ask.risk, ask.pattern), (Risk::Irreversible, None));
+    let like = prepared(Action::WriteFile(project_write(&["b"])));
+    let none = EgressScope::default();
+    let pattern =
+        pattern::of(&like, rules.digest(), &ask.rules, &none).expect("by its kind it would have one");
+    let pattern = pattern::digest(&pattern).expect("canonical");
+    let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3 };
+    world.approval = Some(Ok(approved(ApprovalClaims {
+        task: Some(terms),
+        expires_at: later(1_000),
+        ..claims(ask.hash)
+    })));
+    expected_denial(&world, like, DenyReason::Approval);
+}
+
+/// Threat 2: after the approval, anything that decides what would happen is changed.
+///
+/// Rows: SIL-002
+#[test]
+fn a_changed_action_is_not_the_one_that_was_approved() {
+    type Change = fn(&mut Prepared);
+    fn in_exec(prepared: &mut Prepared, change: impl FnOnce(&mut Exec)) {
+        let Action::Exec(exec) = &mut prepared.action else { panic!("an exec") };
+        change(exec);
+    }
+    let changes: [(&str, Change); 20] = [
+        ("argv byte", |p| in_exec(p, |exec| exec.argv[1] = "tesu".into())),
+        ("trailing space", |p| in_exec(p, |exec| exec.argv[1].push(' '))),
+        ("one more argument", |p| in_exec(p, |exec| exec.argv.push(String::new()))),
+        ("arguments joined", |p| in_exec(p, |exec| exec.argv = vec!["cargo test".into()])),
+        ("environment value", |p| {
+            in_exec(p, |exec| *exec.env.entry("LANG".into()).or_default() = "D".into())
+        }),
+        ("environment name", |p| in_exec(p, |exec| exec.env.extend([("PAGER".into(), "C".into())]))),
+        ("working directory", |p| in_exec(p, |exec| exec.cwd = "/work/.".into())),
+        ("input", |p| in_exec(p, |exec| exec.stdin = Some(String::new()))),
+        ("time", |p| in_exec(p, |exec| exec.timeout_ms += 1)),
+        ("profile", |p| in_exec(p, |exec| exec.profile = ExecProfile::Verification)),
+        ("host", |p| in_exec(p, |exec| exec.hosts.push("docs.rs".into()))),
+        ("script", |p| p.bindings.extend([("script".into(), Digest::of(b"other"))])),
+        ("input file", |p| p.bindings.extend([("input".into(), Digest::of(b"x"))])),
+        ("binding gone", |p| p.bindings.clear()),
+        ("taint", |p| p.label = Label::new(Taint::External)),
+        ("tool", |p| p.tool.push('x')),
+        ("sink value", |p| p.sinks[0].value.push(' ')),
+        ("sink", |p| p.sinks.push(Sink { argument: "b".into(), value: "c".into() })),
+        ("whether it may be repeated", |p| p.idempotent = true),
+        ("action", |p| p.action = Action::Say(Say { to: "owner".into(), text: "hi".into() })),
+    ];
+    let wish = || prepared(Action::Exec(exec()));
+    let mut world = World::new(ask_all());
+    let wide =
+        |grants: Grants| grants.allow(ActionKind::Exec, [(Dimension::Host, "*"), (Dimension::Profile, "*")]);
+    (world.base.grants, world.task.grants) = (wide(all_grants()), wide(all_grants()));
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(claims(hash))));
+    assert!(world.decide(wish()).is_ok(), "unchanged");
+    for (what, change) in changes {
+        let mut changed = wish();
+        change(&mut changed);
+        assert_eq!(world.denial(changed.clone()).reason, DenyReason::Approval, "{what}");
+        // The same said by the check of the token itself.
+        let now_expected = crate::approval::Expected {
+            prepared: changed.hash(world.rules.digest()).expect("canonical"),
+            ..expected(&claims(hash))
+        };
+        assert!(verify(&signed(claims(hash)), &now_expected, &approvers(), NOW).is_err(), "{what}");
+    }
+    // What only says when and why it is wished again leaves it the same wish.
+    let again = Prepared {
+        turn_number: 9,
+        turn: None,
+        call: Some("call-2".into()),
+        intent: "again".into(),
+        ..wish()
+    };
+    assert!(world.decide(again).is_ok());
+}
+
+#[test]
+fn an_approval_does_not_outlive_the_rules_the_agent_or_the_session() {
+    let wish = || prepared(Action::Exec(exec()));
+    let mut world = World::new(ask_all());
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(claims(hash))));
+    let commented = Box::leak(Box::new(rules(&format!(
+        "{PERMIT_ALL} @id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource); // more"
+    ))));
+    let refused = World { rules: commented, approval: world.approval.clone(), ..World::new(ask_all()) };
+    assert_eq!(refused.denial(wish()).reason, DenyReason::Approval);
+
+    let mut elsewhere = World { approval: world.approval.clone(), ..World::new(ask_all()) };
+    elsewhere.task.session = session(2);
+    let moved = Prepared { session: Some(session(2)), ..wish() };
+    assert_eq!(elsewhere.denial(moved).reason, DenyReason::Approval);
+
+    let mut other = World { approval: world.approval.clone(), ..World::new(ask_all()) };
+    other.base.agent = "somebody".into();
+    assert_eq!(other.denial(Prepared { agent: "somebody".into(), ..wish() }).reason, DenyReason::Approval);
+
+    world.now = later(60_000);
+    let short = ApprovalClaims { expires_at: later(60_000), ..claims(hash) };
+    world.approval = Some(Ok(approved(short.clone())));
+    let denial = world.denial(wish());
+    assert_eq!((denial.reason, denial.rule), (DenyReason::Approval, format!("ask {}", short.ask)));
+    world.now = later(59_999);
+    assert!(world.decide(wish()).is_ok());
+}
+
+#[test]
+fn an_approval_that_is_not_needed_is_not_used_up() {
+    let mut world = world();
+    let wish = || prepared(Action::Exec(exec()));
+    for decision in [Decision::Approve, Decision::Deny] {
+        let hash = wish().hash(world.rules.digest()).expect("canonical");
+        world.approval = Some(Ok(approved(ApprovalClaims { decision, ..claims(hash) })));
+        assert_eq!(world.decide(wish()).expect("permitted").approval(), None);
+    }
+}
+
+#[test]
+fn a_person_may_say_no() {
+    let mut world = World::new(ask_all());
+    let wish = || prepared(Action::Exec(exec()));
+    let hash = world.ask(wish()).hash;
+    world.approval = Some(Ok(approved(ApprovalClaims { decision: Decision::Deny, ..claims(hash) })));
+    let denial = world.denial(wish());
+    assert_eq!((denial.reason, denial.rule), (DenyReason::Person, format!("ask {}", ask_id())));
+}
+
+/// The key of another person is as good as none, even over the right content.
+#[test]
+fn a_stranger_cannot_approve() {
+    let mut world = World::new(ask_all());
+    let wish = || prepared(Action::Exec(exec()));
+    let hash = world.ask(wish()).hash;
+    let stranger = SigningKey::from_bytes(&[9; 32]);
+    let token = ApprovalToken::sign(claims(hash), &stranger).expect("signs");
+    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    assert_eq!(world.denial(wish()).reason, DenyReason::Approval);
+    let token = ApprovalToken::sign(claims(hash), &approver()).expect("signs");
+    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    assert!(world.decide(wish()).is_ok());
+}
