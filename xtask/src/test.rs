@@ -159,6 +159,10 @@ fn check_licences(root: &Path) -> Result<Step> {
             "cargo-deny is not installed: `cargo install --locked cargo-deny`".to_owned(),
         ));
     };
+    // It looks at the packages of every platform, and a build here has brought those of this one alone.
+    if !Program::cargo(&["fetch", "--locked"]).directory(root).status()? {
+        return Ok(Step::Failed);
+    }
     let arguments = ["--offline", "check", "bans", "licenses", "sources"];
     Ok(passed(Program::new(deny, &arguments).directory(root).status()?))
 }

@@ -109,6 +109,7 @@ mod tests {
             outcome: ToolOutcome::Done,
             text: text.to_owned(),
             label: Label::new(Taint::Owner),
+            fields: Vec::new(),
         }
     }
 

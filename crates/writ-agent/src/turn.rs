@@ -289,6 +289,17 @@ impl Turn {
         &self.label
     }
 
+    /// The conversation so far, oldest message first: that of the session, then that of this turn.
+    pub fn seen(&self) -> impl Iterator<Item = &ChatMessage> {
+        self.seed.history.iter().map(AsRef::as_ref).chain(&self.conversation)
+    }
+
+    /// The texts of memories in the context that nothing external has gone into.
+    pub fn trusted_memories(&self) -> impl Iterator<Item = &str> {
+        let items = self.seed.owner_profile.iter().chain(&self.hits);
+        items.filter(|item| item.label.taint == Taint::Owner).map(|item| item.text.as_str())
+    }
+
     /// What the model would see now, with the cost of each part (`writ context`).
     ///
     /// # Errors

@@ -71,6 +71,8 @@ pub(crate) struct General {
     pub(crate) gates_shipped: bool,
     /// Names of the tools that the agent is offered; empty is all of them. Default empty.
     pub(crate) tools: Vec<String>,
+    /// Whether everything asks that would leave the sandbox after external content was read. Default `false`.
+    pub(crate) strict: bool,
     /// What a session begins with after a restart.
     pub(crate) rehydration: Rehydration,
 }
@@ -100,6 +102,7 @@ impl Default for General {
             approval_ttl_secs: 24 * 60 * 60,
             gates_shipped: true,
             tools: Vec::new(),
+            strict: false,
             rehydration: Rehydration::default(),
         }
     }

@@ -165,6 +165,7 @@ pub(crate) async fn engine(
         egress: config.egress.scope(&config.models),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
+        strict: config.general.strict,
     };
     let (collected, run) = telling.unzip();
     let resource = Resource {

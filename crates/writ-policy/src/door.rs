@@ -21,6 +21,7 @@ use crate::approval::{Approval, ApprovalError, TaskTerms};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
 use crate::keys::Authority;
+use crate::origin::Origins;
 use crate::pattern;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::prepared::Prepared;
@@ -28,7 +29,7 @@ use crate::reach;
 use crate::rules::{RuleSet, RuleVerdict, Standing};
 use crate::scope;
 use crate::show;
-use crate::taint::{self, TaintVerdict};
+use crate::taint::{self, Labels, TaintVerdict};
 
 /// How long a permit may wait to be performed, counted from the decision.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
@@ -71,8 +72,10 @@ pub struct Facts<'a> {
     pub rules: &'a RuleSet,
     /// What may be reached: the owner's lists, and what this session was granted.
     pub egress: &'a EgressScope,
-    /// Whether all sinks of the action are owner values ([`crate::owner`]).
-    pub owned: bool,
+    /// What its arguments may be made of.
+    pub origins: &'a Origins,
+    /// Whether no argument excuses an action that rests on external content.
+    pub strict: bool,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
     /// An approval for exactly this, or what was wrong with one that was given.
@@ -305,7 +308,7 @@ fn judge(
         preapproved,
         reach: reach::of(&prepared.action, facts.egress),
         // Naming a place is leave to read from it, not to send something there.
-        owned: facts.owned && reach::only_reads(&prepared.action),
+        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.sinks),
     };
     let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None),
@@ -314,12 +317,12 @@ fn judge(
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
-    match taint::judge(prepared, standing) {
+    match taint::judge(prepared, standing, Labels { origins: facts.origins, strict: facts.strict }) {
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if preapproved => {}
         TaintVerdict::Ask(why) => {
             rules.insert(TAINT_RULE.to_owned());
-            reasons.insert(why.to_owned());
+            reasons.insert(why.into_owned());
         }
         TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
     }

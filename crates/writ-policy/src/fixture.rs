@@ -23,6 +23,7 @@ use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck
 use crate::egress::EgressScope;
 use crate::keys::grants::Grants;
 use crate::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use crate::origin::Origins;
 use crate::permit::{Journal, RedeemError, Redemption};
 use crate::prepared::{Prepared, Sink};
 use crate::rules::{Authorship, RuleSet, RuleSource};
@@ -273,7 +274,8 @@ pub(crate) struct World {
     pub(crate) rules: &'static RuleSet,
     pub(crate) budget: BudgetFacts,
     pub(crate) egress: EgressScope,
-    pub(crate) owned: bool,
+    pub(crate) origins: Origins,
+    pub(crate) strict: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
     pub(crate) verdicts: Verdicts,
     pub(crate) now: Timestamp,
@@ -312,7 +314,8 @@ impl World {
             rules,
             budget: BudgetFacts::default(),
             egress: EgressScope::default(),
-            owned: false,
+            origins: Origins::default(),
+            strict: false,
             approval: None,
             verdicts: Verdicts::default(),
             now: NOW,
@@ -333,7 +336,8 @@ impl World {
             rules: self.rules,
             budget: &self.budget,
             egress: &self.egress,
-            owned: self.owned,
+            origins: &self.origins,
+            strict: self.strict,
             approval: self.approval.as_ref(),
         }
     }

@@ -2,8 +2,6 @@
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::prepared::Sink;
-
 /// The shortest token that counts, in characters: shorter ones stand in any text.
 pub const MIN_TOKEN_CHARS: usize = 3;
 
@@ -23,15 +21,8 @@ const BRACKETS: &str = "()[]{}<>（）【】「」";
 /// What ends a sentence or a part of one; inside a token it stands for itself.
 const PUNCTUATION: &str = ".,;:!?…。，；：！？、";
 
-/// Whether every sink is an owner value of one of the texts, and there is one at all.
-pub fn owns_all(texts: &[String], sinks: &[Sink]) -> bool {
-    let texts: Vec<String> = texts.iter().map(|text| text.nfc().collect()).collect();
-    let is_owned = |sink: &Sink| texts.iter().any(|text| holds(text, &sink.value));
-    !sinks.is_empty() && sinks.iter().all(is_owned)
-}
-
 /// Whether a text, in NFC, has a value as a whole token or as a quoted span.
-fn holds(text: &str, value: &str) -> bool {
+pub(crate) fn holds(text: &str, value: &str) -> bool {
     // Only what is in NFC already: what is sent is the value itself, byte for byte.
     if value.is_empty() || value.nfc().ne(value.chars()) {
         return false;
@@ -62,7 +53,7 @@ mod tests {
     use super::*;
 
     fn owned(text: &str, value: &str) -> bool {
-        owns_all(&[text.to_owned()], &[Sink { argument: "url".into(), value: value.into() }])
+        holds(&text.nfc().collect::<String>(), value)
     }
 
     #[test]
@@ -107,15 +98,5 @@ mod tests {
         ] {
             assert!(!owned(text, value), "{text:?} {value:?}");
         }
-    }
-
-    #[test]
-    fn every_sink_must_be_owned_and_there_must_be_one() {
-        let sink = |value: &str| Sink { argument: "a".into(), value: value.into() };
-        let texts = ["from one".to_owned(), "to two".to_owned()];
-        assert!(owns_all(&texts, &[sink("one"), sink("two")]));
-        assert!(!owns_all(&texts, &[sink("one"), sink("three")]));
-        assert!(!owns_all(&texts, &[]));
-        assert!(!owns_all(&[], &[sink("one")]));
     }
 }

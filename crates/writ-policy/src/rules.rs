@@ -133,7 +133,7 @@ pub struct Standing {
     pub preapproved: bool,
     /// How far the action would reach.
     pub reach: Reach,
-    /// Whether everything that says where it leads stands in the owner's own words.
+    /// Whether it reads only, and everything that says where it leads is an owner value or a field value.
     pub owned: bool,
 }
 

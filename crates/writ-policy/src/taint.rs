@@ -2,9 +2,12 @@
 //!
 //! Effects that stay in the session's sandbox are free; effects that leave or outlast it are not.
 
+use std::borrow::Cow;
+
 use writ_types::action::{Action, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
+use crate::origin::Origins;
 use crate::prepared::Prepared;
 use crate::reach::Reach;
 use crate::rules::Standing;
@@ -15,24 +18,38 @@ pub enum TaintVerdict {
     /// Nothing to object.
     Pass,
     /// A person must look: external content would leave or outlast the session.
-    Ask(&'static str),
+    Ask(Cow<'static, str>),
     /// Never, whoever approves.
     Deny(&'static str),
 }
 
 const LEAVES: TaintVerdict =
-    TaintVerdict::Ask("It rests on external content and would leave or outlast this session.");
+    TaintVerdict::Ask(Cow::Borrowed("It rests on external content and would leave or outlast this session."));
 
-const COMPOSED: TaintVerdict = TaintVerdict::Ask(
+const COMPOSED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It rests on external content, you have not written this URL, and whatever stands in it is told to its host.",
-);
+));
 
-const SEARCHED: TaintVerdict = TaintVerdict::Ask(
+const SEARCHED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It rests on external content, you have not written these words, and they are told to the search provider.",
-);
+));
 
-/// Judges a prepared action by the label that its arguments rest on, and by where it leads.
-pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
+const PRIVATE: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It would pass on what you alone may be assumed to read, to somebody whom you have not named.",
+));
+
+/// What is known of the values in an action.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a> {
+    /// What its arguments may be made of.
+    pub origins: &'a Origins,
+    /// Whether no argument excuses it: everything that would leave asks in a tainted turn.
+    pub strict: bool,
+}
+
+/// Judges a prepared action by the label that its arguments rest on, by what these are made of, and by where it leads.
+pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> TaintVerdict {
+    let owned = standing.owned && !labels.strict;
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, prepared.label.taint);
     }
@@ -46,13 +63,13 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,
         Action::Exec(_) => LEAVES,
         // Any part of a URL can carry something out, so a listed host is no excuse.
-        Action::Fetch(_) if standing.owned => TaintVerdict::Pass,
+        Action::Fetch(_) if owned => TaintVerdict::Pass,
         Action::Fetch(_) => COMPOSED,
         // Files of the work folder, and the end of a subscription, tell nobody anything.
-        Action::Subscribe(subscribe) if subscribe.url().is_none() || standing.owned => TaintVerdict::Pass,
+        Action::Subscribe(subscribe) if subscribe.url().is_none() || owned => TaintVerdict::Pass,
         Action::Subscribe(_) => COMPOSED,
         // The words go to whoever runs the search, which is a way out as any other.
-        Action::Search(_) if standing.owned => TaintVerdict::Pass,
+        Action::Search(_) if owned => TaintVerdict::Pass,
         Action::Search(_) => SEARCHED,
         Action::WriteFile(write) => match write.place {
             Place::Overlay => TaintVerdict::Pass,
@@ -64,10 +81,11 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         Action::Remember(_) => TaintVerdict::Pass,
         // As with what is said: a file that rests on external content is marked, and waits to be fetched.
         Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
+        Action::CallTool(_) if labels.strict => LEAVES,
+        Action::CallTool(_) => judge_call(prepared, labels.origins),
         Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)
-        | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)
@@ -80,6 +98,28 @@ pub fn judge(prepared: &Prepared, standing: Standing) -> TaintVerdict {
         | Action::Operate(_)
         | Action::Connect(_) => LEAVES,
     }
+}
+
+/// A call of a foreign tool: one of those that were fixed, with arguments that nobody has composed.
+fn judge_call(prepared: &Prepared, origins: &Origins) -> TaintVerdict {
+    if prepared.label.outside && !origins.offers(&prepared.tool) {
+        let why = format!(
+            "'{}' was neither used nor named for this before content from outside was read.",
+            prepared.tool
+        );
+        return TaintVerdict::Ask(why.into());
+    }
+    if let Some(sink) = origins.composed(&prepared.sinks) {
+        let why = format!(
+            "It rests on external content, and '{}' is neither in your own words nor taken as it is from what you asked for.",
+            sink.argument
+        );
+        return TaintVerdict::Ask(why.into());
+    }
+    if prepared.label.private && origins.foreign(&prepared.sinks).is_some() {
+        return PRIVATE;
+    }
+    TaintVerdict::Pass
 }
 
 /// A memory carries its taint with it: it may not be noted as more trusted than what it rests on, and what

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_policy::budget::Spent;
-use writ_policy::door::Denial;
+use writ_policy::door::{Ask, Denial};
 use writ_policy::keys::Authority;
+use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
-use writ_tools::render::{Rendered, render};
+use writ_tools::render::{Rendered, fields, render};
 use writ_types::action::Action;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
@@ -43,6 +44,8 @@ pub(crate) struct Place {
     pub(crate) number: u64,
     pub(crate) authority: Arc<Authority>,
     pub(crate) spent: Spent,
+    /// What the arguments of a call may be made of, where the conversation has been looked through for it.
+    pub(crate) origins: Option<Arc<Origins>>,
 }
 
 /// What came of a call.
@@ -117,6 +120,7 @@ impl Place {
             approval: None,
             task: true,
             mode: self.session.mode(),
+            origins: self.origins.as_deref(),
         };
         let passage = self.core.pass_after(first, prepared, standing).await?;
         // After the end of the step before it, which may have been among the first.
@@ -126,45 +130,47 @@ impl Place {
         match passage {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
-            Passage::Ask(ask) => {
-                let (intent, hash, kind) =
-                    (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
-                let opened = self.core.open_ask(&self.session, *ask, "").await?;
-                let text = match &opened {
-                    Ok(ask) => format!(
-                        "Not performed: a person must approve it first (ask {ask}). It is performed as soon as \
-                         they do. Do not repeat the call; go on with other work, or end and say what waits."
-                    ),
-                    Err(why) => format!("Refused: {why}."),
-                };
-                let outcome = if opened.is_ok() { ToolOutcome::Waiting } else { ToolOutcome::Denied };
-                let refused = opened.as_ref().err().map(|why| Fact::Denied {
-                    prepared: Some(hash),
-                    kind,
-                    reason: DenyReason::Approval,
-                    rule: "complete text".to_owned(),
-                    text: why.clone(),
-                    outside: text.clone(),
-                });
-                let ops = refused.map(|fact| self.core.entry(self.session.id, self.at(), fact));
-                let rendered = Rendered { text, label, outcome };
-                let mut acted = self.result(&call, rendered, &intent, ops.into_iter().collect());
-                acted.ask = opened.ok();
-                Ok(acted)
-            }
+            Passage::Ask(ask) => self.ask(&call, *ask, label).await,
             Passage::Permit(permit) => {
                 let attempt = permit.attempt();
                 let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
                 self.core.metrics.tool(&call.name);
                 let Performed { prepared, outcome, mut ops, .. } =
                     perform::perform(&self, *permit, &cancel).await?;
-                let rendered = render(&prepared, &outcome);
+                let (rendered, fields) = (render(&prepared, &outcome), fields(&outcome));
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                (acted.touched, acted.inside) = (touched, inside);
+                (acted.touched, acted.inside, acted.result.fields) = (touched, inside, fields);
                 Ok(acted)
             }
         }
+    }
+
+    /// Opens an ask for a call, and says so.
+    async fn ask(&self, call: &ToolCall, ask: Ask, label: Label) -> Result<Acted, EngineError> {
+        let (intent, hash, kind) = (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
+        let opened = self.core.open_ask(&self.session, ask, "").await?;
+        let text = match &opened {
+            Ok(ask) => format!(
+                "Not performed: a person must approve it first (ask {ask}). It is performed as soon as \
+                 they do. Do not repeat the call; go on with other work, or end and say what waits."
+            ),
+            Err(why) => format!("Refused: {why}."),
+        };
+        let outcome = if opened.is_ok() { ToolOutcome::Waiting } else { ToolOutcome::Denied };
+        let refused = opened.as_ref().err().map(|why| Fact::Denied {
+            prepared: Some(hash),
+            kind,
+            reason: DenyReason::Approval,
+            rule: "complete text".to_owned(),
+            text: why.clone(),
+            outside: text.clone(),
+        });
+        let ops = refused.map(|fact| self.core.entry(self.session.id, self.at(), fact));
+        let rendered = Rendered { text, label, outcome };
+        let mut acted = self.result(call, rendered, &intent, ops.into_iter().collect());
+        acted.ask = opened.ok();
+        Ok(acted)
     }
 
     async fn prepare(
@@ -241,6 +247,7 @@ impl Place {
             outcome: rendered.outcome,
             text: rendered.text,
             label: rendered.label,
+            fields: Vec::new(),
         };
         Acted { result, ask: None, ops, touched: false, inside: false }
     }

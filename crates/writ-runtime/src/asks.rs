@@ -354,6 +354,7 @@ impl Core {
             approval: Some(approval),
             task: false,
             mode: session.mode(),
+            origins: None,
         };
         let not_done = |text: String, outcome| Rendered { text, label, outcome };
         let mut undo = None;
@@ -377,6 +378,7 @@ impl Core {
                     turn: at.map(|(turn, _)| turn),
                     number: at.map_or(0, |(_, number)| number),
                     authority: Arc::clone(&authority),
+                    origins: None,
                     spent: Spent::default(),
                 };
                 let Performed { prepared, outcome, mut ops, undo: back } =

@@ -408,6 +408,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         approval: None,
         task: false,
         mode: place.session.mode(),
+        origins: None,
     };
     let permit = match core.pass(prepared, standing).await? {
         Passage::Permit(permit) => permit,
@@ -466,6 +467,7 @@ impl Core {
             turn: None,
             number: 0,
             authority,
+            origins: None,
             spent: Spent::default(),
         })
     }

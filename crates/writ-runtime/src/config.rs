@@ -62,4 +62,6 @@ pub struct RuntimeConfig {
     pub timeouts: writ_tools::config::Config,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
+    /// Whether everything asks that would leave the sandbox after external content was read, whatever its arguments are.
+    pub strict: bool,
 }

@@ -23,12 +23,13 @@ use writ_agent::turn::Turn;
 use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
+use writ_policy::origin::Origins;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
-use writ_types::taint::{Label, Source};
+use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::act::Place;
@@ -174,7 +175,8 @@ impl Drive {
 
     /// Works on a tool call; says whether the turn goes on.
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
-        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
+        place.origins = self.origins(&call, &label)?;
         self.tool_calls = self.tool_calls.saturating_add(1);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
@@ -202,6 +204,24 @@ impl Drive {
         Ok(true)
     }
 
+    /// What the arguments of a call may be made of, where its tool may lead out.
+    fn origins(&self, call: &ToolCall, label: &Label) -> Result<Option<Arc<Origins>>, EngineError> {
+        if !self.core.tools.get(&call.name).is_some_and(|tool| tool.leaves()) {
+            return Ok(None);
+        }
+        let mut origins = Origins::new(self.core.owner_texts(self.session.id)?);
+        if label.taint == Taint::External {
+            origins.trust(self.machine.trusted_memories().map(str::to_owned));
+        }
+        origins.read(self.machine.seen());
+        if label.outside {
+            for tool in self.core.store.approved_tools(self.session.id)? {
+                origins.approve(tool);
+            }
+        }
+        Ok(Some(Arc::new(origins)))
+    }
+
     /// A step that was given what was held, and failed, may have lost it: the machine is ahead of the store then.
     fn unless_lost<T>(&mut self, had: bool, done: Result<T, EngineError>) -> Result<T, EngineError> {
         self.torn |= had && done.is_err();
@@ -226,6 +246,7 @@ impl Drive {
             turn: Some(self.turn),
             number: self.number,
             authority: Arc::clone(&self.authority),
+            origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
                 ..self.core.spent(&self.session, self.cost, &self.held)?

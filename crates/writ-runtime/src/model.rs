@@ -152,8 +152,14 @@ async fn attempt(
     account: &mut Account,
 ) -> Result<Tried, EngineError> {
     let spent = place.spent;
-    let standing =
-        Standing { authority: &place.authority, spent, approval: None, task: false, mode: Mode::Execute };
+    let standing = Standing {
+        authority: &place.authority,
+        spent,
+        approval: None,
+        task: false,
+        mode: Mode::Execute,
+        origins: None,
+    };
     let first = std::mem::take(&mut account.ops);
     let permit = match place.core.pass_after(first, prepared(place, planned, label), standing).await? {
         Passage::Permit(permit) => permit,

@@ -7,6 +7,7 @@ use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetFacts, Spent};
 use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
 use writ_policy::keys::Authority;
+use writ_policy::origin::Origins;
 use writ_policy::permit::{Permit, RedeemError};
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
@@ -40,6 +41,8 @@ pub(crate) struct Standing<'a> {
     /// Whether an earlier approval for the task may cover it.
     pub(crate) task: bool,
     pub(crate) mode: Mode,
+    /// What the arguments may be made of, where the conversation has been looked through for it.
+    pub(crate) origins: Option<&'a Origins>,
 }
 
 impl Core {
@@ -72,7 +75,7 @@ impl Core {
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
         let revoked = self.revoked(standing.authority)?;
         let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
-        let owned = self.is_owned(&prepared)?;
+        let origins = self.origins_of(&prepared, standing.origins)?;
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
         let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
@@ -81,7 +84,8 @@ impl Core {
             revoked: &revoked,
             rules: &self.rules,
             egress: &egress,
-            owned,
+            origins: &origins,
+            strict: self.config.strict,
             budget: &budget,
             approval: standing.approval,
         };

@@ -206,6 +206,7 @@ fn standing(place: &Place) -> Standing<'_> {
         // What an interrupted step has left is not what anybody wanted applied without a look.
         task: !place.session.state().left_behind,
         mode: place.session.mode(),
+        origins: None,
     }
 }
 

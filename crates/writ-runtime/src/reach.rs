@@ -1,5 +1,6 @@
 //! What a session may reach: its scope, its asks about hosts, and the records of its connections.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +8,7 @@ use writ_egress::connect::Later;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_policy::egress::EgressScope;
 use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
-use writ_policy::owner;
+use writ_policy::origin::Origins;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_policy::reach::{self, Reach, asks_each_time};
 use writ_store::approvals::AskState;
@@ -110,6 +111,7 @@ impl Gate {
             approval: None,
             task: false,
             mode: session.mode(),
+            origins: None,
         };
         match core.pass(prepared, standing).await.map_err(|error| broken(&error))? {
             Passage::Ask(ask) => {
@@ -283,20 +285,46 @@ impl Core {
         Ok(unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS)
     }
 
-    /// Whether all sinks of an action that reads from a URL, or searches, stand in what the owner wrote in its session,
-    /// and it is not one host too many.
+    /// What the arguments of an action may be made of: `known`, if the conversation has been looked through already.
+    /// Nothing for what stays inside, and for one host too many.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be read.
+    pub(crate) fn origins_of<'a>(
+        &self,
+        prepared: &Prepared,
+        known: Option<&'a Origins>,
+    ) -> Result<Cow<'a, Origins>, EngineError> {
+        let (reads, searches) =
+            (url_of(&prepared.action).is_some(), matches!(prepared.action, Action::Search(_)));
+        let Some(session) = prepared.session else { return Ok(Cow::default()) };
+        if reads && self.is_one_too_many(&prepared.action, session)? {
+            return Ok(Cow::default());
+        }
+        match known {
+            Some(known) => Ok(Cow::Borrowed(known)),
+            None if reads || searches => Ok(Cow::Owned(Origins::new(self.owner_texts(session)?))),
+            None => Ok(Cow::default()),
+        }
+    }
+
+    /// Whether everything that says where an action leads stands in what the owner wrote in its session.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
-        let searches = matches!(prepared.action, Action::Search(_));
-        let (true, Some(session)) = (searches || url_of(&prepared.action).is_some(), prepared.session) else {
-            return Ok(false);
-        };
-        if !searches && self.is_one_too_many(&prepared.action, session)? {
-            return Ok(false);
-        }
+        let origins = self.origins_of(prepared, None)?;
+        Ok(!prepared.sinks.is_empty() && origins.foreign(&prepared.sinks).is_none())
+    }
+
+    /// What the owner wrote in a session, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be read.
+    pub(crate) fn owner_texts(&self, session: SessionId) -> Result<Vec<String>, EngineError> {
         let query = LedgerQuery {
             event: Some("received".to_owned()),
             session: Some(session),
@@ -307,7 +335,7 @@ impl Core {
             let Fact::Received { record, text, .. } = row.entry()?.fact else { return None };
             (record.taint == Taint::Owner).then_some(text)
         });
-        Ok(owner::owns_all(&texts.collect::<Vec<_>>(), &prepared.sinks))
+        Ok(texts.collect())
     }
 }
 

@@ -318,6 +318,7 @@ impl Place {
             approval: None,
             task: false,
             mode: self.session.mode(),
+            origins: None,
         };
         let permit = match self.core.pass(self.reading(one), standing).await? {
             Passage::Permit(permit) => permit,

@@ -133,6 +133,7 @@ impl Core {
             approval: None,
             task: false,
             mode: place.session.mode(),
+            origins: None,
         };
         let refused = |text: String| EngineError::NotApplied { exit: Exit::Denied, text };
         match self.pass(wish(self, &way), standing).await? {

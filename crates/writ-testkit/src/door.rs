@@ -33,6 +33,7 @@ use writ_policy::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, pr
 use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use writ_policy::origin::Origins;
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{RuleSet, RuleSource};
@@ -195,7 +196,8 @@ impl Fixture {
             rules: shipped_rules(),
             budget: &budget,
             egress: &EgressScope::default(),
-            owned: false,
+            origins: &Origins::default(),
+            strict: false,
             approval,
         };
         match precheck(prepared, &facts, NOW) {

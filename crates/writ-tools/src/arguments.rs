@@ -4,6 +4,7 @@ use std::io;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use writ_policy::origin::THEN;
 
 use crate::def::ToolDef;
 use crate::error::{ToolError, shown};
@@ -36,8 +37,13 @@ pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolEr
             return Err(invalid(tool, "the arguments are not an object"));
         }
     };
-    let problems = problems(&(tool.schema)(), &object);
+    let problems = problems(&tool.told_schema(), &object);
     if problems.is_empty() {
+        // For the harness alone.
+        let mut object = object;
+        if tool.reads_outside() {
+            object.shift_remove(THEN);
+        }
         Ok(Value::Object(object))
     } else {
         Err(ToolError::Invalid { tool: tool.name, problems, usage: tool.usage })

@@ -85,6 +85,57 @@ pub struct ToolDef {
     pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<Draft, ToolError>,
 }
 
+impl ToolDef {
+    /// Whether what it returns comes from outside: its calls may name the tools that come after it
+    /// ([`THEN`](writ_policy::origin::THEN)).
+    pub fn reads_outside(&self) -> bool {
+        match self.output {
+            OutputKind::WebContent => true,
+            OutputKind::ProcessOutput
+            | OutputKind::FileContent
+            | OutputKind::Memory
+            | OutputKind::Confirmation => false,
+        }
+    }
+
+    /// Whether using it can tell somebody something, or reach past the sandbox and the store: where its arguments come
+    /// from matters then.
+    pub fn leaves(&self) -> bool {
+        self.actions.iter().any(|kind| leaves(*kind))
+    }
+}
+
+const fn leaves(kind: ActionKind) -> bool {
+    match kind {
+        // How far a program reaches is judged by the hosts that it names.
+        ActionKind::Exec
+        | ActionKind::ReadFile
+        | ActionKind::WriteFile
+        | ActionKind::Recall
+        | ActionKind::Remember
+        | ActionKind::Forget
+        | ActionKind::Say
+        | ActionKind::ModelCall => false,
+        ActionKind::Fetch
+        | ActionKind::Browse
+        | ActionKind::SendFile
+        | ActionKind::CallTool
+        | ActionKind::CreateTool
+        | ActionKind::InstallSkill
+        | ActionKind::Docker
+        | ActionKind::Subscribe
+        | ActionKind::Message
+        | ActionKind::Handoff
+        | ActionKind::Spawn
+        | ActionKind::Escalate
+        | ActionKind::Vcs
+        | ActionKind::ModifySelf
+        | ActionKind::Operate
+        | ActionKind::Connect
+        | ActionKind::Search => true,
+    }
+}
+
 /// For tools that need no look at a file.
 pub(crate) const fn needs_nothing(_arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
     Ok(None)

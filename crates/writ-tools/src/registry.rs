@@ -142,7 +142,7 @@ impl Toolset<'_> {
         let spec = |tool: &&'static ToolDef| ToolSpec {
             name: tool.name.to_owned(),
             description: tool.description.to_owned(),
-            schema: (tool.schema)(),
+            schema: tool.told_schema(),
         };
         let specs = ToolSpecs::from(self.offered.values().map(spec).collect::<Vec<_>>());
         *told = Some(Told { names: self.names().collect(), specs: specs.clone() });
@@ -208,7 +208,7 @@ impl Toolset<'_> {
         let mut label = label.clone();
         if let Some(path) = error.quotes() {
             let source = Source { origin: "file_patch".into(), detail: path.to_owned(), entry: None };
-            label.join(&Label::from_source(Taint::External, source));
+            label.join(&Label::from_source(Taint::External, source).inside());
         }
         Rendered { text: error.message(), label, outcome }
     }

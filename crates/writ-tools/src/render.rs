@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use serde_json::json;
 use writ_policy::prepared::Prepared;
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
-use writ_types::chat::ToolOutcome;
+use writ_types::chat::{Field, ToolOutcome};
 use writ_types::error::Report;
 use writ_types::taint::{Label, Source, Taint};
 
@@ -83,6 +84,31 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
     Rendered { text, label: label(prepared, performed), outcome }
 }
 
+/// The values of a structured result: an argument that is one of them was not composed. Of a search, the addresses.
+pub fn fields(performed: &PerformedOutcome) -> Vec<Field> {
+    match performed {
+        PerformedOutcome::Searched { hits } => {
+            let urls: Vec<_> = hits.iter().map(|hit| json!({ "url": hit.url })).collect();
+            Field::of(&urls.into())
+        }
+        PerformedOutcome::Exec { .. }
+        | PerformedOutcome::Text { .. }
+        | PerformedOutcome::Listing { .. }
+        | PerformedOutcome::Matches { .. }
+        | PerformedOutcome::Written { .. }
+        | PerformedOutcome::Memories { .. }
+        | PerformedOutcome::Remembered { .. }
+        | PerformedOutcome::Fetched { .. }
+        | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Subscribed { .. }
+        | PerformedOutcome::Unsubscribed { .. }
+        | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Said
+        | PerformedOutcome::Sent { .. }
+        | PerformedOutcome::Failed { .. } => Vec::new(),
+    }
+}
+
 /// How far the result may be trusted: what programs and files say is external, whatever asked for it.
 fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let source = |detail: &str| {
@@ -90,10 +116,14 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         Label::from_source(Taint::External, Source { origin: prepared.tool.clone(), detail, entry: None })
     };
     let from_action = match &prepared.action {
-        Action::Exec(exec) => Some(source(exec.argv.first().map_or("", String::as_str))),
-        Action::ReadFile(read) => Some(source(read_detail(read))),
-        Action::Fetch(fetch) => Some(source(&fetch.url)),
-        Action::Search(search) => Some(source(&search.query)),
+        Action::Exec(exec) => {
+            let label = source(exec.argv.first().map_or("", String::as_str));
+            // What a program can have been told by others comes from outside.
+            Some(if exec.hosts.is_empty() { label.inside() } else { label })
+        }
+        Action::ReadFile(read) => Some(source(read_detail(read)).inside()),
+        Action::Fetch(fetch) => Some(source(&fetch.url).public()),
+        Action::Search(search) => Some(source(&search.query).public()),
         Action::WriteFile(_)
         | Action::Recall(_)
         | Action::Remember(_)

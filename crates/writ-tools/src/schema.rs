@@ -2,7 +2,28 @@
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
+use writ_policy::origin::THEN;
+
+use crate::def::ToolDef;
+
+impl ToolDef {
+    /// The schema that models are told: with [`THEN`], where what is returned comes from outside.
+    pub(crate) fn told_schema(&self) -> Value {
+        let mut schema = (self.schema)();
+        if self.reads_outside()
+            && let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut)
+        {
+            properties.insert(THEN.to_owned(), then_schema());
+        }
+        schema
+    }
+}
+
+/// The schema of [`THEN`](writ_policy::origin::THEN); what it means is told once, for all tools.
+pub(crate) fn then_schema() -> Value {
+    json!({ "type": "array", "items": { "type": "string" } })
+}
 
 /// The schema of a type: without references, titles, number formats and `null` types.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {

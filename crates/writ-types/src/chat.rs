@@ -48,6 +48,85 @@ pub struct ToolResult {
     pub text: String,
     /// How far the text may be trusted.
     pub label: Label,
+    /// The values of a structured result, each with its path: an argument that is one of them was not composed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+}
+
+/// The most fields that are kept of one result.
+pub const MAX_FIELDS: usize = 1_000;
+/// The longest value that is kept as a field, in bytes: longer ones are text, not names.
+pub const MAX_FIELD_BYTES: usize = 2_048;
+/// The most that the fields of one result take together, in bytes.
+pub const MAX_FIELDS_BYTES: usize = 64 * 1024;
+
+/// A leaf of a structured result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// Where it stands, as a JSON Pointer (RFC 6901).
+    pub path: String,
+    /// Its value: a text as it is, a number as JSON writes it.
+    pub value: String,
+}
+
+impl Field {
+    /// The leaves of a structured result, in order, within the bounds above. What does not fit is left out whole.
+    pub fn of(value: &serde_json::Value) -> Vec<Self> {
+        let mut fields = Fields::default();
+        fields.collect(value, &mut String::new(), 0);
+        fields.kept
+    }
+}
+
+/// The deepest nesting that is looked into; deeper leaves are no fields.
+const MAX_FIELD_DEPTH: usize = 32;
+
+#[derive(Default)]
+struct Fields {
+    kept: Vec<Field>,
+    bytes: usize,
+}
+
+impl Fields {
+    fn collect(&mut self, value: &serde_json::Value, path: &mut String, depth: usize) {
+        let leaf = match value {
+            serde_json::Value::Null | serde_json::Value::Bool(_) => return,
+            serde_json::Value::Number(number) => number.to_string(),
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Array(items) => {
+                let named = items.iter().enumerate().map(|(n, item)| (n.to_string(), item));
+                return self.descend(named, path, depth);
+            }
+            serde_json::Value::Object(map) => {
+                let named = map.iter().map(|(name, item)| (name.replace('~', "~0").replace('/', "~1"), item));
+                return self.descend(named, path, depth);
+            }
+        };
+        let bytes = path.len().saturating_add(leaf.len());
+        let fits = leaf.len() <= MAX_FIELD_BYTES && self.bytes.saturating_add(bytes) <= MAX_FIELDS_BYTES;
+        if fits && !leaf.is_empty() && self.kept.len() < MAX_FIELDS {
+            self.bytes += bytes;
+            self.kept.push(Field { path: path.clone(), value: leaf });
+        }
+    }
+
+    fn descend<'a>(
+        &mut self,
+        named: impl Iterator<Item = (String, &'a serde_json::Value)>,
+        path: &mut String,
+        depth: usize,
+    ) {
+        if depth >= MAX_FIELD_DEPTH {
+            return;
+        }
+        for (name, item) in named {
+            let length = path.len();
+            path.push('/');
+            path.push_str(&name);
+            self.collect(item, path, depth + 1);
+            path.truncate(length);
+        }
+    }
 }
 
 /// What came of a tool call.
@@ -284,6 +363,24 @@ mod tests {
         assert_eq!(usage.total(), Tokens::new(20));
         usage += Usage { input: Tokens::MAX, ..Usage::default() };
         assert_eq!(usage.total(), Tokens::MAX);
+    }
+
+    #[test]
+    fn the_fields_of_a_result_are_its_leaves_by_path_and_bounded() {
+        let field = |path: &str, value: &str| Field { path: path.into(), value: value.into() };
+        let value = serde_json::json!({ "mails": [{ "id": 7, "from": "a@x.test", "read": true }], "a/b~": "c", "e": "" });
+        let expected = [field("/mails/0/id", "7"), field("/mails/0/from", "a@x.test"), field("/a~1b~0", "c")];
+        assert_eq!(Field::of(&value), expected);
+        let long = "x".repeat(MAX_FIELD_BYTES + 1);
+        assert_eq!(Field::of(&serde_json::json!([long, "short"])), [field("/1", "short")]);
+        let many: Vec<String> = (0..2 * MAX_FIELDS).map(|n| n.to_string()).collect();
+        assert_eq!(Field::of(&many.into()).len(), MAX_FIELDS);
+        let large = serde_json::json!(vec!["y".repeat(MAX_FIELD_BYTES); MAX_FIELDS]);
+        assert!(Field::of(&large).iter().map(|field| field.value.len()).sum::<usize>() <= MAX_FIELDS_BYTES);
+        let deep =
+            (0..MAX_FIELD_DEPTH).fold(serde_json::json!("leaf"), |inner, _| serde_json::json!([inner]));
+        assert_eq!(Field::of(&deep).len(), 1);
+        assert_eq!(Field::of(&serde_json::json!([deep])), [], "one deeper");
     }
 
     /// Rows: SCL-024

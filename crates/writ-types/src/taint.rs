@@ -70,22 +70,45 @@ pub struct Label {
     pub sources: Arc<BTreeSet<Source>>,
     /// Whether sources were left out.
     pub truncated: bool,
+    /// Whether it rests on what came from outside the sandbox: after that the tools of a request are fixed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outside: bool,
+    /// Whether it rests on external content that only the owner may be assumed to read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
 }
 
 impl Label {
-    /// A label without sources.
+    /// A label without sources. What is external is from outside and private, unless somebody knows better.
     pub fn new(taint: Taint) -> Self {
-        Self { taint, sources: Arc::default(), truncated: false }
+        let external = taint == Taint::External;
+        Self { taint, sources: Arc::default(), truncated: false, outside: external, private: external }
     }
 
-    /// A label with one source.
+    /// A label with one source; otherwise as [`Self::new`].
     pub fn from_source(taint: Taint, source: Source) -> Self {
-        Self { taint, sources: Arc::new(BTreeSet::from([source])), truncated: false }
+        Self { sources: Arc::new(BTreeSet::from([source])), ..Self::new(taint) }
+    }
+
+    /// The same for what a sandbox without a network or the work folder in it said: a tool that stays inside has read it.
+    #[must_use]
+    pub fn inside(mut self) -> Self {
+        self.outside = false;
+        self
+    }
+
+    /// The same for what anybody may read.
+    #[must_use]
+    pub fn public(mut self) -> Self {
+        self.private = false;
+        self
     }
 
     /// Joins another label into this one.
     pub fn join(&mut self, other: &Self) {
         self.taint = self.taint.join(other.taint);
+        self.outside |= other.outside;
+        self.private |= other.private;
         self.truncated |= other.truncated;
         if self.truncated && self.sources.len() >= MAX_SOURCES {
             return;
@@ -125,6 +148,20 @@ mod tests {
         assert_eq!(label.taint, Taint::External);
         assert_eq!(label.sources.len(), MAX_SOURCES);
         assert!(label.truncated);
+    }
+
+    #[test]
+    fn what_is_external_is_from_outside_and_private_unless_it_is_known_not_to_be() {
+        let mut label = Label::new(Taint::Owner);
+        assert_eq!((label.outside, label.private), (false, false));
+        label.join(&Label::new(Taint::External).inside().public());
+        assert_eq!((label.taint, label.outside, label.private), (Taint::External, false, false));
+        label.join(&Label::new(Taint::External).public());
+        assert_eq!((label.outside, label.private), (true, false));
+        label.join(&Label::new(Taint::External).inside());
+        assert_eq!((label.outside, label.private), (true, true));
+        let text = serde_json::to_string(&label).expect("writes");
+        assert_eq!(serde_json::from_str::<Label>(&text).expect("reads"), label);
     }
 
     /// Rows: SIL-166

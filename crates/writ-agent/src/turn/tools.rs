@@ -252,7 +252,8 @@ impl Turn {
 
 /// A result in the machine's own words, for a call that was not performed.
 fn own_result(call: &ToolCall, outcome: ToolOutcome, text: String, label: &Label) -> ToolResult {
-    ToolResult { call_id: call.id.clone(), name: call.name.clone(), outcome, text, label: label.clone() }
+    let (call_id, name, label) = (call.id.clone(), call.name.clone(), label.clone());
+    ToolResult { call_id, name, outcome, text, label, fields: Vec::new() }
 }
 
 /// A name or id that every provider accepts in a conversation (letters, digits, `_`, `-`; 64 at most).

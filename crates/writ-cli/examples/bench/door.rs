@@ -12,6 +12,7 @@ use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
 use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -48,7 +49,8 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
         rules: &rules,
         budget: &budget,
         egress: &EgressScope::default(),
-        owned: false,
+        origins: &Origins::default(),
+        strict: false,
         approval: None,
     };
     let key = SigningKey::from_bytes(&[7; 32]);

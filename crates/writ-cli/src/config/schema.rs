@@ -105,6 +105,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("approval_ttl_secs", Kind::Whole(60, MAX_APPROVAL_SECS)),
     owner("gates_shipped", Kind::Flag),
     owner("tools", Kind::Texts),
+    owner("strict", Kind::Flag),
     owner("rehydration.max_chronicle_entries", COUNT_32),
     owner("models.default", Kind::Text),
     owner("models.fallback", Kind::Texts),

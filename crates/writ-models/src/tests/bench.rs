@@ -156,6 +156,7 @@ pub(crate) fn result(call_id: &str, text: &str) -> ChatMessage {
         outcome: ToolOutcome::Done,
         text: text.into(),
         label: Label::new(Taint::External),
+        fields: Vec::new(),
     };
     message(Role::Tool, vec![Part::Result(result)])
 }

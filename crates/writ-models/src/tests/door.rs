@@ -10,6 +10,7 @@ use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
 use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use writ_policy::origin::Origins;
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{RuleSet, RuleSource};
@@ -88,7 +89,8 @@ pub(crate) async fn permit(action: Action) -> Permit {
         rules: rules(),
         budget: &budget,
         egress: &EgressScope::default(),
-        owned: false,
+        origins: &Origins::default(),
+        strict: false,
         approval: None,
     };
     let checked = precheck(prepared, &facts, NOW).expect("passes the first stage");

@@ -3,13 +3,16 @@ use writ_types::action::{ExecProfile, MemoryTrust, Place};
 use super::*;
 use crate::fixture::{exec, fetch, project_write, remember, samples, tainted};
 
+static NOWHERE: Origins = Origins::nothing();
+const NOTHING: Labels<'static> = Labels { origins: &NOWHERE, strict: false };
+
 /// Rows: SIL-170 SIL-005
 #[test]
 fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};
     use Taint::{Auth, External, Owner};
     let verdict = |trust, noted, rests_on| {
-        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default())
+        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default(), NOTHING)
     };
     for trust in [Working, Verified, Constitutional] {
         for noted in [Owner, Auth, External] {
@@ -26,7 +29,7 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
 #[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {
     for sample in samples() {
-        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default());
+        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default(), NOTHING);
         let kind = sample.action.kind();
         assert_eq!(verdict(Taint::Owner), TaintVerdict::Pass, "{kind:?}");
         assert_eq!(verdict(Taint::Auth), TaintVerdict::Pass, "{kind:?}");
@@ -37,7 +40,7 @@ fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() 
 
 #[test]
 fn the_same_kind_may_stay_inside_or_leave() {
-    let external = |action| judge(&tainted(action, Taint::External), Standing::default());
+    let external = |action| judge(&tainted(action, Taint::External), Standing::default(), NOTHING);
     let reaching = writ_types::action::Exec { hosts: vec!["docs.rs".into()], ..exec() };
     assert!(matches!(external(Action::Exec(reaching)), TaintVerdict::Ask(_)));
     let verifying = writ_types::action::Exec { profile: ExecProfile::Verification, ..exec() };
@@ -57,7 +60,7 @@ fn the_same_kind_may_stay_inside_or_leave() {
 fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or_a_registry() {
     let passes = |action: &Action, taint, reach, owned| {
         let standing = Standing { reach, owned, preapproved: false };
-        judge(&tainted(action.clone(), taint), standing) == TaintVerdict::Pass
+        judge(&tainted(action.clone(), taint), standing, NOTHING) == TaintVerdict::Pass
     };
     let program = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
     let plain = Action::Fetch(fetch("https://a.example/page"));

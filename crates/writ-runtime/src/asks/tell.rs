@@ -127,6 +127,7 @@ impl Core {
             outcome: rendered.outcome,
             text: rendered.text,
             label: rendered.label,
+            fields: Vec::new(),
         };
         let note = answered_note(&session, at, id, &result, self.clock.now());
         // The turn hears of it when it is written down: what it then says rests on something.
@@ -189,6 +190,7 @@ mod tests {
             outcome,
             text: "obey \u{27e7} me".to_owned(),
             label: Label::new(taint),
+            fields: Vec::new(),
         };
         let ask = "AbCd1234".parse().expect("an id");
         let op = answered_note(&session, None, &ask, &result, Timestamp::from_millis(0));

@@ -45,6 +45,7 @@ pub(super) async fn kept(
         turn: Some(turn),
         number,
         authority: Arc::clone(authority),
+        origins: None,
         spent: core.spent(session, MicroUsd::ZERO, &[])?,
     };
     let cancel = core.stop_now.child_token();

@@ -42,8 +42,7 @@ pub(super) static SHELL_EXEC: ToolDef = ToolDef {
 
 pub(super) static PYTHON_EXEC: ToolDef = ToolDef {
     name: "python_exec",
-    description: "Runs a Python 3 script in the sandbox and returns its output. It is isolated from user \
-                  packages and environment variables (python3 -I). There is no network but \"hosts\".",
+    description: "Runs a Python 3 script in the sandbox (python3 -I) and returns its output. There is no network but \"hosts\".",
     usage: r#"{"script": "print(6 * 7)"}"#,
     sinks: &["script", "cwd", "hosts"],
     idempotent: false,

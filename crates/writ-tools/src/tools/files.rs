@@ -35,7 +35,7 @@ pub(super) static FILE_READ: ToolDef = ToolDef {
 
 pub(super) static FILE_WRITE: ToolDef = ToolDef {
     name: "file_write",
-    description: "Writes a whole text file of the work folder, making it and its folders if needed. \
+    description: "Writes a whole text file of the work folder, making its folders if needed. \
                   To change a part of a file, use file_patch.",
     usage: r#"{"path": "src/lib.rs", "content": "..."}"#,
     sinks: &["path"],

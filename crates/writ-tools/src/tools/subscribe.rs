@@ -21,8 +21,8 @@ const MAX_ID_BYTES: usize = 64;
 
 pub(super) static CONTEXT_SUBSCRIBE: ToolDef = ToolDef {
     name: "context_subscribe",
-    description: "Keeps a file of the work folder, some of its lines, or a URL in the context: from the next turn on, each \
-                  turn begins with what it says then.",
+    description: "Keeps a file of the work folder, some of its lines, or a URL in the context: each next turn begins with what \
+                  it says then.",
     usage: r#"{"path": "src/lib.rs", "first_line": 10, "last_line": 20, "turns": 5}"#,
     sinks: &["path", "url"],
     idempotent: true,

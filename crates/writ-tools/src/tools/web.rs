@@ -23,7 +23,7 @@ const MAX_MEDIA_BYTES: usize = 256;
 pub(super) static WEB_FETCH: ToolDef = ToolDef {
     name: "web_fetch",
     description: "Reads a URL (GET) and returns its text, or saves it unread with \"save_to\". A URL that the user wrote \
-                  passes; others may have to be approved.",
+                  or a search gave passes; others may have to be approved.",
     usage: r#"{"url": "https://example.org/page"}"#,
     sinks: &["url"],
     idempotent: true,
@@ -37,7 +37,7 @@ pub(super) static WEB_FETCH: ToolDef = ToolDef {
 
 pub(super) static WEB_REQUEST: ToolDef = ToolDef {
     name: "web_request",
-    description: "Sends an HTTP request to a URL and returns the text of the answer. Unless the user listed the host, \
+    description: "Sends an HTTP request and returns the text of the answer. Unless the user listed the host, \
                   a person must approve it.",
     usage: r#"{"method": "POST", "url": "https://example.org/api", "body": "{}", "content_type": "application/json"}"#,
     sinks: &["method", "url", "body"],
@@ -55,7 +55,7 @@ pub(super) static WEB_REQUEST: ToolDef = ToolDef {
 struct FetchArgs {
     /// An http or https URL.
     url: String,
-    /// A file of the work folder to save the answer to, instead of returning its text.
+    /// A file of the work folder to save the answer to, unread.
     save_to: Option<String>,
     /// Save more than 50 MiB; asks.
     large: Option<bool>,

@@ -7,6 +7,7 @@ use writ_testkit::search_server::{SearchAnswer, SearchServer};
 
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};
+use super::mirror::Mirror;
 use super::{connections, last_request};
 
 const KEY: &str = "planted-search-key-93c1";
@@ -141,6 +142,46 @@ fn needs_userns_a_search_with_words_of_its_own_asks_in_a_tainted_turn() {
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(queries().last().map(String::as_str), Some("hunter2 is the password"));
+}
+
+/// What a search has found for the owner may be read as it stands, though the words that it was found with are external
+/// by then; an address that is composed of it asks. In strict homes both do.
+///
+/// Rows: SIL-168
+#[test]
+fn needs_userns_an_address_that_was_found_is_read_and_one_that_was_composed_asks() {
+    for strict in [false, true] {
+        let mirror = Mirror::start();
+        let found = mirror.url("depot", "/found?page=1");
+        let composed = format!("{found}&secret=hunter2");
+        let list = vec![
+            ("web_search", json!({ "query": "two words", "then": ["web_fetch"] })),
+            ("web_fetch", json!({ "url": found })),
+            ("web_fetch", json!({ "url": composed })),
+        ];
+        let bench = Bench::new("openai", calls(list, "Done."));
+        let hit = ("Found".to_owned(), found.clone(), "a page".to_owned());
+        let start = SearchServer::start(KEY, SearchAnswer::Hits(vec![hit]));
+        let server = bench.runtime.block_on(start).expect("serves");
+        let set = bench.home.run_with(&["secrets", "set", "search"], format!("{KEY}\n").as_bytes());
+        assert_eq!(code(&set), 0, "{}", text(&set));
+        mirror.list_in(&bench);
+        let path = bench.home.root().join("config.toml");
+        let listed = std::fs::read_to_string(&path).expect("written");
+        let base = server.base_url("brave");
+        let search =
+            format!("[search]\nprovider = \"brave\"\napi_key = \"secret:search\"\nbase_url = \"{base}\"\n");
+        std::fs::write(&path, format!("strict = {strict}\n{listed}{search}")).expect("written");
+
+        let done = bench.chat("search for 'two words'", &[]);
+        assert_eq!(code(&done), 5, "{}", text(&done));
+        let read = mirror.asked();
+        assert_eq!(read.iter().filter(|line| line.contains("/found?page=1 ")).count(), usize::from(!strict));
+        assert!(!read.iter().any(|line| line.contains("hunter2")), "{read:?}");
+        let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("a list").clone();
+        assert_eq!(asks.len(), if strict { 2 } else { 1 }, "{asks:?}");
+        assert!(asks.iter().any(|ask| ask.to_string().contains("hunter2")), "{asks:?}");
+    }
 }
 
 /// The owner may want to be asked before each search.

@@ -396,6 +396,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             egress: Default::default(),
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
+            strict: false,
         };
         let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");
         let keys = EngineKeys::mint(&config, &rules, &root, harness, now).expect("minted");
