@@ -9,7 +9,7 @@ use writ_policy::prepared::Prepared;
 use writ_policy::webauthn::counts_on;
 use writ_types::digest::Digest;
 use writ_types::frame::Card;
-use writ_types::id::{AskId, KeyId, SessionId};
+use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
 use crate::batch::{NewApproval, NewAsk};
@@ -33,9 +33,6 @@ pub enum AskState {
     /// It was approved and that approval was used.
     Used,
 }
-
-/// The most tools of one session that are told as approved.
-pub const MAX_APPROVED_TOOLS: usize = 256;
 
 impl AskState {
     /// The name used in records and on screens.
@@ -395,14 +392,6 @@ impl Store {
         self.read(|conn| query(conn, sql, params, decode_ask))
     }
 
-    /// The tools that a person has approved a call of in a session; at most [`MAX_APPROVED_TOOLS`]. Fails as [`Self::ask`].
-    pub fn approved_tools(&self, session: SessionId) -> Result<Vec<String>, StoreError> {
-        let sql = "SELECT DISTINCT json_extract(prepared, '$.tool') AS tool FROM ask
-                   WHERE session = ?1 AND state = 'used' ORDER BY tool LIMIT ?2";
-        let most = codec::limit(MAX_APPROVED_TOOLS);
-        self.read(|conn| query(conn, sql, params![session.to_string(), most], |row| Ok(row.get("tool")?)))
-    }
-
     /// The asks whose time is over at `now` and that were neither performed nor denied, oldest first.
     ///
     /// # Errors
@@ -495,6 +484,8 @@ impl Store {
         self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key))
     }
 }
+
+mod tools;
 
 #[cfg(test)]
 mod tests;

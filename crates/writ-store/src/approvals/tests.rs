@@ -50,6 +50,18 @@ fn equal_open_asks_are_one() {
 }
 
 #[test]
+fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "a"), open(2, "b")]);
+    home.commit(vec![resolve(1, AskState::Denied, 1), resolve(2, AskState::Approved, 1)]);
+    let approved = |n| home.store.approved_tools(session(n)).expect("reads");
+    assert_eq!(approved(1), [""; 0], "neither denied nor only approved");
+    let approval = approval(2, "b");
+    home.commit(vec![Op::StoreApproval(approval.clone()), used(&approval, "b")]);
+    assert_eq!((approved(1), approved(2)), (vec!["memory_search".to_owned()], Vec::new()));
+}
+
+#[test]
 fn an_ask_is_answered_once_and_in_time() {
     let home = Home::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b")]);
