@@ -4,7 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{AskId, EntrySeq, KeyId, MemoryId, SessionId, TurnId};
+use writ_types::id::{AskId, EntrySeq, MemoryId, SessionId, TurnId};
+
+mod keys;
+
+pub(crate) use keys::{ApproverCommand, KeysCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -381,39 +385,6 @@ pub(crate) enum ConfigCommand {
         /// With the configuration of this project
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
-    },
-}
-
-/// `writ keys …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum KeysCommand {
-    /// Show the public half of the root key, which signs what agents may do
-    Root,
-    /// Show the public half of the approver key, which signs your approvals; list, enrol and remove such keys
-    Approver {
-        /// What to do with approver keys
-        #[command(subcommand)]
-        command: Option<ApproverCommand>,
-    },
-    /// Show all keys and where they are kept
-    Inspect,
-}
-
-/// `writ keys approver …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum ApproverCommand {
-    /// List the keys that may approve, and those that were removed
-    List,
-    /// Give leave to enrol one passkey in the page: prints a link that is good once and for ten minutes
-    Enrol {
-        /// What the passkey is called in lists and in the ledger
-        #[arg(long, default_value = "passkey", value_name = "NAME")]
-        name: String,
-    },
-    /// Remove an approver key: from now on it approves nothing
-    Remove {
-        /// Its id, as listed
-        key: KeyId,
     },
 }
 

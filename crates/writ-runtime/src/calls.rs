@@ -38,6 +38,8 @@ mod approvals;
 
 mod gates;
 
+mod keys;
+
 mod ledger;
 
 mod sessions;
@@ -97,6 +99,8 @@ pub(crate) async fn call(
         "gates.show" => Ok(gates::show(core, &read(method, params)?)),
         "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
         "approvers.list" => core.list_passkeys(),
+        "keys.list" => keys::list(core),
+        "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,
         "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
             Err(EngineError::TerminalOnly(method.to_owned()))
         }

@@ -240,6 +240,7 @@ impl Drive {
     /// while the turn runs.
     async fn place(&mut self) -> Result<Place, EngineError> {
         self.authority = self.core.renewed(&self.session, self.at(), &self.authority).await?;
+        self.session.state().acting = Some(Arc::clone(&self.authority));
         Ok(Place {
             core: Arc::clone(&self.core),
             session: Arc::clone(&self.session),

@@ -65,6 +65,9 @@ pub enum EngineError {
     /// There is no approval for the task in force.
     #[error("no approval for a task is in force that ask {0} was answered with")]
     NotInForce(AskId),
+    /// There is no such key in force.
+    #[error("there is no key {0} in force")]
+    NoKey(writ_types::id::KeyId),
     /// There is no way back.
     #[error("{0} cannot be undone: nothing is kept of it (any more)")]
     NoUndo(AttemptId),
@@ -159,6 +162,7 @@ impl ToReport for EngineError {
             Self::NotInForce(_) => {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
             }
+            Self::NoKey(_) => plain(Exit::Usage, "key.not_in_force").hint("see `writ keys list`"),
             Self::NoUndo(_) => plain(Exit::Usage, "undo.unknown").hint("nothing older than a day is kept"),
             Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
             Self::Approval(

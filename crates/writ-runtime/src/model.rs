@@ -85,6 +85,7 @@ pub(crate) async fn call(
             let turn_tool_calls = place.spent.turn_tool_calls;
             place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost, &[])? };
             place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
+            place.session.state().acting = Some(Arc::clone(&place.authority));
         } else {
             note_window(&place, &planned);
             if !step.wait.is_zero() {

@@ -116,6 +116,8 @@ pub(crate) struct State {
     pub(crate) running: Option<Running>,
     /// What the session's task key grants, once the ledger knows it.
     pub(crate) authority: Option<Arc<Authority>>,
+    /// What the turn that runs acts under.
+    pub(crate) acting: Option<Arc<Authority>>,
     /// The last budget note that the model was given.
     pub(crate) budget_note: Option<BudgetNote>,
     /// The last request nearly filled the model's window, and that was said.
@@ -174,7 +176,10 @@ impl Session {
 
     /// Notes that a turn does not run any more; another one may already.
     pub(crate) fn end(&self, turn: TurnId) {
-        self.state().running.take_if(|running| running.turn == turn);
+        let mut state = self.state();
+        if state.running.take_if(|running| running.turn == turn).is_some() {
+            state.acting = None;
+        }
     }
 
     /// Notes that the turn that was to begin does not.

@@ -6,9 +6,12 @@ use writ_secrets::backend::recorded;
 use crate::args::KeysCommand;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt::block_on;
 use crate::keyring::{Role, public_keys};
 
 mod approver;
+
+mod in_force;
 
 /// Runs `writ keys …`.
 pub(crate) fn run(context: &Context, command: &KeysCommand) -> Result<(), Failure> {
@@ -18,6 +21,8 @@ pub(crate) fn run(context: &Context, command: &KeysCommand) -> Result<(), Failur
         KeysCommand::Approver { command: None } => one(context, Role::Approver),
         KeysCommand::Approver { command: Some(command) } => approver::run(context, command),
         KeysCommand::Inspect => inspect(context),
+        KeysCommand::List => block_on(in_force::list(context)),
+        KeysCommand::Revoke { key, reason } => block_on(in_force::revoke(context, *key, reason)),
     }
 }
 

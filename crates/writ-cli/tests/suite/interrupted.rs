@@ -173,3 +173,56 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     assert!(there("third.txt"), "as it goes again");
     assert_eq!(engine.stop().code, Some(0));
 }
+
+/// A key that is taken back ends what runs under it at once; its session gets another one with its owner's next word. The
+/// base key ends everything until the engine starts again.
+///
+/// Rows: SLO-018
+#[test]
+fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let last = request.messages.last();
+        let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
+        if asked {
+            Reply::call("shell_exec", json!({ "argv": ["sleep", "987653"] }))
+        } else {
+            Reply::text("Here.")
+        }
+    });
+    let keys = || bench.home.json(&["keys", "list"]);
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, Some(&bench.project())).expect("joined");
+    link.say("please sleep", "one").expect("sent");
+    until_runs("987653");
+    let task = keys()["tasks"][0].clone();
+    assert_eq!(task["running"], true, "{task}");
+    let key = task["key"].as_str().expect("an id").to_owned();
+    let revoked = bench.home.json(&["keys", "revoke", &key, "--reason", "it misbehaves"]);
+    assert_eq!((&revoked["role"], revoked["stopped"].as_array().map(Vec::len)), (&json!("task"), Some(1)));
+    let stopped = link.answer().expect("answered");
+    assert_eq!(stopped.exit, Exit::Interrupted, "{stopped:?}");
+    assert!(!runs("987653"), "its program is gone");
+    let entry = bench.events("keyed").into_iter().find(|row| row.to_string().contains("it misbehaves"));
+    let entry = entry.expect("it is in the ledger").to_string();
+    assert!(entry.contains("\"revoked\"") && entry.contains(&key), "{entry}");
+    assert_eq!(keys()["tasks"], json!([]));
+    for gone in [key.as_str(), "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
+        let again = bench.home.run(&["keys", "revoke", gone]);
+        assert_eq!(code(&again), 2, "{}", text(&again));
+    }
+
+    link.say("hello", "two").expect("sent");
+    assert_eq!(link.answer().expect("answered").exit, Exit::Done, "twin: another key");
+    assert_ne!(keys()["tasks"][0]["key"], json!(key));
+
+    let base = keys()["base"]["key"].as_str().expect("an id").to_owned();
+    bench.home.json(&["keys", "revoke", &base]);
+    assert_eq!(keys()["base"]["revoked"], true);
+    link.say("hello again", "three").expect("sent");
+    let refused = link.answer().expect("answered");
+    assert_eq!(refused.exit, Exit::Denied, "{refused:?}");
+    assert_eq!(engine.stop().code, Some(0));
+    let done = bench.chat("and now?", &[]);
+    assert_eq!(code(&done), 0, "a new engine has a new base key: {}", text(&done));
+}

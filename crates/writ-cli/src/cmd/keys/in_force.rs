@@ -1,0 +1,44 @@
+//! `writ keys list` and `writ keys revoke`: what agents act under now.
+
+use serde_json::{Value, json};
+use writ_types::id::KeyId;
+
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Lists the base key and the task keys of sessions.
+pub(super) async fn list(context: &Context) -> Result<(), Failure> {
+    let mut client = Client::ensure(context).await?;
+    let keys = client.call("keys.list", json!({})).await?;
+    context.out.either(&keys, |keys| {
+        let base = keys.get("base").unwrap_or(&Value::Null);
+        let state = if base.get("revoked") == Some(&json!(true)) { "REVOKED" } else { "until" };
+        let text = |value: &Value, name: &str| {
+            value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let mut lines = vec![format!(
+            "{}  base  agent {}  {state} {}",
+            text(base, "key"),
+            text(base, "agent"),
+            text(base, "expires_at")
+        )];
+        let tasks = keys.get("tasks").and_then(Value::as_array);
+        lines.extend(tasks.into_iter().flatten().map(|task| {
+            let running = if task.get("running") == Some(&json!(true)) { "  a turn runs" } else { "" };
+            let (key, session, until) = (text(task, "key"), text(task, "session"), text(task, "expires_at"));
+            format!("{key}  task  session {session}  until {until}{running}")
+        }));
+        lines
+    })
+}
+
+/// Revokes one.
+pub(super) async fn revoke(context: &Context, key: KeyId, reason: &str) -> Result<(), Failure> {
+    let mut client = Client::ensure(context).await?;
+    let done = client.call("keys.revoke", json!({ "key": key, "reason": reason })).await?;
+    context.out.either(&done, |done| {
+        let stopped = done.get("stopped").and_then(Value::as_array).map_or(0, Vec::len);
+        vec![format!("revoked; {stopped} turns were told to stop")]
+    })
+}

@@ -1,0 +1,112 @@
+//! The keys that agents act under: which are in force, and taking one back.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::keys::TaskClaims;
+use writ_policy::principal::Authenticated;
+use writ_store::batch::{Batch, Op};
+use writ_types::entry::{Entry, Fact};
+use writ_types::id::KeyId;
+
+use super::MAX_LISTED;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::{Interrupt, Session};
+
+/// The longest reason that is kept, in characters.
+const MAX_REASON_CHARS: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Revoke {
+    key: KeyId,
+    #[serde(default)]
+    reason: String,
+}
+
+/// The base key, and the task keys of sessions that can still use theirs.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let base = &core.keys.base_claims;
+    let mut tasks = Vec::new();
+    for (session, task) in held(core) {
+        if tasks.len() < MAX_LISTED
+            && now < task.expires_at
+            && !core.store.is_revoked(&task.key.to_string())?
+        {
+            tasks.push(json!({
+                "key": task.key, "session": session.id, "expires_at": task.expires_at,
+                "grants": words(&task), "running": session.runs(None),
+            }));
+        }
+    }
+    let revoked = core.store.is_revoked(&base.key.to_string())?;
+    let shown = json!({
+        "key": base.key, "agent": base.agent, "expires_at": base.expires_at, "revoked": revoked,
+    });
+    Ok(json!({ "base": shown, "tasks": tasks }))
+}
+
+/// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
+/// task key with its owner's next message; the base key's successor is made when the engine starts again.
+///
+/// # Errors
+///
+/// If it is no key that is in force, or the store cannot be written.
+pub(super) async fn revoke(
+    core: &Core,
+    who: &Authenticated<()>,
+    Revoke { key, reason }: Revoke,
+) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    if core.store.is_revoked(&key.to_string())? {
+        return Err(EngineError::NoKey(key));
+    }
+    let (base, held) = (&core.keys.base_claims, held(core));
+    let (role, expires_at) = if key == base.key {
+        ("base", base.expires_at)
+    } else {
+        let task = held.iter().find(|(_, task)| task.key == key).map(|(_, task)| task);
+        ("task", task.filter(|task| now < task.expires_at).ok_or(EngineError::NoKey(key))?.expires_at)
+    };
+    let affected: Vec<&Arc<Session>> = held
+        .iter()
+        .filter(|(_, task)| role == "base" || task.key == key)
+        .map(|(session, _)| session)
+        .collect();
+    let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
+    let grants = format!("by {}: {reason}", who.principal());
+    let fact = Fact::Keyed { key, role: role.to_owned(), change: "revoked".to_owned(), grants };
+    let session = if role == "task" { affected.first().map(|session| session.id) } else { None };
+    let entry = Entry { at: now, session, turn: None, turn_number: 0, fact };
+    let revoke = Op::Revoke { id: key.to_string(), at: now, expires_at: Some(expires_at) };
+    core.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
+    // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
+    let stopped: Vec<_> = stopped.map(|session| session.id).collect();
+    Ok(json!({ "key": key, "role": role, "state": "revoked", "stopped": stopped }))
+}
+
+/// The task keys that sessions hold: that of the turn that runs, and that of the turns before.
+fn held(core: &Core) -> Vec<(Arc<Session>, TaskClaims)> {
+    let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
+    let tasks = |session: Arc<Session>| {
+        let state = session.state();
+        let mut tasks: Vec<TaskClaims> =
+            [&state.acting, &state.authority].into_iter().flatten().map(|held| held.task().clone()).collect();
+        tasks.dedup_by_key(|task| task.key);
+        drop(state);
+        tasks.into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
+    };
+    sessions.into_iter().flat_map(tasks).collect()
+}
+
+fn words(task: &TaskClaims) -> String {
+    task.grants.kinds.keys().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
+}
