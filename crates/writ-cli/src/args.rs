@@ -8,7 +8,10 @@ use writ_types::id::{AskId, EntrySeq, MemoryId, SessionId, TurnId};
 
 mod keys;
 
+mod policy;
+
 pub(crate) use keys::{ApproverCommand, KeysCommand};
+pub(crate) use policy::PolicyCommand;
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -63,6 +66,9 @@ pub(crate) enum Command {
     /// Read and verify the ledger
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Check the rules, explain a decision, test rules on cases of your own
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Check everything that can be wrong
     Doctor,
     /// Make or complete the home

@@ -21,6 +21,8 @@ mod config;
 
 mod keys;
 
+mod policy;
+
 mod secrets;
 
 mod memory;
@@ -53,6 +55,7 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Status(args) => or_done(move || status::run(&context, &args)),
         Command::Approvals(command) => or_done(move || approvals::run(&context, &command)),
         Command::Audit(command) => or_done(move || audit::run(&context, &command)),
+        Command::Policy(command) => or_done(move || policy::run(&context, &command)),
         Command::Doctor => or_done(move || doctor::run(&context)),
         Command::Init(args) => or_done(move || init::run(&context, &args)),
         Command::Diff(args) => or_done(move || project::diff(&context, &args)),

@@ -71,7 +71,7 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
 }
 
 /// Whether an action reads from a URL, now or turn by turn, or searches, and sends nothing else there.
-pub(crate) fn only_reads(action: &Action) -> bool {
+pub fn only_reads(action: &Action) -> bool {
     if let Action::Fetch(fetch) = action {
         return is_read(fetch);
     }

@@ -175,6 +175,18 @@ impl RuleSet {
         self.digest
     }
 
+    /// The names of all rules, sorted.
+    pub fn ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.all.policies().map(|policy| policy.id().to_string()).collect();
+        ids.sort();
+        ids
+    }
+
+    /// The text of a rule, if there is one of that name.
+    pub fn text(&self, id: &str) -> Option<String> {
+        Some(self.all.policy(&PolicyId::new(id))?.to_string())
+    }
+
     /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
     /// An evaluation error is a refusal.
     pub fn judge(&self, prepared: &Prepared, standing: Standing) -> RuleVerdict {

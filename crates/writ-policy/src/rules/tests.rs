@@ -5,6 +5,7 @@ use super::*;
 use crate::fixture::{
     PERMIT_ALL, exec, fetch, home_rules, prepared, project_write, remember, rules, samples, shipped, tainted,
 };
+use crate::show;
 
 const NOTHING: Standing = Standing { preapproved: false, reach: Reach::None, owned: false };
 
@@ -271,4 +272,26 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
     assert_eq!(RuleSet::load(&[project_rules(&sure("none"))]).err(), Some(refused.clone()));
     let silent = sure("high").replace("@ask(\"Sure?\")", "");
     assert_eq!(RuleSet::load(&[project_rules(&silent)]).err(), Some(refused));
+}
+
+/// Every sample of every kind, in every circumstance that rules may look at: what cannot be undone, or changes what the agent
+/// is, is never permitted by the shipped rules without a person.
+#[test]
+fn no_shipped_rule_permits_what_cannot_be_undone() {
+    let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");
+    let reaches = [Reach::None, Reach::Granted, Reach::Known, Reach::Unknown, Reach::Blocked];
+    let mut judged = 0;
+    for sample in samples().into_iter().filter(|sample| show::risk(&sample.action) >= Risk::High) {
+        for taint in [Taint::Owner, Taint::Auth, Taint::External] {
+            for reach in reaches {
+                for (preapproved, owned) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let standing = Standing { preapproved, reach, owned };
+                    let said = rules.judge(&tainted(sample.action.clone(), taint), standing);
+                    assert_ne!(said, RuleVerdict::Permit, "{:?} {taint} {standing:?}", sample.action.kind());
+                    judged += 1;
+                }
+            }
+        }
+    }
+    assert!(judged >= 60 * 7, "{judged}");
 }

@@ -1,0 +1,31 @@
+//! `writ policy`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use writ_types::id::EntrySeq;
+
+/// `writ policy …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Check the rules, and list them
+    Check {
+        /// A project whose rules are added; they can only forbid
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+    },
+    /// Show which rules decided about an entry of the ledger, and what they say now
+    Explain {
+        /// The number of an entry: denied, asked or intent
+        #[arg(value_parser = super::parse_entry)]
+        entry: EntrySeq,
+    },
+    /// Judge the cases of a file by the rules, and compare with what is expected
+    Test {
+        /// A TOML file of `[[case]]` tables
+        file: PathBuf,
+        /// A project whose rules are added
+        #[arg(long, value_name = "DIR")]
+        project: Option<PathBuf>,
+    },
+}

@@ -1,0 +1,168 @@
+//! Cases of `writ policy test`.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::prepared::Prepared;
+use writ_policy::show::escape_line;
+use writ_types::action::Action;
+use writ_types::error::Exit;
+use writ_types::taint::{Label, Taint};
+
+use super::{Said, standing};
+use crate::config::policies;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The largest file of cases, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// The most cases of one file.
+const MAX_CASES: usize = 10_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cases {
+    case: Vec<Case>,
+}
+
+/// One case: an action as the ledger writes it, what it rests on, and what the rules are expected to say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    action: Value,
+    #[serde(default = "owner")]
+    taint: Taint,
+    #[serde(default)]
+    tool: String,
+    /// Whether the owner approved this kind beforehand.
+    #[serde(default)]
+    preapproved: bool,
+    /// Whether what it reads from stands in the owner's own words.
+    #[serde(default)]
+    owned: bool,
+    expect: Expect,
+    /// The rules that are expected to decide; without them, any may.
+    #[serde(default)]
+    rules: Option<Vec<String>>,
+}
+
+const fn owner() -> Taint {
+    Taint::Owner
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Expect {
+    Permit,
+    Ask,
+    Forbid,
+}
+
+impl Expect {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Ask => "ask",
+            Self::Forbid => "forbid",
+        }
+    }
+}
+
+/// Judges every case; ends with 8 if one is not as expected.
+pub(super) fn test(context: &Context, file: &Path, project: Option<&Path>) -> Result<(), Failure> {
+    let config = context.ready()?;
+    let rules = policies::load(&context.home, project)?;
+    let mut results = Vec::new();
+    for case in read(file)? {
+        let action: Action = serde_json::from_value(case.action.clone()).map_err(|error| {
+            let text = format!("case '{}' of {}: 'action': {error}", case.name, file.display());
+            wrong(&text)
+        })?;
+        let standing = standing(&config, &action, (case.preapproved, case.owned));
+        let said = Said::new(rules.judge(&prepared(&config.general.agent, &case, action), standing));
+        let found: Vec<String> = said.rules.iter().cloned().collect();
+        let as_expected = said.outcome == case.expect.as_str()
+            && case.rules.as_ref().is_none_or(|rules| {
+                let mut rules = rules.clone();
+                rules.sort();
+                rules == found
+            });
+        results.push(json!({
+            "case": case.name, "expected": case.expect.as_str(), "outcome": said.outcome, "rules": found,
+            "passed": as_expected,
+        }));
+    }
+    let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
+    let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
+    context.out.either(&all, |_| {
+        let mut lines: Vec<String> = results.iter().map(line).collect();
+        lines.push(format!("{passed} passed, {failed} failed"));
+        lines
+    })?;
+    if failed == 0 { Ok(()) } else { Err(Failure::Code(Exit::Verification.code())) }
+}
+
+fn line(result: &Value) -> String {
+    let text = |name: &str| result.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default();
+    let rules: Vec<&str> = result
+        .get("rules")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let by = if rules.is_empty() { String::new() } else { format!(" ({})", escape_line(&rules.join(", "))) };
+    let (name, outcome) = (text("case"), text("outcome"));
+    if result.get("passed") == Some(&json!(true)) {
+        format!("ok      {name}: {outcome}{by}")
+    } else {
+        format!("FAILED  {name}: {outcome}{by}, expected {}", text("expected"))
+    }
+}
+
+fn prepared(agent: &str, case: &Case, action: Action) -> Prepared {
+    let kind = action.kind().as_str();
+    Prepared {
+        action,
+        agent: agent.to_owned(),
+        session: None,
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: if case.tool.is_empty() { kind.to_owned() } else { case.tool.clone() },
+        sinks: Vec::new(),
+        label: Label::new(case.taint),
+        bindings: Default::default(),
+        idempotent: false,
+        intent: case.name.clone(),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Case>, Failure> {
+    let shown = file.display();
+    let opened =
+        std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(wrong(&format!("{shown} has more than {MAX_FILE_BYTES} bytes")));
+    }
+    let cases: Cases = toml::from_str(&text).map_err(|error| wrong(&format!("{shown}: {error}")))?;
+    if cases.case.is_empty() || cases.case.len() > MAX_CASES {
+        return Err(wrong(&format!(
+            "{shown} holds {} cases; from 1 to {MAX_CASES} can be",
+            cases.case.len()
+        )));
+    }
+    Ok(cases.case)
+}
+
+fn wrong(text: &str) -> Failure {
+    let hint =
+        "a case has name, action (as `writ audit export` writes one), taint, expect and, if you like, rules";
+    Failure::new(Exit::Usage, "policy.cases", text, hint)
+}

@@ -1,0 +1,139 @@
+//! `writ policy`: rules are checked, explained and tested without an engine.
+
+use serde_json::json;
+
+use super::turns::{Bench, calls};
+use super::{Home, code, text};
+
+fn rule(home: &Home, text: &str) {
+    std::fs::create_dir_all(home.root().join("policies")).expect("made");
+    std::fs::write(home.root().join("policies/mine.cedar"), text).expect("written");
+}
+
+#[test]
+fn rules_are_listed_and_wrong_ones_named_with_their_file() {
+    let home = Home::ready();
+    let shipped = home.json(&["policy", "check"]);
+    assert!(shipped["rules"].as_array().is_some_and(|ids| ids.contains(&json!("ask-fetch"))), "{shipped}");
+    rule(&home, "@id(\"no-x\") forbid (principal, action == Action::\"exec\", resource);");
+    let mine = home.json(&["policy", "check"]);
+    assert_ne!(mine["digest"], shipped["digest"]);
+    assert_eq!(mine["files"], json!(["shipped rules", "policies/mine.cedar"]));
+    for (wrong, told) in [
+        ("@id(\"x\") forbid (principal", "policies/mine.cedar"),
+        ("@id(\"x\") forbid (principal, action == Action::\"fly\", resource);", "schema"),
+        ("@id(\"x\") forbid (principal, action, resource) when { context.taint == 3 };", "schema"),
+    ] {
+        rule(&home, wrong);
+        let checked = home.run(&["policy", "check"]);
+        assert_eq!(code(&checked), 3, "{}", text(&checked));
+        assert!(text(&checked).contains(told), "{}", text(&checked));
+    }
+    let project = home.root().join("p");
+    std::fs::create_dir_all(project.join(".writ/policies")).expect("made");
+    rule(&home, "");
+    let project = project.to_str().expect("text");
+    assert_eq!(code(&home.run(&["policy", "check", "--project", project])), 0);
+    let widening = "@id(\"all\") permit (principal, action, resource);";
+    std::fs::write(home.root().join("p/.writ/policies/a.cedar"), widening).expect("written");
+    let widens = home.run(&["policy", "check", "--project", project]);
+    assert_eq!((code(&widens), text(&widens).contains("can only forbid")), (3, true), "{}", text(&widens));
+}
+
+const CASES: &str = r#"
+[[case]]
+name = "a stranger's page"
+action = { kind = "fetch", method = "GET", url = "https://strange.example/" }
+expect = "ask"
+rules = ["ask-fetch"]
+
+[[case]]
+name = "a page that the owner wrote"
+action = { kind = "fetch", method = "GET", url = "https://strange.example/" }
+owned = true
+expect = "permit"
+
+[[case]]
+name = "what is sent is not read, whoever wrote its URL"
+action = { kind = "fetch", method = "POST", url = "https://strange.example/", body = "x" }
+owned = true
+expect = "ask"
+
+[[case]]
+name = "the metadata of a cloud"
+action = { kind = "fetch", method = "GET", url = "http://169.254.169.254/" }
+expect = "forbid"
+rules = ["no-blocked-hosts"]
+
+[[case]]
+name = "external truth"
+action = { kind = "remember", text = "x", memory_kind = "fact", trust = "verified", taint = "external" }
+taint = "external"
+expect = "forbid"
+"#;
+
+#[test]
+fn cases_are_judged_and_what_is_not_as_expected_ends_with_8() {
+    let home = Home::ready();
+    let file = home.root().join("cases.toml");
+    let path = file.to_str().expect("text").to_owned();
+    let test = |cases: &str| {
+        std::fs::write(&file, cases).expect("written");
+        home.run(&["policy", "test", &path])
+    };
+    let good = test(CASES);
+    assert_eq!((code(&good), text(&good).contains("5 passed, 0 failed")), (0, true), "{}", text(&good));
+    rule(&home, "@id(\"never\") forbid (principal, action == Action::\"fetch\", resource);");
+    let changed = test(CASES);
+    assert_eq!(code(&changed), 8, "{}", text(&changed));
+    assert!(
+        text(&changed).contains("FAILED  a stranger's page: forbid (never), expected ask"),
+        "{}",
+        text(&changed)
+    );
+    for (wrong, told) in [
+        ("", "case"),
+        ("[[case]]\nname = \"x\"\nexpect = \"ask\"\naction = { kind = \"fly\" }\n", "'action'"),
+        ("[[case]]\nname = \"x\"\nexpect = \"maybe\"\naction = { kind = \"fly\" }\n", "maybe"),
+        ("case = []\n", "0 cases"),
+        (&"#".repeat(1024 * 1024 + 1), "more than"),
+    ] {
+        let refused = test(wrong);
+        assert_eq!((code(&refused), text(&refused).contains(told)), (2, true), "{told}: {}", text(&refused));
+    }
+    assert_eq!(code(&home.run(&["policy", "test", "/nowhere/cases.toml"])), 2);
+}
+
+#[test]
+fn needs_userns_a_decision_is_explained_with_the_rules_that_made_it() {
+    let list = vec![
+        ("web_fetch", json!({ "url": "https://strange.example/" })),
+        ("web_fetch", json!({ "url": "http://169.254.169.254/" })),
+        ("file_write", json!({ "path": "a", "content": "x" })),
+    ];
+    let bench = Bench::new("openai", calls(list, "Done."));
+    let done = bench.chat("look around", &[]);
+    assert_eq!(code(&done), 5, "{}", text(&done));
+    let explain = |row: &serde_json::Value| {
+        let entry = row["seq"].to_string();
+        bench.home.json(&["policy", "explain", &entry])
+    };
+    let asked = bench.events("asked");
+    let fetch = asked.iter().find(|row| row.to_string().contains("strange.example")).expect("asked");
+    let said = explain(fetch);
+    assert_eq!((&said["decided"], &said["now"]["outcome"]), (&json!("asked"), &json!("ask")), "{said}");
+    assert_eq!(said["now"]["rules"][0]["id"], "ask-fetch");
+    assert!(said["now"]["rules"][0]["text"].as_str().is_some_and(|text| text.contains("forbid")), "{said}");
+    let denied = bench.events("denied");
+    let said = explain(&denied[0]);
+    assert_eq!(
+        (&said["rule"], &said["rules"][0]["id"]),
+        (&json!("no-blocked-hosts"), &json!("no-blocked-hosts"))
+    );
+    let intent = bench.events("intent");
+    let write = intent.iter().find(|row| row.to_string().contains("write_file")).expect("intended");
+    assert_eq!(explain(write)["decided"], "permitted");
+    let none = bench.home.run(&["policy", "explain", "0"]);
+    assert_eq!((code(&none), text(&none).contains("no decision")), (2, true), "{}", text(&none));
+    assert_eq!(code(&bench.home.run(&["policy", "explain", "99999"])), 2);
+}
