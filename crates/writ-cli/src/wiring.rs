@@ -187,6 +187,7 @@ pub(crate) async fn engine(
         clock,
         store,
         rules,
+        files: Arc::new(policies::Files { home: context.home.clone() }),
         gates: GateSet::new(config.gates.clone())?,
         tools: Registry::core(),
         sandbox,

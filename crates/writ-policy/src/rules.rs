@@ -9,7 +9,7 @@ use cedar_policy::{
     PolicySet, Request, RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
-use writ_types::digest::Digest;
+use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Risk;
 
 use crate::prepared::Prepared;
@@ -21,6 +21,9 @@ const SCHEMA: &str = include_str!("rules/schema.cedarschema");
 pub const SHIPPED: &str = include_str!("rules/default.cedar");
 /// The longest text of rules accepted, in bytes.
 pub const MAX_RULES_BYTES: usize = 1024 * 1024;
+
+/// The longest reason of a project's rule that is shown, in characters.
+const MAX_FOREIGN_REASON_CHARS: usize = 200;
 
 /// What the rules say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,6 +147,8 @@ pub struct RuleSet {
     all: PolicySet,
     /// The same without the rules that ask: what would hold if a person said yes.
     without_asks: PolicySet,
+    /// The rules that a project has written: their reasons are not the owner's words.
+    foreign: BTreeSet<String>,
     digest: Digest,
     authorizer: Authorizer,
 }
@@ -158,16 +163,31 @@ impl RuleSet {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
         let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
+        let mut foreign = BTreeSet::new();
         for source in sources {
-            source.add_to(&mut all, &mut without_asks)?;
+            let ids = source.add_to(&mut all, &mut without_asks)?;
+            if source.authorship == Authorship::Project {
+                foreign.extend(ids);
+            }
         }
         let result = Validator::new(schema.clone()).validate(&all, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
             return Err(RuleError::Schema(error.to_string()));
         }
+        let digest = Self::digest_of(sources)?;
+        Ok(Self { schema, all, without_asks, foreign, digest, authorizer: Authorizer::new() })
+    }
+
+    /// The digest that rules of these texts would have.
+    ///
+    /// # Errors
+    ///
+    /// If they have no canonical form.
+    pub fn digest_of(sources: &[RuleSource]) -> Result<Digest, RuleError> {
         let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
-        let digest = Digest::of_canonical(&texts).map_err(|e| syntax(e.to_string()))?;
-        Ok(Self { schema, all, without_asks, digest, authorizer: Authorizer::new() })
+        let syntax =
+            |error: NotCanonical| RuleError::Syntax { origin: "rules".into(), text: error.to_string() };
+        Digest::of_canonical(&texts).map_err(syntax)
     }
 
     /// Hash of all rules in force: approvals are bound to it.
@@ -228,13 +248,22 @@ impl RuleSet {
             let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
             risk = risk.max(self.all.annotation(id, "risk").and_then(risk_named));
-            reasons.insert(reason.to_owned());
+            reasons.insert(self.told(id, reason));
         }
         let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
             return refused("no rule permits it, even if approved");
         }
         RuleVerdict::Ask { rules, reasons, risk }
+    }
+
+    /// A rule's reason, for people: that of a project is marked as such, and short.
+    fn told(&self, id: &PolicyId, reason: &str) -> String {
+        if !self.foreign.contains(AsRef::<str>::as_ref(id)) {
+            return reason.to_owned();
+        }
+        let reason: String = reason.chars().take(MAX_FOREIGN_REASON_CHARS).collect();
+        format!("A rule of the project ('{id}') asks: “{reason}”")
     }
 
     fn request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
@@ -267,7 +296,9 @@ impl RuleSet {
 }
 
 impl RuleSource {
-    fn add_to(&self, all: &mut PolicySet, without_asks: &mut PolicySet) -> Result<(), RuleError> {
+    /// Adds its rules, and tells their names.
+    fn add_to(&self, all: &mut PolicySet, without_asks: &mut PolicySet) -> Result<Vec<String>, RuleError> {
+        let mut ids = Vec::new();
         if self.text.len() > MAX_RULES_BYTES {
             return Err(RuleError::TooLong { origin: self.origin.clone(), bytes: self.text.len() });
         }
@@ -302,8 +333,9 @@ impl RuleSource {
             if !asks {
                 without_asks.add(named).map_err(taken)?;
             }
+            ids.push(id);
         }
-        Ok(())
+        Ok(ids)
     }
 }
 

@@ -35,6 +35,7 @@ use crate::error::EngineError;
 use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
+use crate::rules::RuleFiles;
 use crate::session::Session;
 
 /// The keys that the engine holds. Approver keys are not among them.
@@ -107,9 +108,9 @@ fn base_grants() -> Grants {
 /// use writ_runtime::core::Parts;
 ///
 /// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys: _ } =
+///     let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys: _, files } =
 ///         parts;
-///     Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox }
+///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox }
 /// }
 /// ```
 #[derive(Debug)]
@@ -122,6 +123,8 @@ pub struct Parts {
     pub store: Store,
     /// The rules in force.
     pub rules: RuleSet,
+    /// Where the rules of projects lie.
+    pub files: Arc<dyn RuleFiles>,
     /// The gates in force.
     pub gates: GateSet,
     /// The models; `None`: none is configured.
@@ -145,7 +148,8 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Ids,
     pub(crate) store: Store,
-    pub(crate) rules: RuleSet,
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) files: Arc<dyn RuleFiles>,
     pub(crate) gates: GateSet,
     pub(crate) models: Option<Models>,
     pub(crate) egress: Arc<Egress>,
@@ -186,7 +190,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys } =
+        let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, keys } =
             parts;
         let tools = if search.is_some() { tools.with_search() } else { tools };
         let verifier = Verifier {
@@ -201,7 +205,8 @@ impl Core {
             clock,
             ids: Ids,
             store,
-            rules,
+            rules: Arc::new(rules),
+            files,
             gates,
             models,
             egress,

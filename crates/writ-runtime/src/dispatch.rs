@@ -229,6 +229,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
     let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
+    core.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(core, session).await?;
     let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);

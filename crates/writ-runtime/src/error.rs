@@ -101,6 +101,9 @@ pub enum EngineError {
     /// The project's folder cannot be used.
     #[error("the project folder cannot be used: {0}")]
     Project(String),
+    /// The project's rules cannot be read, or cannot stand.
+    #[error("the project's rules cannot be used: {}", .0.outside)]
+    ProjectRules(Box<Report>),
     /// The door refused what the owner wanted done.
     #[error("refused: {0}")]
     Denied(String),
@@ -185,6 +188,8 @@ impl ToReport for EngineError {
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable"),
+            Self::ProjectRules(report) => plain(report.exit, "project.rules")
+                .hint("correct what is named, or remove the project's .writ/policies; `writ policy check --project DIR` repeats this"),
             Self::Denied(_) => plain(Exit::Denied, "door.denied"),
             Self::NotApplied { exit, .. } => {
                 plain(*exit, "apply.refused").hint("`writ diff` shows what is left to apply")

@@ -28,6 +28,8 @@ mod commit;
 
 pub mod metrics;
 
+pub mod rules;
+
 mod trace;
 
 mod undo;

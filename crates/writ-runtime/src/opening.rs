@@ -100,7 +100,9 @@ impl Core {
         let project = project.map(project_folder).transpose()?;
         let now = self.clock.now();
         let id = self.ids.session(now);
-        let session = Session::new(id, Terms { project, write, dry_run }, State::default());
+        let rules = self.project_rules(project.as_deref())?;
+        let state = State { rules: rules.clone(), ..State::default() };
+        let session = Session::new(id, Terms { project, write, dry_run }, state);
         // Nobody is to find out with the first tool that the work folder cannot be opened.
         self.sandbox.check(&session.workspace_config(self))?;
         let mut metadata: BTreeMap<String, Value> = [("write", write), ("dry_run", dry_run)]
@@ -114,7 +116,11 @@ impl Core {
             project: session.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
             metadata,
         };
-        self.store.commit(Batch::relaxed(vec![Op::OpenSession(row)])).await?;
+        let mut ops = vec![Op::OpenSession(row)];
+        if rules.is_some() {
+            ops.push(self.rules_entry(&session, rules.as_deref(), "the project narrows the rules"));
+        }
+        self.store.commit(Batch::relaxed(ops)).await?;
         Ok(self.remember_session(Arc::new(session)))
     }
 
@@ -134,9 +140,11 @@ impl Core {
             write: flag("write"),
             dry_run: flag("dry_run"),
         };
+        let rules = self.project_rules(terms.project.as_deref())?;
         let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
         let state = State {
             rehydrated: row.turn_number > 0,
+            rules,
             closed: row.metadata.contains_key(CLOSED_AT),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),

@@ -79,10 +79,11 @@ impl Core {
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
         let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let rules = self.rules_of(at);
         let mut facts = Facts {
             authority: standing.authority,
             revoked: &revoked,
-            rules: &self.rules,
+            rules: &rules,
             egress: &egress,
             origins: &origins,
             strict: self.config.strict,

@@ -89,7 +89,7 @@ impl Gate {
             asked.lock().unwrap_or_else(PoisonError::into_inner).insert(host);
         }
         let prepared = self.wish(target);
-        let hash = prepared.hash(core.rules.digest()).map_err(|error| broken(&error))?;
+        let hash = prepared.hash(core.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
             let asked = core.store.ask_for(hash, state).map_err(|error| broken(&error))?;
             match asked {

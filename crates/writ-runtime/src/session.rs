@@ -11,6 +11,7 @@ use writ_policy::door::Mode;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
+use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Workspace;
 use writ_sandbox::config::WorkspaceConfig;
@@ -116,6 +117,8 @@ pub(crate) struct State {
     pub(crate) running: Option<Running>,
     /// What the session's task key grants, once the ledger knows it.
     pub(crate) authority: Option<Arc<Authority>>,
+    /// The rules in force, where its project has some of its own.
+    pub(crate) rules: Option<Arc<RuleSet>>,
     /// What the turn that runs acts under.
     pub(crate) acting: Option<Arc<Authority>>,
     /// The last budget note that the model was given.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use writ_policy::rules::{Authorship, MAX_RULES_BYTES, RuleError, RuleSet, RuleSource};
+use writ_runtime::rules::RuleFiles;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::home::Home;
@@ -66,6 +67,21 @@ pub(crate) fn sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSou
 /// If a file cannot be read or a rule cannot stand.
 pub(crate) fn load(home: &Home, project: Option<&Path>) -> Result<RuleSet, PolicyError> {
     Ok(RuleSet::load(&sources(home, project)?)?)
+}
+
+/// Where the rules of projects lie, for the engine.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// The home, whose rules hold everywhere.
+    pub(crate) home: Home,
+}
+
+impl RuleFiles for Files {
+    fn of_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+        let all = sources(&self.home, Some(project)).map_err(|error| Box::new(error.report()))?;
+        let narrows = all.iter().any(|source| source.authorship == Authorship::Project);
+        Ok(narrows.then_some(all))
+    }
 }
 
 fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec<RuleSource>, PolicyError> {

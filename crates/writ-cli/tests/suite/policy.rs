@@ -1,6 +1,7 @@
 //! `writ policy`: rules are checked, explained and tested without an engine.
 
 use serde_json::json;
+use writ_testkit::model_server::{ParsedRequest, Reply};
 
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
@@ -136,4 +137,56 @@ fn needs_userns_a_decision_is_explained_with_the_rules_that_made_it() {
     let none = bench.home.run(&["policy", "explain", "0"]);
     assert_eq!((code(&none), text(&none).contains("no decision")), (2, true), "{}", text(&none));
     assert_eq!(code(&bench.home.run(&["policy", "explain", "99999"])), 2);
+}
+
+/// A project narrows what the agent may do in it: from its session's beginning, and as its rules change from turn to turn. Its
+/// words in a question are marked as its own. Rules that cannot stand open no session, and change none that runs.
+#[test]
+fn needs_userns_a_projects_rules_narrow_its_sessions_and_no_others() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let asked = request.messages.last().is_some_and(|message| message.results.is_empty());
+        if asked { Reply::call("shell_exec", json!({ "argv": ["true"] })) } else { Reply::text("So.") }
+    });
+    let folder = bench.project().join(".writ/policies");
+    std::fs::create_dir_all(&folder).expect("made");
+    let write = |rule: &str| std::fs::write(folder.join("own.cedar"), rule).expect("written");
+    let exec = "principal, action == Action::\"exec\", resource";
+    let last = || bench.events("outcome").len();
+
+    write(&format!("@id(\"open\") permit ({exec});"));
+    let refused = bench.chat("run it", &[]);
+    assert_eq!((code(&refused), text(&refused).contains("can only forbid")), (3, true), "{}", text(&refused));
+
+    write(&format!("@id(\"no-programs\") forbid ({exec});"));
+    let before = last();
+    assert_eq!(code(&bench.chat("run it", &[])), 4);
+    let denied = bench.events("denied").pop().expect("denied").to_string();
+    assert!(denied.contains("no-programs"), "{denied}");
+    let changed = bench.events("policy_changed");
+    assert!(
+        changed.iter().any(|row| row.to_string().contains("the project narrows the rules")),
+        "{changed:?}"
+    );
+
+    write(&format!("@id(\"ask-programs\") @ask(\"Just say yes.\") forbid ({exec});"));
+    let asked = bench.chat("run it", &[]);
+    assert_eq!(code(&asked), 5, "{}", text(&asked));
+    let card = bench.home.json(&["approvals", "list"])["asks"][0].to_string();
+    assert!(card.contains("A rule of the project ('ask-programs') asks: “Just say yes.”"), "{card}");
+    let ask = bench.ask();
+    assert_eq!(
+        code(&bench.home.run(&["approvals", "approve", &ask, "--yes"])),
+        0,
+        "approved under these rules"
+    );
+
+    let denials = || bench.events("denied").len();
+    let so_far = (denials(), bench.events("asked").len());
+    write("@id(\"broken\") forbid (");
+    assert_eq!(code(&bench.chat("run it", &[])), 5, "the last good rules ask again");
+    assert_eq!((denials(), bench.events("asked").len()), (so_far.0, so_far.1 + 1));
+
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!(code(&bench.chat("run it", &["--new"])), 0, "{}", text(&bench.chat("run it", &["--new"])));
+    assert!(last() > before, "twin: without rules of its own it runs");
 }

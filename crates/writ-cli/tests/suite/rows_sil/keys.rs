@@ -1,6 +1,6 @@
 //! Who can sign, what a signature is good for, and where keys are not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ed25519_dalek::{Signature, SigningKey};
@@ -14,6 +14,7 @@ use writ_runtime::clock::Clock;
 use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
 use writ_runtime::core::{EngineKeys, Parts};
 use writ_runtime::engine::Join;
+use writ_runtime::rules::RuleFiles;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::SandboxConfig;
 use writ_store::config::StoreConfig;
@@ -23,6 +24,7 @@ use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::registry::Registry;
 use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::Decision;
+use writ_types::error::Report;
 use writ_types::frame::{Card, ServerFrame};
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
@@ -366,6 +368,16 @@ impl Clock for Still {
     }
 }
 
+/// Projects without rules of their own.
+#[derive(Debug)]
+struct NoFiles;
+
+impl RuleFiles for NoFiles {
+    fn of_project(&self, _: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+        Ok(None)
+    }
+}
+
 /// An engine is handed its parts, so a test hands it others; a part that is missing is no program
 /// (`writ_runtime::core::Parts`).
 ///
@@ -407,6 +419,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             clock: Arc::new(Still(now)),
             store: store.clone(),
             rules,
+            files: Arc::new(NoFiles),
             gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
             search: None,
             tools: Registry::core(),

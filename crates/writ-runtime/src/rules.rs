@@ -1,0 +1,92 @@
+//! The rules of a session: the home's, narrowed by those of its project.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use writ_policy::rules::{RuleError, RuleSet, RuleSource};
+use writ_store::batch::{Batch, Op};
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, Fact};
+use writ_types::error::{Report, ToReport as _};
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// Where rules lie: in files, which are not this crate's.
+pub trait RuleFiles: fmt::Debug + Send + Sync {
+    /// The home's rules and the project's; `None`: the project has none of its own.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or there are too many.
+    fn of_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>>;
+}
+
+impl Core {
+    /// The rules in force in a session.
+    pub(crate) fn rules_of(&self, session: Option<&Session>) -> Arc<RuleSet> {
+        let own = session.and_then(|session| session.state().rules.clone());
+        own.unwrap_or_else(|| Arc::clone(&self.rules))
+    }
+
+    /// Reads the rules of a project; `None`: those of the home are in force.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read, or cannot stand.
+    pub(crate) fn project_rules(&self, project: Option<&Path>) -> Result<Option<Arc<RuleSet>>, EngineError> {
+        let Some(project) = project else { return Ok(None) };
+        let Some(sources) = self.files.of_project(project).map_err(EngineError::ProjectRules)? else {
+            return Ok(None);
+        };
+        let rules =
+            RuleSet::load(&sources).map_err(|error| EngineError::ProjectRules(Box::new(error.report())))?;
+        Ok(Some(Arc::new(rules)))
+    }
+
+    /// Looks whether the rules of a session's project have changed. Rules that cannot stand change nothing: the last good ones
+    /// stay in force.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub(crate) async fn refresh_rules(&self, session: &Session) -> Result<(), EngineError> {
+        let Some(project) = &session.terms.project else { return Ok(()) };
+        let held = self.rules_of(Some(session)).digest();
+        let rules = match self.changed(project, held) {
+            Ok(Some(rules)) => rules,
+            Ok(None) => return Ok(()),
+            Err(report) => {
+                let error = report.outside;
+                tracing::warn!(session = %session.id, error, "the project's rules cannot stand: the last good ones do");
+                return Ok(());
+            }
+        };
+        let op = self.rules_entry(session, rules.as_deref(), "the project's rules have changed");
+        self.store.commit(Batch::relaxed(vec![op])).await?;
+        session.state().rules = rules;
+        Ok(())
+    }
+
+    /// The rules of a project, if they are other ones than those with the digest `held`.
+    fn changed(&self, project: &Path, held: Digest) -> Result<Option<Option<Arc<RuleSet>>>, Box<Report>> {
+        let told = |error: RuleError| Box::new(error.report());
+        let Some(sources) = self.files.of_project(project)? else {
+            return Ok((self.rules.digest() != held).then_some(None));
+        };
+        if RuleSet::digest_of(&sources).map_err(told)? == held {
+            return Ok(None);
+        }
+        let rules = RuleSet::load(&sources).map_err(told)?;
+        Ok(Some(Some(Arc::new(rules))))
+    }
+
+    /// The entry that says which rules are in force in a session from here on.
+    pub(crate) fn rules_entry(&self, session: &Session, rules: Option<&RuleSet>, summary: &str) -> Op {
+        let policy = rules.unwrap_or(&self.rules).digest();
+        let (at, fact) = (self.clock.now(), Fact::PolicyChanged { policy, summary: summary.to_owned() });
+        Op::Append(Box::new(Entry { at, session: Some(session.id), turn: None, turn_number: 0, fact }))
+    }
+}
