@@ -353,6 +353,15 @@ pub(crate) enum AuditCommand {
         #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
         lines: usize,
     },
+    /// Erase what entries say; that they were written stays proven. Done by the engine, and itself an entry
+    Erase {
+        /// The entries' numbers
+        #[arg(value_parser = parse_entry, required = true, value_name = "ENTRY")]
+        entries: Vec<EntrySeq>,
+        /// Why; it stays in the ledger
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     /// Print every entry as a line of JSON, or write the signed heads to a file
     Export {
         /// Write the heads to this file; keep it elsewhere, and verify against it later

@@ -15,6 +15,7 @@ use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{GateConfig, GateSet};
+use writ_runtime::config::LedgerConfig;
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
@@ -159,6 +160,8 @@ pub(crate) struct Config {
     pub(crate) egress: EgressLists,
     /// Who searches the web.
     pub(crate) search: SearchConfig,
+    /// What becomes of the ledger's payloads and heads.
+    pub(crate) ledger: LedgerConfig,
     /// How long tools may run.
     pub(crate) timeouts: writ_tools::config::Config,
     /// The server of page and API.
@@ -268,6 +271,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
         ("telemetry", table_of(&TelemetryConfig::default())),
+        ("ledger", table_of(&LedgerConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
     }
@@ -282,6 +286,14 @@ const TOOL_CALLS: &str = "max_tool_calls_per_turn";
 /// A crate's settings as a table; they are plain data, so this cannot fail (a test holds it).
 fn table_of(settings: &impl Serialize) -> Table {
     Table::try_from(settings).unwrap_or_default()
+}
+
+/// Paths of the ledger's copies are relative to the home, as all others.
+fn below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
+    for path in [&mut ledger.heads_file, &mut ledger.heads_repository].into_iter().flatten() {
+        *path = home.join(&path);
+    }
+    ledger
 }
 
 fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
@@ -309,6 +321,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
     let telemetry = typed.read("telemetry", section("telemetry"));
+    let ledger: Option<LedgerConfig> = typed.read("ledger", section("ledger"));
     let turn: Option<writ_agent::config::Config> = typed.read("", turn);
     let models = typed.read("", models);
     let general: Option<General> = typed.read("", tree);
@@ -320,6 +333,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         general: general?,
         log: log?,
         telemetry: telemetry?,
+        ledger: below(ledger?, home),
         models: models?,
         budget,
         gates,

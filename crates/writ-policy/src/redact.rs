@@ -289,5 +289,11 @@ impl PartialEq<&str> for Clean {
     }
 }
 
+impl PartialEq<String> for Clean {
+    fn eq(&self, other: &String) -> bool {
+        self.text == *other
+    }
+}
+
 #[cfg(test)]
 mod tests;

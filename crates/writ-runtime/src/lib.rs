@@ -32,6 +32,10 @@ mod trace;
 
 mod undo;
 
+mod erase;
+
+mod heads;
+
 mod dispatch;
 
 mod drive;

@@ -166,7 +166,11 @@ fn begins(text: &[u8], at: usize) -> bool {
 /// Whether a terminal's escape sequence goes before an `m`.
 fn ends_colour(before: &[u8]) -> bool {
     let digits = before.iter().rev().take_while(|b| b.is_ascii_digit() || **b == b';').count();
-    before.len().checked_sub(digits).and_then(|end| before.get(..end)).is_some_and(|rest| rest.ends_with(b"\x1b["))
+    before
+        .len()
+        .checked_sub(digits)
+        .and_then(|end| before.get(..end))
+        .is_some_and(|rest| rest.ends_with(b"\x1b["))
 }
 
 impl Class {
@@ -229,8 +233,8 @@ fn bot(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Range<us
     let digits = before.iter().rev().take(10).take_while(|b| b.is_ascii_digit()).count();
     *read = read.saturating_add(digits);
     let length = exactly(Class::Url, rest, 33, read)?;
-    let starts = (8..=digits).rev().filter_map(|digits| at.checked_sub(digits));
-    let start = starts.filter(|start| begins(text, *start)).next()?;
+    let mut starts = (8..=digits).rev().filter_map(|digits| at.checked_sub(digits));
+    let start = starts.find(|start| begins(text, *start))?;
     Some(start..at + ":AA".len() + length)
 }
 
@@ -261,7 +265,8 @@ enum Block {
 /// else, so that no other text can hide in a private key.
 fn block(text: &[u8], read: &mut usize) -> Block {
     let head = text.get(..text.len().min(MAX_LABEL)).unwrap_or_default();
-    let label = head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
+    let label =
+        head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
     *read = read.saturating_add(label);
     let (label, after) = head.split_at_checked(label).unwrap_or((head, &[]));
     if after.len() < DASHES.len() && DASHES.starts_with(after) && head.len() == text.len() {

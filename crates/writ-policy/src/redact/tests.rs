@@ -151,7 +151,9 @@ fn each_format_is_masked_and_what_only_begins_like_it_stays() {
         assert_eq!(redactor.mask(cut), cut, "a part is none");
     }
     let short = format!("sk-{}", "a".repeat(31));
-    for text in ["sk-ant", "sk-ant-", "ghp", "glpattern", "xoxb-", &short, &format!("task-{}", "a".repeat(40))] {
+    for text in
+        ["sk-ant", "sk-ant-", "ghp", "glpattern", "xoxb-", &short, &format!("task-{}", "a".repeat(40))]
+    {
         assert_eq!(redactor.mask(text), text);
     }
     let hidden = format!("-----BEGIN PRIVATE KEY-----\nrm -rf /; {}\n-----END PRIVATE KEY-----", letters(64));
@@ -175,7 +177,8 @@ fn nothing_is_found_in_ordinary_text() {
 fn what_follows_prefixes_in_ten_megabytes_is_read_at_most_four_times() {
     const SIZE: usize = 10_000_000;
     let jwt_like = format!("eyJ{}", letters(5)).repeat(3);
-    let pieces = ["sk-", "eyJ", ".eyJ", "ghp_", "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----\n", "sk-ant-a", "x"];
+    let pieces =
+        ["sk-", "eyJ", ".eyJ", "ghp_", "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----\n", "sk-ant-a", "x"];
     for piece in pieces.into_iter().chain([jwt_like.as_str(), ":AA", "1:AA", "SG.", "AKIA"]) {
         let text = piece.repeat(SIZE / piece.len());
         let mut read = 0;
@@ -202,7 +205,11 @@ fn what_is_left_of_a_secret_where_a_text_was_cut_is_masked() {
     assert_eq!(redactor.scrub_cut(&mut cut), BTreeSet::from(["secret:plain".to_owned()]));
     assert_eq!(cut, "out: [masked:secret:plain]");
     let mut short = format!("out: {}", PLAIN.get(..7).expect("ASCII"));
-    assert_eq!(redactor.scrub_cut(&mut short), BTreeSet::new(), "twin: too little to be told apart from words");
+    assert_eq!(
+        redactor.scrub_cut(&mut short),
+        BTreeSet::new(),
+        "twin: too little to be told apart from words"
+    );
 }
 
 #[test]
@@ -241,7 +248,12 @@ fn arguments_lose_known_values_and_keep_what_only_looks_like_a_credential() {
     });
     assert_eq!(arguments, expected);
     assert!(has_mask("x [masked:secret:plain] y") && has_mask("[masked:vault://kv/a.b#c_d]"));
-    assert!(!has_mask("[masked:") && !has_mask("[masked:]") && !has_mask("[masked: array]") && !has_mask("masked"));
+    assert!(
+        !has_mask("[masked:")
+            && !has_mask("[masked:]")
+            && !has_mask("[masked: array]")
+            && !has_mask("masked")
+    );
 }
 
 fn streamed(redactor: &Redactor, text: &str, cuts: &[usize]) -> String {

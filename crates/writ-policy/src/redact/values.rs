@@ -63,7 +63,8 @@ impl Values {
         // Forms that begin with one another stand beside one another, the shorter first.
         for at in 1..needles.len() {
             let mut before = at.checked_sub(1);
-            while let (Some(shorter), Some(longer)) = (before.and_then(|at| needles.get(at)), needles.get(at)) {
+            while let (Some(shorter), Some(longer)) = (before.and_then(|at| needles.get(at)), needles.get(at))
+            {
                 if longer.form.bytes.starts_with(&shorter.form.bytes) {
                     break;
                 }

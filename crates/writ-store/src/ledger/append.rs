@@ -255,6 +255,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Restored { .. }
         | Fact::Applied { .. }
         | Fact::Checkpoint { .. }
+        | Fact::Erased { .. }
         | Fact::SandboxReady { .. }
         | Fact::Connected { .. }
         | Fact::Replied { .. } => Ok(()),
