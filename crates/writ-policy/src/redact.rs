@@ -1,7 +1,7 @@
 //! The redactor: no secret that is known, and nothing that has the form of a credential, stays in a text.
 //!
 //! It looks for two things, each in time that grows with the text alone: the exact values of this home's secrets, in every
-//! encoding that programs commonly print ([`forms`]), and the published formats of credentials ([`formats`], the one
+//! encoding that programs commonly print (`forms`), and the published formats of credentials (`formats`, the one
 //! table). What it finds is masked with the secret's reference or the format's name, never with a part of it. What it
 //! does not find: a part of a secret, a secret shorter than [`MIN_VALUE_BYTES`], and one that was transformed in
 //! another way, such as with other characters between its own. It is the last of several walls and best effort: what

@@ -171,9 +171,7 @@ impl Place {
                 let rendered = render(&prepared, &mut outcome, &self.core.redactor);
                 ops.extend(self.leaked(&call.name, rendered.text.secrets()));
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
-                let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                (acted.touched, acted.inside) = (touched, inside);
-                Ok(acted)
+                Ok(Acted { touched, inside, ..self.result(&call, rendered, &prepared.intent, ops) })
             }
         }
     }
@@ -237,7 +235,7 @@ impl Place {
     }
 
     /// What ledger and watchers are told where a program or file has said secrets of this home.
-    fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Vec<Op> {
+    pub(crate) fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Vec<Op> {
         if secrets.is_empty() {
             return Vec::new();
         }

@@ -385,6 +385,7 @@ impl Core {
                 undo = back;
                 let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
+                ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
                 ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
                 (rendered, exit, ops)
             }

@@ -1,6 +1,5 @@
 //! The engine: what surfaces call.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +10,12 @@ use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
-use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint, GateVerdict, InboundRecord};
+use writ_types::entry::{ApprovalScope, Decision, Fact, InboundRecord};
 use writ_types::error::{Exit, Report, ToReport as _};
-use writ_types::frame::{Numbered, ServerFrame};
+use writ_types::frame::Numbered;
 use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
-use crate::act::REDACTOR;
 use crate::config::STOP_DEADLINE;
 use crate::core::{Core, Parts};
 use crate::dispatch;
@@ -27,6 +25,8 @@ pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
+
+mod guard;
 
 mod marks;
 
@@ -302,16 +302,7 @@ impl Engine {
         }
         let directory = Directory { home_uid: self.core.config.home_uid };
         let now = self.core.clock.now();
-        let target = inbound.session;
-        let inbound = match principal::authenticate(evidence, inbound, &directory, &self.core.redactor, now) {
-            Ok(inbound) => inbound,
-            Err(error) => {
-                if let AuthError::Credential(names) = &error {
-                    self.note_blocked(target, names).await?;
-                }
-                return Err(error.into());
-            }
-        };
+        let inbound = self.guarded(evidence, inbound, &directory, now).await?;
         let session = self.core.open_one(inbound.get().session)?;
         let record = self.core.record(&session, &inbound, text_taint)?;
         let signature = principal::sign_record(&record, &self.core.keys.harness)?;
@@ -359,15 +350,6 @@ impl Engine {
     /// If they cannot be read.
     pub async fn secrets_changed(&self) -> Result<(), Report> {
         self.core.learn_secrets().await.map_err(|e| self.core.report(&e))
-    }
-
-    /// Notes that a message was not taken in, without anything of it.
-    async fn note_blocked(&self, session: SessionId, names: &[String]) -> Result<(), EngineError> {
-        let session = self.core.open_one(session)?;
-        let reason = format!("the message was mostly {}: it was not stored", names.join(", "));
-        let entry = self.core.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
-        self.core.store.commit(Batch::relaxed(vec![entry])).await?;
-        Ok(())
     }
 
     /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
@@ -480,29 +462,7 @@ impl Engine {
     }
 }
 
-/// What the ledger is told of what the guard of inbound text did.
-fn inbound_fact(verdict: GateVerdict, reason: String) -> Fact {
-    Fact::Gated { point: GatePoint::Input, gate: REDACTOR.to_owned(), verdict, reason }
-}
-
 impl Core {
-    /// What ledger and sender are told of credentials that were masked in a message.
-    fn note_masked(&self, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
-        if names.is_empty() {
-            return Vec::new();
-        }
-        let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let reason = format!("{names} in the message was masked before it was stored");
-        let text = format!(
-            "{reason}. To have a secret used, store it with `writ secrets set NAME` and speak of it as secret:NAME; \
-             where others saw it, change it."
-        );
-        vec![
-            self.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
-            Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) },
-        ]
-    }
-
     /// What is signed of a message: with taint, and the number of the turn that it opens or joins.
     fn record(
         &self,

@@ -8,7 +8,6 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::ledger::erase;
 use crate::{approvals, backup, memory, queue, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
@@ -103,10 +102,7 @@ impl Progress<'_> {
             Op::Remember(memory) => memory::remember(conn, memory, self.last_entry()),
             Op::Forget { memory } => memory::forget(conn, *memory),
             Op::Set { key, value } => settings::set(conn, key, value),
-            Op::ErasePayload { entry, at } => {
-                erase::check(conn, *entry, *at)?;
-                self.tail.erase(conn, *entry, *at)
-            }
+            Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
     }
 
