@@ -13,6 +13,10 @@ mod policy;
 pub(crate) use keys::{ApproverCommand, KeysCommand};
 pub(crate) use policy::PolicyCommand;
 
+mod audit;
+
+pub(crate) use audit::AuditCommand;
+
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "writ", version, propagate_version = false, disable_help_subcommand = true)]
@@ -321,59 +325,6 @@ pub(crate) enum ApprovalsCommand {
         /// Why, for the record and for the agent
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
-    },
-}
-
-/// `writ audit …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum AuditCommand {
-    /// Verify every row, the tree, its heads and heads that you hold
-    Verify {
-        /// Heads that you kept: `audit export --heads FILE` writes them
-        #[arg(long, value_name = "FILE")]
-        heads: Option<PathBuf>,
-        /// Another database file, such as a copy
-        #[arg(long, value_name = "FILE")]
-        db: Option<PathBuf>,
-        /// The public key that must have signed, instead of this home's
-        #[arg(long, value_name = "HEX")]
-        key: Vec<PublicKey>,
-        /// Verify the signature of every row, too
-        #[arg(long)]
-        every_signature: bool,
-    },
-    /// Show the newest entries
-    Tail {
-        /// How many
-        #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
-        lines: usize,
-    },
-    /// Show the entries that contain a text, newest first
-    Search {
-        /// The text; upper and lower case count as the same
-        #[arg(default_value = "")]
-        text: String,
-        /// Only this kind: received, intent, denied, …
-        #[arg(long, value_name = "KIND")]
-        event: Option<String>,
-        /// Only this session
-        #[arg(long, value_name = "ID")]
-        session: Option<SessionId>,
-        /// How many
-        #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
-        lines: usize,
-    },
-    /// Print every entry as a line of JSON, or write the signed heads to a file
-    Export {
-        /// Write the heads to this file; keep it elsewhere, and verify against it later
-        #[arg(long, value_name = "FILE")]
-        heads: Option<PathBuf>,
-    },
-    /// Print a proof that an entry is in the ledger; the public key alone checks it
-    Proof {
-        /// The entry's number
-        #[arg(value_parser = parse_entry)]
-        entry: EntrySeq,
     },
 }
 

@@ -15,11 +15,11 @@ use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{GateConfig, GateSet};
+use writ_runtime::config::LedgerConfig;
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
 use writ_tools::registry::{EmptyMeans, Registry};
-use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
@@ -41,6 +41,10 @@ pub(crate) mod merge;
 pub(crate) mod policies;
 
 pub(crate) mod egress;
+
+mod observe;
+
+pub(crate) use observe::{LogConfig, TelemetryConfig};
 
 /// The project's configuration, below the project.
 pub(crate) const PROJECT_FILE: &str = ".writ/config.toml";
@@ -108,37 +112,6 @@ impl Default for General {
     }
 }
 
-/// Settings of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct LogConfig {
-    /// The least urgent level that is written. Default `info` in the engine's file; `-v` and `-q` decide on
-    /// standard error.
-    pub(crate) level: String,
-    /// The size at which the log file is set aside, in bytes. Default 10 MiB.
-    pub(crate) max_bytes: u64,
-    /// How many files are kept. Default 5.
-    pub(crate) keep: u32,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { level: "info".into(), max_bytes: 10 * 1024 * 1024, keep: 5 }
-    }
-}
-
-/// Where traces go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct TelemetryConfig {
-    /// Where a collector takes OTLP over HTTP; `None`, the default: nothing is collected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) otlp_endpoint: Option<String>,
-    /// What it wants to see as a bearer token. Default: nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) otlp_token: Option<CredentialRef>,
-}
-
 /// The whole configuration, as each crate wants it.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -162,6 +135,8 @@ pub(crate) struct Config {
     pub(crate) egress: EgressLists,
     /// Who searches the web.
     pub(crate) search: SearchConfig,
+    /// What becomes of the ledger's payloads and heads.
+    pub(crate) ledger: LedgerConfig,
     /// How long tools may run.
     pub(crate) timeouts: writ_tools::config::Config,
     /// The server of page and API.
@@ -271,6 +246,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
         ("telemetry", table_of(&TelemetryConfig::default())),
+        ("ledger", table_of(&LedgerConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
     }
@@ -285,6 +261,14 @@ const TOOL_CALLS: &str = "max_tool_calls_per_turn";
 /// A crate's settings as a table; they are plain data, so this cannot fail (a test holds it).
 fn table_of(settings: &impl Serialize) -> Table {
     Table::try_from(settings).unwrap_or_default()
+}
+
+/// Paths of the ledger's copies are relative to the home, as all others.
+fn below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
+    for path in [&mut ledger.heads_file, &mut ledger.heads_repository].into_iter().flatten() {
+        *path = home.join(&path);
+    }
+    ledger
 }
 
 fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
@@ -312,6 +296,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
     let telemetry = typed.read("telemetry", section("telemetry"));
+    let ledger: Option<LedgerConfig> = typed.read("ledger", section("ledger"));
     let turn: Option<writ_agent::config::Config> = typed.read("", turn);
     let models = typed.read("", models);
     let general: Option<General> = typed.read("", tree);
@@ -323,6 +308,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         general: general?,
         log: log?,
         telemetry: telemetry?,
+        ledger: below(ledger?, home),
         models: models?,
         budget,
         gates,

@@ -10,6 +10,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, fmt};
+use writ_policy::redact::Redactor;
 use writ_telemetry::collect::Collector;
 
 use crate::args::Global;
@@ -56,16 +57,35 @@ pub(crate) fn to_file(
     config: &LogConfig,
     run: String,
     spans: Option<Collector>,
+    redactor: &Redactor,
 ) -> io::Result<Bystander> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
-    let json = Lines::new(file, run).with_filter(ours(in_file));
-    let bystander = Bystander::start(io::stderr());
+    let json = Lines::new(file, run, redactor.clone()).with_filter(ours(in_file));
+    let bystander = Bystander::start(Masked { stream: io::stderr(), redactor: redactor.clone() });
     let plain = fmt::layer().with_writer(bystander.clone()).without_time();
     let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(ours(level));
     let spans = spans.map(Collector::layer);
     let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
     Ok(bystander)
+}
+
+/// Masks secrets in the lines that a stream is given: each comes as a whole.
+struct Masked<S> {
+    stream: S,
+    redactor: Redactor,
+}
+
+impl<S: io::Write> io::Write for Masked<S> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        self.stream.write_all(self.redactor.mask(&text).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 fn ours(level: LevelFilter) -> Targets {
@@ -86,7 +106,8 @@ mod tests {
     fn logged(keep: u32) -> (Vec<u64>, usize) {
         let dir = tempfile::tempdir().expect("temp dir");
         let file = Rotating::open(dir.path(), FILE, MAX_BYTES, keep).expect("opens");
-        let subscriber = tracing_subscriber::registry().with(Lines::new(file, "run".to_owned()));
+        let subscriber =
+            tracing_subscriber::registry().with(Lines::new(file, "run".to_owned(), Redactor::default()));
         tracing::subscriber::with_default(subscriber, || {
             for number in 0..LINES {
                 tracing::warn!(number, text = "a\nb \"c\" \u{1b}[2J", "something of several\nlines");

@@ -1,6 +1,7 @@
 //! Wires an engine: every part is made here and handed in, and nothing else decides who talks to whom.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,9 +19,10 @@ use writ_models::credential::{CredentialError, CredentialSource};
 use writ_models::detect;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::gate::GateSet;
+use writ_policy::redact::{KnownSecret, Redactor};
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
-use writ_runtime::core::{EngineKeys, Parts};
+use writ_runtime::core::{EngineKeys, Parts, SecretSource};
 use writ_runtime::engine::Engine;
 use writ_sandbox::Sandbox;
 use writ_search::error::KeyError;
@@ -34,7 +36,7 @@ use writ_telemetry::export::{END_LIMIT, Exporter};
 use writ_telemetry::otlp::{self, Resource};
 use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
-use writ_types::error::Exit;
+use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
@@ -140,6 +142,7 @@ pub(crate) async fn engine(
     sandbox: Sandbox,
     serves: bool,
     telling: Option<(Collected, RunId)>,
+    redactor: Redactor,
 ) -> Result<Wired, Failure> {
     let locks = ledger::lock(context, config)?;
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
@@ -166,6 +169,7 @@ pub(crate) async fn engine(
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
         strict: config.general.strict,
+        ledger: config.ledger.clone(),
     };
     let (collected, run) = telling.unzip();
     let resource = Resource {
@@ -179,7 +183,10 @@ pub(crate) async fn engine(
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
     let search = search(context, config, &secrets, &egress).await?;
+    let known = Known::of(context, config, &secrets);
     let parts = Parts {
+        secrets: Arc::new(known),
+        redactor,
         models: models(context, config, secrets, Arc::clone(&egress)).await?,
         search,
         egress,
@@ -307,6 +314,39 @@ impl CredentialSource for Credentials {
     }
 }
 
+/// The secrets that must stand in no text: all of the home's, and the variables that the configuration names.
+struct Known {
+    secrets: Arc<SecretStore>,
+    env: Env,
+    variables: Vec<String>,
+}
+
+impl Known {
+    fn of(context: &Context, config: &Config, secrets: &Arc<SecretStore>) -> Self {
+        let variables =
+            variables(config).into_iter().chain(detect::key_variables().map(str::to_owned)).collect();
+        Self { secrets: Arc::clone(secrets), env: context.env.clone(), variables }
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known").field("variables", &self.variables).finish_non_exhaustive()
+    }
+}
+
+impl SecretSource for Known {
+    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
+        let stored = self.secrets.all().map_err(|error| error.report())?;
+        let stored =
+            stored.into_iter().map(|(name, value)| KnownSecret { name: format!("secret:{name}"), value });
+        let named = self.variables.iter().filter_map(|name| {
+            Some(KnownSecret { name: format!("env:{name}"), value: self.env.secret(name)? })
+        });
+        Ok(stored.chain(named).collect())
+    }
+}
+
 impl SearchKeys for Credentials {
     fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
         Box::pin(async move {
@@ -370,6 +410,18 @@ fn read_notes(path: &Path) -> Result<String, NotesError> {
     Ok(text)
 }
 
+/// The environment variables that the configuration names as credentials.
+fn variables(config: &Config) -> Vec<String> {
+    let routes = Routes::new(&config.models);
+    let keys = routes.iter().flat_map(Routes::all).filter_map(|(_, route)| route.provider.key.as_ref());
+    let others = [&config.telemetry.otlp_token, &config.search.api_key, &config.server.auth_token];
+    let named = keys.chain(others.into_iter().flatten()).filter_map(|key| match key {
+        CredentialRef::Env(name) => Some(name.clone()),
+        CredentialRef::Secret(_) | CredentialRef::Vault { .. } => None,
+    });
+    named.collect()
+}
+
 /// The variables that a detached engine is started with: what it needs, never everything.
 pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap<String, String> {
     let mut names: Vec<String> = [
@@ -383,16 +435,7 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
     ]
     .map(str::to_owned)
     .to_vec();
-    let routes = Routes::new(&config.models);
-    names.extend(routes.iter().flat_map(Routes::all).filter_map(|(_, route)| match &route.provider.key {
-        Some(CredentialRef::Env(name)) => Some(name.clone()),
-        Some(CredentialRef::Secret(_) | CredentialRef::Vault { .. }) | None => None,
-    }));
-    for key in [&config.telemetry.otlp_token, &config.search.api_key] {
-        if let Some(CredentialRef::Env(name)) = key {
-            names.push(name.clone());
-        }
-    }
+    names.extend(variables(config));
     if detect::is_wanted(&config.models) {
         names.extend(detect::key_variables().map(str::to_owned));
     }

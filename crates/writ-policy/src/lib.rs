@@ -5,7 +5,8 @@
 //! granted, [`gate`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
 //! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order,
 //! and [`permit`] is what comes out. [`egress`] judges each connection of what a permit lets reach out; [`reach`] and
-//! [`origin`] tell the rules beforehand how far an action would reach, and whether the owner named where ([`owner`]).
+//! [`origin`] tell the rules beforehand how far an action would reach, and whether the owner named where ([`owner`]). [`redact`]
+//! keeps secrets out of every text.
 
 pub mod principal;
 
@@ -44,6 +45,8 @@ pub mod reach;
 pub mod owner;
 
 pub mod origin;
+
+pub mod redact;
 
 mod report;
 

@@ -1,5 +1,6 @@
 //! Who speaks: evidence becomes an authenticated, bounded, normalised message.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
@@ -10,6 +11,8 @@ use writ_types::entry::InboundRecord;
 use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
+
+use crate::redact::{Guarded, Redactor};
 
 /// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -151,6 +154,8 @@ pub struct Authenticated<T> {
     principal: Principal,
     at: Timestamp,
     value: T,
+    /// What was masked in it.
+    masked: BTreeSet<String>,
 }
 
 impl<T> Authenticated<T> {
@@ -167,6 +172,11 @@ impl<T> Authenticated<T> {
     /// What was said.
     pub const fn get(&self) -> &T {
         &self.value
+    }
+
+    /// The names of the credentials that were masked in what was said.
+    pub const fn masked(&self) -> &BTreeSet<String> {
+        &self.masked
     }
 }
 
@@ -188,6 +198,9 @@ pub enum AuthError {
     /// The client's id of the message is not 1 to 128 visible ASCII characters.
     #[error("client_id must be 1 to 128 visible ASCII characters")]
     ClientId,
+    /// Most of the message is credentials: these, by name.
+    #[error("the message is a credential ({}): it was not stored, and nobody was told", .0.join(", "))]
+    Credential(Vec<String>),
     /// This principal may not do that.
     #[error("{0} may not do that")]
     NotAllowed(Principal),
@@ -205,24 +218,26 @@ pub fn identify(
 ) -> Result<Authenticated<()>, AuthError> {
     match evidence {
         Evidence::PeerUid(uid) if uid == directory.home_uid => {
-            Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
+            Ok(Authenticated { principal: Principal::Owner, at: now, value: (), masked: BTreeSet::new() })
         }
         Evidence::Bearer(BearerProof { shown: () }) => {
-            Ok(Authenticated { principal: Principal::Owner, at: now, value: () })
+            Ok(Authenticated { principal: Principal::Owner, at: now, value: (), masked: BTreeSet::new() })
         }
         Evidence::PeerUid(_) | Evidence::None => Err(AuthError::Unknown),
     }
 }
 
-/// Authenticates, bounds and normalises (NFC, no NUL) a message: the only way to an `Authenticated<Inbound>`.
+/// Authenticates, bounds and normalises (NFC, no NUL) a message, and masks the credentials in it: the only way to an
+/// `Authenticated<Inbound>`.
 ///
 /// # Errors
 ///
-/// If nobody is proven, the principal may not open turns, or the message is empty or too long.
+/// If nobody is proven, the principal may not open turns, or the message is empty, too long or mostly a credential.
 pub fn authenticate(
     evidence: Evidence,
     inbound: Inbound,
     directory: &Directory,
+    redactor: &Redactor,
     now: Timestamp,
 ) -> Result<Authenticated<Inbound>, AuthError> {
     let who = identify(evidence, directory, now)?;
@@ -240,8 +255,13 @@ pub fn authenticate(
     if id.is_empty() || id.len() > 128 || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(AuthError::ClientId);
     }
-    let value = Inbound { text, ..inbound };
-    Ok(Authenticated { principal: who.principal, at: now, value })
+    let (text, masked) = match redactor.judge(&text) {
+        Guarded::Passed(clean, masked) => (clean.into_string(), masked),
+        Guarded::Blocked(names) => return Err(AuthError::Credential(names.into_iter().collect())),
+    };
+    let client_id = redactor.mask(&inbound.client_id).into_owned();
+    let value = Inbound { text, client_id, ..inbound };
+    Ok(Authenticated { principal: who.principal, at: now, value, masked })
 }
 
 /// Signs the record of a message together with its taint and turn number; the result is hexadecimal.
@@ -280,11 +300,16 @@ mod tests {
     /// Rows: SIL-013 SIL-167
     #[test]
     fn only_the_owner_of_the_home_is_the_owner() {
-        let message = authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, NOW).expect("owner");
+        let message =
+            authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, &Redactor::default(), NOW)
+                .expect("owner");
         assert_eq!(message.principal(), &Principal::Owner);
         assert_eq!(message.principal().taint(), Taint::Owner);
         for evidence in [Evidence::PeerUid(0), Evidence::PeerUid(1001), Evidence::None] {
-            assert_eq!(authenticate(evidence, inbound("hi"), &DIRECTORY, NOW), Err(AuthError::Unknown));
+            assert_eq!(
+                authenticate(evidence, inbound("hi"), &DIRECTORY, &Redactor::default(), NOW),
+                Err(AuthError::Unknown)
+            );
         }
     }
 
@@ -295,7 +320,8 @@ mod tests {
         for secret in ["one secret", "another secret"] {
             let proof = prove_bearer(secret, &known).expect("known");
             let message =
-                authenticate(Evidence::Bearer(proof), inbound("hi"), &DIRECTORY, NOW).expect("owner");
+                authenticate(Evidence::Bearer(proof), inbound("hi"), &DIRECTORY, &Redactor::default(), NOW)
+                    .expect("owner");
             assert_eq!(message.principal().taint(), Taint::Owner);
         }
         for wrong in ["", "one secre", "one secret ", "One secret", &"x".repeat(1 << 20)] {
@@ -310,16 +336,23 @@ mod tests {
     #[test]
     fn messages_are_bounded_and_normalised() {
         let owner = Evidence::PeerUid(1000);
-        assert_eq!(authenticate(owner, inbound(" \n\0"), &DIRECTORY, NOW), Err(AuthError::Empty));
+        assert_eq!(
+            authenticate(owner, inbound(" \n\0"), &DIRECTORY, &Redactor::default(), NOW),
+            Err(AuthError::Empty)
+        );
         let long = "x".repeat(MAX_MESSAGE_BYTES + 1);
         assert_eq!(
-            authenticate(owner, inbound(&long), &DIRECTORY, NOW),
+            authenticate(owner, inbound(&long), &DIRECTORY, &Redactor::default(), NOW),
             Err(AuthError::TooLong { bytes: MAX_MESSAGE_BYTES + 1 })
         );
-        let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, NOW).expect("accepted");
+        let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, &Redactor::default(), NOW)
+            .expect("accepted");
         assert_eq!(message.get().text, "\u{e9}");
         let named = Inbound { client_id: "a b".into(), ..inbound("hi") };
-        assert_eq!(authenticate(owner, named, &DIRECTORY, NOW), Err(AuthError::ClientId));
+        assert_eq!(
+            authenticate(owner, named, &DIRECTORY, &Redactor::default(), NOW),
+            Err(AuthError::ClientId)
+        );
     }
 
     /// Rows: SIL-024

@@ -48,6 +48,12 @@ impl ToReport for AuthError {
             Self::Empty => (Exit::Usage, "auth.empty"),
             Self::TooLong { .. } => (Exit::Usage, "auth.too_long"),
             Self::ClientId => (Exit::Usage, "auth.client_id"),
+            Self::Credential(_) => {
+                return Report::new(Exit::Denied, "message.credential", self.to_string()).hint(
+                    "store it with `writ secrets set NAME`, or POST it to /secrets/NAME, and speak of it as \
+                     secret:NAME; where others saw it, change it",
+                );
+            }
         };
         Report::new(exit, code, self.to_string())
     }

@@ -1,5 +1,6 @@
 //! One tool call: from a model's arguments through the door to what the model reads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -9,6 +10,7 @@ use writ_policy::door::{Ask, Denial};
 use writ_policy::keys::Authority;
 use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
+use writ_policy::redact::{self, Clean};
 use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
@@ -16,7 +18,7 @@ use writ_tools::render::{Rendered, fields, render};
 use writ_types::action::Action;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Fact};
+use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, TurnId};
 use writ_types::taint::Label;
@@ -30,6 +32,14 @@ use crate::trace;
 
 /// The one agent of a session talks to the person and does the work.
 pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
+
+/// The name of the redactor in entries of the ledger.
+pub(crate) const REDACTOR: &str = "redactor";
+
+/// What a model is told that would write a mask over what was masked.
+const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:secret:NAME], which stands for \
+    something that you were not shown. Writing it would destroy that. Change only other lines, or have a program \
+    read the value where it is.";
 
 /// The longest summary of a step, in characters.
 const MAX_SUMMARY: usize = 160;
@@ -135,12 +145,13 @@ impl Place {
                 let attempt = permit.attempt();
                 let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
                 self.core.metrics.tool(&call.name);
-                let Performed { prepared, outcome, mut ops, .. } =
+                let Performed { prepared, mut outcome, mut ops, .. } =
                     perform::perform(&self, *permit, &cancel).await?;
-                let (rendered, fields) = (render(&prepared, &outcome), fields(&outcome));
+                let rendered = render(&prepared, &mut outcome, &self.core.redactor);
+                ops.extend(self.leaked(&call.name, rendered.text.secrets()));
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                (acted.touched, acted.inside, acted.result.fields) = (touched, inside, fields);
+                (acted.touched, acted.inside, acted.result.fields) = (touched, inside, fields(&outcome));
                 Ok(acted)
             }
         }
@@ -167,7 +178,7 @@ impl Place {
             outside: text.clone(),
         });
         let ops = refused.map(|fact| self.core.entry(self.session.id, self.at(), fact));
-        let rendered = Rendered { text, label, outcome };
+        let rendered = Rendered { text: self.core.redactor.clean(text), label, outcome };
         let mut acted = self.result(call, rendered, &intent, ops.into_iter().collect());
         acted.ask = opened.ok();
         Ok(acted)
@@ -184,7 +195,7 @@ impl Place {
         let toolset = self.core.tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
-            Err(error) => return Ok(Err(toolset.refusal(&error, label))),
+            Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.redactor))),
         };
         let peeked = match needs {
             None => None,
@@ -212,10 +223,17 @@ impl Place {
                 // A memory belongs to everybody only if the owner's own words made it.
                 if let Action::Remember(remember) = &mut prepared.action {
                     remember.taint = label.taint;
+                    self.core.redactor.scrub(&mut remember.text);
+                }
+                if matches!(prepared.action, Action::WriteFile(_))
+                    && redact::has_mask(&call.arguments.to_string())
+                {
+                    let (text, label) = (Clean::fixed(MASK_WRITTEN), label.clone());
+                    return Ok(Err(Rendered { text, label, outcome: ToolOutcome::Failed }));
                 }
                 Ok(prepared)
             }
-            Err(error) => Err(toolset.refusal(&error, label)),
+            Err(error) => Err(toolset.refusal(&error, label, &self.core.redactor)),
         })
     }
 
@@ -224,13 +242,32 @@ impl Place {
         perform::peek(&workspace, path).await
     }
 
+    /// What ledger and watchers are told where a program or file has said secrets of this home.
+    pub(crate) fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Vec<Op> {
+        if secrets.is_empty() {
+            return Vec::new();
+        }
+        let names = secrets.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let (point, gate, verdict) = (GatePoint::Execution, REDACTOR.to_owned(), GateVerdict::Transform);
+        let reason = format!("{names} stood in what {tool} returned, and was masked");
+        let text = format!(
+            "{reason}. Whatever reads it there knows it: change it, and keep it where no program sees it."
+        );
+        let fact = Fact::Gated { point, gate, verdict, reason };
+        vec![
+            self.core.entry(self.session.id, self.at(), fact),
+            Op::Frame { session: self.session.id, frame: Box::new(ServerFrame::Status { text }) },
+        ]
+    }
+
     fn denied(&self, call: &ToolCall, denial: &Denial, label: Label) -> Acted {
-        let rendered = Rendered { text: denial.outside(), label, outcome: ToolOutcome::Denied };
+        let text = self.core.redactor.clean(denial.outside());
+        let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         self.result(call, rendered, &denial.text, Vec::new())
     }
 
     fn simulated(&self, call: &ToolCall, prepared: &Prepared, label: Label) -> Acted {
-        let text = "Not performed: this session only simulates. Go on as if it had been done.".to_owned();
+        let text = Clean::fixed("Not performed: this session only simulates. Go on as if it had been done.");
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
         let fact = outcome_entry(self.core.ids.attempt(self.core.clock.now()), &rendered);
         let ops = vec![self.core.entry(self.session.id, self.at(), fact)];
@@ -245,7 +282,7 @@ impl Place {
             call_id: call.id.clone(),
             name: call.name.clone(),
             outcome: rendered.outcome,
-            text: rendered.text,
+            text: rendered.text.into_string(),
             label: rendered.label,
             fields: Vec::new(),
         };

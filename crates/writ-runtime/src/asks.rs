@@ -110,6 +110,7 @@ impl Core {
         answer: Answer,
     ) -> Result<Answered, EngineError> {
         let Answer { decision, scope, signed, reason } = answer;
+        let reason = self.redactor.mask(&reason).into_owned();
         let unknown = || EngineError::NoAsk(id.clone());
         let ask = self.store.ask(&id)?.ok_or_else(unknown)?;
         let refused = |core: Arc<Self>, ask: AskRow, error: EngineError| async move {
@@ -326,7 +327,7 @@ impl Core {
         };
         self.performing().remove(id);
         let (rendered, exit) = done?;
-        Ok(Answered { state: "approved".to_owned(), text: rendered.text, exit })
+        Ok(Answered { state: "approved".to_owned(), text: rendered.text.into_string(), exit })
     }
 
     async fn perform_now(
@@ -356,7 +357,7 @@ impl Core {
             mode: session.mode(),
             origins: None,
         };
-        let not_done = |text: String, outcome| Rendered { text, label, outcome };
+        let not_done = |text: String, outcome| Rendered { text: self.redactor.clean(text), label, outcome };
         let mut undo = None;
         let (rendered, exit, ops) = match self.pass(prepared, standing).await? {
             Passage::Denied(denial) => {
@@ -381,11 +382,12 @@ impl Core {
                     origins: None,
                     spent: Spent::default(),
                 };
-                let Performed { prepared, outcome, mut ops, undo: back } =
+                let Performed { prepared, mut outcome, mut ops, undo: back } =
                     perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
                 undo = back;
-                let rendered = render(&prepared, &outcome);
+                let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
+                ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
                 ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
                 (rendered, exit, ops)
             }

@@ -86,6 +86,10 @@ pub(crate) async fn call(
         "sessions.show" => sessions::show(core, &read(method, params)?),
         "sessions.close" => sessions::close(core, &read(method, params)?).await,
         "ledger.list" => ledger::list(core, read(method, params)?),
+        "ledger.erase" | "secrets.changed" if caller == Caller::Elsewhere => {
+            Err(EngineError::TerminalOnly(method.to_owned()))
+        }
+        "ledger.erase" => ledger::erase(core, read(method, params)?).await,
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals::list(core, &read(method, params)?),
         "approvals.show" => approvals::show(core, read(method, params)?),
@@ -96,6 +100,7 @@ pub(crate) async fn call(
         "undo" => approvals::undo(core, who, &read(method, params)?).await,
         "undo.list" => approvals::undos(core),
         "undo.last" => approvals::last(core, session, &read(method, params)?),
+        "secrets.changed" => core.learn_secrets().await.map(|()| json!({})),
         "gates.show" => Ok(gates::show(core, &read(method, params)?)),
         "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
         "approvers.list" => core.list_passkeys(),
@@ -252,7 +257,7 @@ async fn memory_add(core: &Core, add: AddMemory) -> Result<Value, EngineError> {
     let now = core.clock.now();
     let id = core.ids.memory(now);
     let item = Remember {
-        text: add.text,
+        text: core.redactor.mask(&add.text).into_owned(),
         memory_kind: add.kind,
         trust: MemoryTrust::Verified,
         taint: Taint::Owner,
@@ -421,13 +426,13 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
     };
     let attempt = permit.attempt();
-    let Performed { prepared, outcome, mut ops, .. } =
+    let Performed { prepared, mut outcome, mut ops, .. } =
         perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
-    let rendered = render(&prepared, &outcome);
+    let rendered = render(&prepared, &mut outcome, &core.redactor);
     ops.push(core.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
     core.store.commit(Batch::relaxed(ops)).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {
-        return Err(EngineError::Denied(rendered.text));
+        return Err(EngineError::Denied(rendered.text.into_string()));
     };
     let (code, ended) = match end {
         ExecEnd::Code(code) => (code, "exited"),
@@ -454,7 +459,7 @@ impl Core {
             session: None,
             turn: None,
             turn_number: 0,
-            fact,
+            fact: self.scrubbed(fact),
         }))
     }
 

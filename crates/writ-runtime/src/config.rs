@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use writ_agent::event::SystemText;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::EgressScope;
@@ -30,6 +31,20 @@ pub const MAX_LOADED_SESSIONS: usize = 2_000;
 /// The key of a session's metadata that says that its folder may hold changes that nobody was shown: nothing of it
 /// is approved beforehand until a person has seen them.
 pub const LEFT_BEHIND: &str = "left_behind";
+
+/// What becomes of the ledger's payloads and heads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LedgerConfig {
+    /// After how many days the payloads of entries are erased that nothing rests on. Default 0: never.
+    pub retention_days: u32,
+    /// Where signed heads are copied to: a file elsewhere than the home, best on another disk. Default: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads_file: Option<PathBuf>,
+    /// A git repository, used for nothing else, in which they are committed. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads_repository: Option<PathBuf>,
+}
 
 /// Settings of the runtime.
 #[derive(Clone, Debug)]
@@ -64,4 +79,6 @@ pub struct RuntimeConfig {
     pub tools: Vec<String>,
     /// Whether everything asks that would leave the sandbox after external content was read, whatever its arguments are.
     pub strict: bool,
+    /// What becomes of the ledger's payloads and heads.
+    pub ledger: LedgerConfig,
 }

@@ -17,6 +17,7 @@ use writ_policy::approval::Approvers;
 use writ_policy::gate::GateSet;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
+use writ_policy::redact::{KnownSecret, Redactor};
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Sandbox;
@@ -26,12 +27,14 @@ use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
 use writ_types::entry::{Entry, Fact};
+use writ_types::error::{Report, ToReport};
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::clock::{Clock, Ids};
 use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
+use crate::heads::Copied;
 use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
@@ -108,9 +111,10 @@ fn base_grants() -> Grants {
 /// use writ_runtime::core::Parts;
 ///
 /// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, gates, models, egress, search, tools, sandbox, keys: _, files } =
+///     let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, keys: _, .. } =
 ///         parts;
-///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox }
+///     let (secrets, redactor) = (parts.secrets, parts.redactor);
+///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -139,6 +143,20 @@ pub struct Parts {
     pub sandbox: Sandbox,
     /// The keys.
     pub keys: EngineKeys,
+    /// Which secrets must stand in no text.
+    pub secrets: Arc<dyn SecretSource>,
+    /// What masks them; its clones, such as the log's, learn what it learns.
+    pub redactor: Redactor,
+}
+
+/// Knows the secrets of this home.
+pub trait SecretSource: std::fmt::Debug + Send + Sync {
+    /// Every secret that is known now. It may block: a keyring may ask a person.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    fn known(&self) -> Result<Vec<KnownSecret>, Report>;
 }
 
 /// What every part of the engine shares.
@@ -159,6 +177,8 @@ pub(crate) struct Core {
     pub(crate) tools: Registry,
     pub(crate) sandbox: Sandbox,
     pub(crate) keys: EngineKeys,
+    pub(crate) secrets: Arc<dyn SecretSource>,
+    pub(crate) redactor: Redactor,
     pub(crate) verifier: Verifier,
     pub(crate) sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     /// Wakes the dispatcher: something was enqueued, or a turn has ended.
@@ -186,12 +206,16 @@ pub(crate) struct Core {
     pub(crate) turns_finished: AtomicU64,
     pub(crate) metrics: Metrics,
     pub(crate) started_at: Timestamp,
+    /// Which head was copied last.
+    pub(crate) heads: Mutex<Option<Copied>>,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, keys } =
-            parts;
+        let Parts {
+            config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, ..
+        } = parts;
+        let (keys, secrets, redactor) = (parts.keys, parts.secrets, parts.redactor);
         let tools = if search.is_some() { tools.with_search() } else { tools };
         let verifier = Verifier {
             root: keys.root,
@@ -215,6 +239,8 @@ impl Core {
             tools,
             sandbox,
             keys,
+            secrets,
+            redactor,
             verifier,
             sessions: Mutex::default(),
             wake: Notify::new(),
@@ -232,6 +258,7 @@ impl Core {
             turns_finished: AtomicU64::new(0),
             metrics: Metrics::new(),
             started_at,
+            heads: Mutex::default(),
         }
     }
 
@@ -243,6 +270,34 @@ impl Core {
     /// Where the task that takes messages from the queue is kept.
     pub(crate) fn dispatcher(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads anew which secrets must stand in no text.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read; those that were known before still count then.
+    pub(crate) async fn learn_secrets(self: &Arc<Self>) -> Result<(), EngineError> {
+        let core = Arc::clone(self);
+        let learnt = tokio::task::spawn_blocking(move || {
+            let known = core.secrets.known()?;
+            core.redactor.learn(&known);
+            Ok(())
+        });
+        learnt.await.map_err(|error| EngineError::Machine(error.to_string()))?.map_err(EngineError::Secrets)
+    }
+
+    /// What is told of an error, without secrets.
+    pub(crate) fn report(&self, error: &impl ToReport) -> Report {
+        self.redactor.report(error.report())
+    }
+
+    /// A fact as it may be kept.
+    pub(crate) fn scrubbed(&self, mut fact: Fact) -> Fact {
+        for text in fact.texts_mut() {
+            self.redactor.scrub(text);
+        }
+        fact
     }
 
     /// A time on the UTC date by which the budget's day is counted.
@@ -372,7 +427,7 @@ impl Core {
             session: Some(session),
             turn: turn.map(|(id, _)| id),
             turn_number: turn.map_or(0, |(_, number)| number),
-            fact,
+            fact: self.scrubbed(fact),
         }))
     }
 

@@ -16,7 +16,7 @@ use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
 use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
-use writ_types::error::{Exit, ToReport as _};
+use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
@@ -25,6 +25,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
+use crate::erase::LOOK_EVERY;
 use crate::error::EngineError;
 use crate::session::Session;
 use crate::settle::Lost;
@@ -40,6 +41,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Runs until the engine drains.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut looked = core.clock.now();
+    let mut old_looked = None;
     loop {
         let now = core.clock.now();
         if now.since(looked) >= EXPIRY_EVERY {
@@ -50,6 +52,8 @@ pub(crate) async fn run(core: Arc<Core>) {
             if let Err(error) = core.end_undos(None).await {
                 tracing::error!(%error, "what is too old to be undone could not be forgotten");
             }
+            forget_old(&core, &mut old_looked).await;
+            core.copy_heads(false).await;
         }
         let woken = core.wake.notified();
         let place = tokio::select! {
@@ -76,6 +80,22 @@ pub(crate) async fn run(core: Arc<Core>) {
             () = core.draining.cancelled() => return,
             () = woken => {}
             () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Erases some of what is too old to be kept; where nothing was left at the last look, that is not long ago.
+async fn forget_old(core: &Core, looked: &mut Option<Timestamp>) {
+    let now = core.clock.now();
+    if looked.is_some_and(|looked| now.since(looked) < LOOK_EVERY) {
+        return;
+    }
+    match core.erase_old().await {
+        Ok(0) => *looked = Some(now),
+        Ok(erased) => tracing::info!(erased, "old payloads of the ledger were erased"),
+        Err(error) => {
+            *looked = Some(now);
+            tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
     }
 }
@@ -125,7 +145,7 @@ pub(crate) fn start(core: &Arc<Core>, lease: Leased, place: OwnedSemaphorePermit
 
 /// Tells whoever waits for an answer that none can be worked on now; their messages stay in the queue.
 fn tell_waiting(core: &Core, error: &EngineError) {
-    let report = error.report();
+    let report = core.report(error);
     let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
     for session in sessions {
         let waiting = core.store.pending_for_session(session.id);
@@ -181,7 +201,7 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
 }
 
 async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error: &EngineError) {
-    let report = error.report();
+    let report = core.report(error);
     tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");
     let mut ops = vec![Op::NackMessage {
         message: lease.message.record.message,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use writ_policy::approval::Signed;
-use writ_policy::principal::{self, Authenticated, Directory, Evidence, Inbound, Principal};
+use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
 use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
@@ -25,6 +25,8 @@ pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
+
+mod guard;
 
 mod marks;
 
@@ -136,6 +138,7 @@ impl Engine {
     /// If the store cannot be read or written.
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
         let core = Arc::new(Core::new(parts));
+        core.learn_secrets().await?;
         recover::requeue(&core).await?;
         recover::note_surroundings(&core).await?;
         recover::give_up(&core).await?;
@@ -146,6 +149,9 @@ impl Engine {
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
         *engine.core.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
+        // What was old before the start is not kept for the first look, nor what was not copied at a sudden end.
+        engine.core.erase_old().await?;
+        engine.core.copy_heads(true).await;
         Ok(engine)
     }
 
@@ -196,6 +202,7 @@ impl Engine {
         if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop when they were told to; the process ends without them");
         }
+        self.core.copy_heads(true).await;
         in_time
     }
 
@@ -209,7 +216,7 @@ impl Engine {
         if who.principal().may_approve() {
             return Ok(who);
         }
-        Err(principal::AuthError::NotAllowed(who.principal().clone()).into())
+        Err(AuthError::NotAllowed(who.principal().clone()).into())
     }
 
     /// Joins a session, or opens a new one.
@@ -218,7 +225,7 @@ impl Engine {
     ///
     /// Not the owner, no such session, or a project folder that cannot be used.
     pub async fn join(&self, evidence: Evidence, join: Join) -> Result<Joined, Report> {
-        self.identify(evidence).map_err(|e| e.report())?;
+        self.identify(evidence).map_err(|e| self.core.report(&e))?;
         let joined = async {
             let session = match join.session {
                 Some(id) => self.core.open_one(id)?,
@@ -235,7 +242,7 @@ impl Engine {
             let after_seq = join.after_seq.min(seq);
             Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, live })
         };
-        joined.await.map_err(|e| e.report())
+        joined.await.map_err(|e| self.core.report(&e))
     }
 
     /// Opens a new session, whatever is open already.
@@ -244,10 +251,10 @@ impl Engine {
     ///
     /// Not the owner, or a project folder that cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
-        self.identify(evidence).map_err(|e| e.report())?;
+        self.identify(evidence).map_err(|e| self.core.report(&e))?;
         let Join { project, write, dry_run, surface, .. } = join;
         let opened = self.core.open_session(project.as_deref(), write, dry_run, surface).await;
-        opened.map(|session| session.id).map_err(|e| e.report())
+        opened.map(|session| session.id).map_err(|e| self.core.report(&e))
     }
 
     /// The frames of a session after a number, in order, at most [`PAGE`]: none is the end.
@@ -256,7 +263,7 @@ impl Engine {
     ///
     /// If the store cannot be read.
     pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
-        self.core.store.frames_after(session, seq, PAGE).map_err(|e| e.report())
+        self.core.store.frames_after(session, seq, PAGE).map_err(|e| self.core.report(&e))
     }
 
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
@@ -281,7 +288,7 @@ impl Engine {
         let taken =
             self.core.turns.spawn(async move { engine.take_in(evidence, inbound, text_taint).await }).await;
         let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        taken.map_err(|e| e.report())
+        taken.map_err(|e| self.core.report(&e))
     }
 
     async fn take_in(
@@ -295,7 +302,7 @@ impl Engine {
         }
         let directory = Directory { home_uid: self.core.config.home_uid };
         let now = self.core.clock.now();
-        let inbound = principal::authenticate(evidence, inbound, &directory, now)?;
+        let inbound = self.guarded(evidence, inbound, &directory, now).await?;
         let session = self.core.open_one(inbound.get().session)?;
         let record = self.core.record(&session, &inbound, text_taint)?;
         let signature = principal::sign_record(&record, &self.core.keys.harness)?;
@@ -314,6 +321,7 @@ impl Engine {
         let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
         let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
         ops.extend(lease);
+        ops.extend(self.core.note_masked(session.id, inbound.masked()));
         let receipt = match self.core.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
@@ -335,18 +343,27 @@ impl Engine {
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
     }
 
+    /// Reads anew which secrets must stand in no text: one was stored.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
+    pub async fn secrets_changed(&self) -> Result<(), Report> {
+        self.core.learn_secrets().await.map_err(|e| self.core.report(&e))
+    }
+
     /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
     ///
     /// # Errors
     ///
     /// Not somebody who may approve, a closed ask, or an approval that does not count.
     pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
-        let who = self.may_approve(evidence).map_err(|e| e.report())?;
+        let who = self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
         let core = Arc::clone(&self.core);
         // In a task of its own: whoever answered may vanish, and what was approved is done and written down all the same.
         let answered = self.core.turns.spawn(async move { core.answer(&who, ask, answer).await }).await;
         let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        answered.map_err(|e| e.report())
+        answered.map_err(|e| self.core.report(&e))
     }
 
     /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
@@ -363,7 +380,7 @@ impl Engine {
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
         let given = self.may_approve(evidence).and_then(|_| self.core.challenge((ask, scope), shown, origin));
-        given.map_err(|e| e.report())
+        given.map_err(|e| self.core.report(&e))
     }
 
     /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
@@ -378,7 +395,7 @@ impl Engine {
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
         let begun = self.may_approve(evidence).and_then(|_| self.core.begin_passkey(code, origin));
-        begun.map_err(|e| e.report())
+        begun.map_err(|e| self.core.report(&e))
     }
 
     /// Takes in the passkey that a page with this origin has made.
@@ -392,8 +409,8 @@ impl Engine {
         made: &Registration,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        self.may_approve(evidence).map_err(|e| e.report())?;
-        self.core.finish_passkey(made, origin).await.map_err(|e| e.report())
+        self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
+        self.core.finish_passkey(made, origin).await.map_err(|e| self.core.report(&e))
     }
 
     /// Stops a turn.
@@ -402,7 +419,7 @@ impl Engine {
     ///
     /// Not the owner.
     pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<(), Report> {
-        self.identify(evidence).map_err(|e| e.report())?;
+        self.identify(evidence).map_err(|e| self.core.report(&e))?;
         let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
         for session in sessions {
             if session.interrupt(Some(turn), Interrupt::Cancel) {
@@ -424,7 +441,7 @@ impl Engine {
         method: &str,
         params: serde_json::Value,
     ) -> Result<serde_json::Value, Report> {
-        let who = self.identify(evidence).map_err(|e| e.report())?;
+        let who = self.identify(evidence).map_err(|e| self.core.report(&e))?;
         match who.principal() {
             Principal::Owner => {}
             other @ (Principal::Member(_)
@@ -432,7 +449,7 @@ impl Engine {
             | Principal::Viewer(_)
             | Principal::Guest { .. }
             | Principal::Harness { .. }) => {
-                let error: EngineError = principal::AuthError::NotAllowed(other.clone()).into();
+                let error: EngineError = AuthError::NotAllowed(other.clone()).into();
                 return Err(error.report());
             }
         }
@@ -441,7 +458,7 @@ impl Engine {
             Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
         };
         let calling = calls::Calling { who: &who, caller, session };
-        calls::call(&self.core, calling, method, params).await.map_err(|e| e.report())
+        calls::call(&self.core, calling, method, params).await.map_err(|e| self.core.report(&e))
     }
 }
 

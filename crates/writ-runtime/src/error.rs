@@ -115,6 +115,9 @@ pub enum EngineError {
         /// Why.
         text: String,
     },
+    /// The secrets that must stand in no text cannot be read.
+    #[error("{0}")]
+    Secrets(Report),
     /// No model is configured.
     #[error("no model is configured")]
     NoModel,
@@ -140,6 +143,7 @@ impl ToReport for EngineError {
         match self {
             Self::Store(error) => error.report(),
             Self::Sandbox(error) => error.report(),
+            Self::Secrets(report) => report.clone(),
             Self::Unwritable(why) => unwritable(why),
             Self::Key(_) => plain(Exit::Denied, "key.invalid"),
             Self::NotCanonical(_) | Self::Scope(ScopeError::NotCanonical(_)) => {
@@ -216,6 +220,7 @@ fn auth(error: &AuthError) -> Report {
     let plain = |exit, code: &str| Report::new(exit, code, error.to_string());
     match error {
         AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
+        AuthError::Credential(_) => error.report(),
         AuthError::Empty | AuthError::TooLong { .. } | AuthError::ClientId => {
             plain(Exit::Usage, "message.invalid")
         }

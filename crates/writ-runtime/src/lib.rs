@@ -34,6 +34,10 @@ mod trace;
 
 mod undo;
 
+mod erase;
+
+mod heads;
+
 mod dispatch;
 
 mod drive;

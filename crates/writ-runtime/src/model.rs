@@ -54,7 +54,7 @@ pub(crate) async fn call(
     mut place: Place,
     spent_in_turn: MicroUsd,
     first: Vec<Op>,
-    (request, label): (ModelRequest, Label),
+    (mut request, label): (ModelRequest, Label),
     cancel: CancellationToken,
 ) -> Result<Called, EngineError> {
     let core = Arc::clone(&place.core);
@@ -62,6 +62,7 @@ pub(crate) async fn call(
     let Some(models) = &core.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
+    core.redactor.request(&mut request);
     let request = Arc::new(request);
     let mut course = models.course(ModelRole::Executor);
     let mut last: Option<Report> = None;
@@ -70,7 +71,7 @@ pub(crate) async fn call(
             Ok(planned) => planned,
             Err(error) => {
                 course.unfit(&step.route, &error.to_string());
-                last = Some(error.report());
+                last = Some(core.redactor.report(error.report()));
                 continue;
             }
         };
@@ -105,7 +106,7 @@ pub(crate) async fn call(
             }
             Tried::Failed(error) => {
                 models.failed(&mut course, &step.route, &error, core.clock.now());
-                last = Some(course.report(&error));
+                last = Some(core.redactor.report(course.report(&error)));
             }
         }
     }
@@ -180,13 +181,14 @@ async fn attempt(
     let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, shown));
     let took = place.core.clock.now().since(began);
     match answer {
-        Ok(reply) => {
+        Ok(mut reply) => {
+            place.core.redactor.reply(&mut reply);
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
-            let report = error.report();
+            let report = place.core.redactor.report(error.report());
             let failed = Err((&error.usage, &report));
             trace::model_ended(&span, &planned.requested(), took, failed);
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
@@ -321,11 +323,13 @@ fn record(
 
 /// Shows text as it comes, gated by segment.
 async fn show(place: &Place, mut deltas: mpsc::Receiver<Delta>) {
-    let mut segments = Segments::default();
+    let (mut segments, mut masked) = (Segments::default(), place.core.redactor.stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };
-        release(place, segments.push(&place.core.gates, &text));
+        release(place, segments.push(&place.core.gates, &masked.push(&text)));
     }
+    let rest = segments.push(&place.core.gates, &masked.end());
+    release(place, rest);
     release(place, segments.end(&place.core.gates));
 }
 

@@ -125,7 +125,7 @@ impl Core {
             }
         };
         self.metrics.denied();
-        let entry = Entry { at: now, session, turn, turn_number, fact: denial.fact() };
+        let entry = Entry { at: now, session, turn, turn_number, fact: self.scrubbed(denial.fact()) };
         first.push(Op::Append(Box::new(entry)));
         self.write(at, first).await?;
         Ok(Passage::Denied(denial))

@@ -50,7 +50,10 @@ impl Core {
         session: &Session,
         cancel: &CancellationToken,
     ) -> Result<Diff, EngineError> {
-        Ok(session.workspace(self).await?.until(cancel).diff().await?)
+        let mut diff = session.workspace(self).await?.until(cancel).diff().await?;
+        // What is hashed is what is in the files; people and models read this.
+        self.redactor.scrub(&mut diff.text);
+        Ok(diff)
     }
 
     /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is
@@ -218,8 +221,8 @@ pub(crate) async fn carry_out(
     cancel: &CancellationToken,
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
-    let Performed { prepared, outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
-    let rendered = render(&prepared, &outcome);
+    let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
+    let rendered = render(&prepared, &mut outcome, &place.core.redactor);
     ops.push(place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
     if let Some(obeyed) = obeyed(changes) {
@@ -251,7 +254,7 @@ pub(crate) async fn carry_out(
         | PerformedOutcome::Reachable { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. } => {
-            said.insert(0, rendered.text);
+            said.insert(0, rendered.text.into_string());
             Ok(said)
         }
     })

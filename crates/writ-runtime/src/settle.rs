@@ -180,6 +180,7 @@ impl Core {
             return Ok(());
         };
         let text = notice::UNKNOWN.to_owned();
+        let text = self.redactor.clean(text);
         let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
         self.tell(&ask, (rendered, Exit::Verification, None), ops).await
     }

@@ -322,7 +322,12 @@ impl Place {
         };
         let permit = match self.core.pass(self.reading(one), standing).await? {
             Passage::Permit(permit) => permit,
-            Passage::Denied(denial) => return Ok((format!("[not read: {}]", denial.outside()), own)),
+            Passage::Denied(denial) => {
+                return Ok((
+                    self.core.redactor.mask(&format!("[not read: {}]", denial.outside())).into_owned(),
+                    own,
+                ));
+            }
             Passage::Ask(_) => {
                 let why = "[not read: its host has to be listed, or the user has to write its URL]";
                 return Ok((why.to_owned(), own));
@@ -340,7 +345,7 @@ impl Place {
             () = self.core.stop_now.cancelled() => return Err(EngineError::Stopping),
             read = reading => read,
         };
-        let (outcome, mut ops) = match read {
+        let (mut outcome, mut ops) = match read {
             Ok(performed) => (performed.outcome, performed.ops),
             // A turn can go on without what it is subscribed to.
             Err(EngineError::Sandbox(error)) => {
@@ -348,12 +353,12 @@ impl Place {
             }
             Err(error) => return Err(error),
         };
-        let rendered = render(&prepared, &outcome);
+        let rendered = render(&prepared, &mut outcome, &self.core.redactor);
         ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
         self.core.store.commit(Batch::relaxed(ops)).await?;
         let mut label = rendered.label;
         label.join(&own);
-        Ok((rendered.text, label))
+        Ok((rendered.text.into_string(), label))
     }
 
     /// The wish to read one of them. It rests on the subscription, which has passed the door itself.

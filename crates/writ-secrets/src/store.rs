@@ -131,6 +131,16 @@ impl SecretStore {
         Ok(self.vault.read()?.secrets.keys().cloned().collect())
     }
 
+    /// Every secret, sorted by name: for whoever must know them to keep them out of texts.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot be read.
+    pub fn all(&self) -> Result<Vec<(Reference, SecretString)>, SecretsError> {
+        let secrets = self.vault.read()?.secrets.into_iter();
+        Ok(secrets.map(|(name, hidden)| (name, hidden.0)).collect())
+    }
+
     /// The value that a credential of the configuration stands for. `env` looks up environment variables:
     /// only the binary reads them.
     ///

@@ -276,7 +276,7 @@ pub enum Op {
         /// The value.
         value: Value,
     },
-    /// Erases the payload of an entry; proofs stay valid. Conflict if there is no payload.
+    /// Erases the payload of an entry; proofs stay valid. Conflict if there is no payload, or something rests on it.
     ErasePayload {
         /// The entry.
         entry: EntrySeq,

@@ -156,6 +156,16 @@ pub enum Conflict {
     /// The ask is not in the state that the change needs.
     #[error("ask {0} is not open")]
     AskNotOpen(AskId),
+    /// Something rests on the payload of the entry.
+    #[error("the payload of entry {entry} is needed: {why}")]
+    Needed {
+        /// The entry.
+        entry: EntrySeq,
+        /// What rests on it.
+        why: &'static str,
+        /// What to do first.
+        hint: &'static str,
+    },
     /// The batch is not well-formed.
     #[error("{0}")]
     Order(&'static str),
@@ -256,6 +266,7 @@ impl StoreError {
             Self::QueueFull { .. } => {
                 (Exit::Blocked, "store.queue_full", text, "wait until earlier messages are answered")
             }
+            Self::Conflict(Conflict::Needed { hint, .. }) => (Exit::Denied, "ledger.needed", text, *hint),
             Self::Conflict(_) => (Exit::Denied, "store.conflict", text, ""),
             Self::TaintedTrust => (Exit::Denied, "store.tainted_trust", text, "remember it as `working`"),
             Self::Encode { .. } => (Exit::Usage, "store.encode", text, ""),

@@ -25,4 +25,6 @@ pub mod row;
 
 pub mod export;
 
+pub mod erase;
+
 pub(crate) mod append;

@@ -13,6 +13,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
+use writ_policy::redact::Redactor;
 
 use crate::span::{ATTRIBUTES, Kind, MAX_TEXT_CHARS, Span, SpanId, TraceId, Value};
 
@@ -25,6 +26,7 @@ pub const TURN: &str = "stream.process_turn";
 /// Collects the spans of turns.
 #[derive(Debug)]
 pub struct Collector {
+    redactor: Redactor,
     ended: mpsc::Sender<Span>,
     dropped: Arc<AtomicU64>,
 }
@@ -38,11 +40,11 @@ pub struct Collected {
     pub dropped: Arc<AtomicU64>,
 }
 
-/// A collector, and where its spans come out.
-pub fn collector() -> (Collector, Collected) {
+/// A collector, and where its spans come out: without secrets, if there are any in their texts.
+pub fn collector(redactor: Redactor) -> (Collector, Collected) {
     let (ended, spans) = mpsc::channel(MAX_WAITING);
     let dropped = Arc::new(AtomicU64::new(0));
-    (Collector { ended, dropped: Arc::clone(&dropped) }, Collected { spans, dropped })
+    (Collector { redactor, ended, dropped: Arc::clone(&dropped) }, Collected { spans, dropped })
 }
 
 impl Collector {
@@ -87,7 +89,10 @@ where
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
         let Some(open) = span.extensions_mut().remove::<Open>() else { return };
-        let Open { trace, id, parent, began: (start_nanos, began), fields } = open;
+        let Open { trace, id, parent, began: (start_nanos, began), mut fields } = open;
+        for text in fields.texts_mut() {
+            self.redactor.scrub(text);
+        }
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let ended = Span {
             trace,
@@ -146,6 +151,18 @@ impl Fields {
             Some((_, known)) => *known = value,
             None => self.attributes.push((name, value)),
         }
+    }
+
+    fn texts_mut(&mut self) -> Vec<&mut String> {
+        let mut texts: Vec<&mut String> = self.name.iter_mut().collect();
+        for (_, value) in &mut self.attributes {
+            match value {
+                Value::Text(text) => texts.push(text),
+                Value::Texts(more) => texts.extend(more),
+                Value::Int(_) => {}
+            }
+        }
+        texts
     }
 
     fn text(&mut self, field: &Field, text: &str) {

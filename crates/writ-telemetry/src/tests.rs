@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
+use writ_policy::redact::Redactor;
 use writ_testkit::trace_collector::{TraceCollector, tree};
 
 use crate::collect::{Collected, MAX_WAITING, TURN, collector};
@@ -18,7 +19,7 @@ const TURN_ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 /// Runs `work` under a collector and gives what it has collected.
 fn collected(work: impl FnOnce()) -> Collected {
-    let (collector, collected) = collector();
+    let (collector, collected) = collector(Redactor::default());
     let subscriber = tracing_subscriber::registry().with(collector.layer());
     tracing::subscriber::with_default(subscriber, work);
     collected
@@ -135,7 +136,7 @@ fn a_request_is_otlp_as_its_specification_writes_it() {
 async fn deliver(endpoint: &str, list: Vec<Span>, bearer: Option<&str>, done: impl Fn() -> bool) -> u64 {
     let dir = tempfile::tempdir().expect("temp dir");
     let egress = Egress::new(&EgressConfig::default(), dir.path()).expect("a way out");
-    let (_collector, collected) = collector();
+    let (_collector, collected) = collector(Redactor::default());
     let (give, spans) = tokio::sync::mpsc::channel(MAX_WAITING);
     let dropped = Arc::clone(&collected.dropped);
     let collected = Collected { spans, ..collected };

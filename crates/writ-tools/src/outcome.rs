@@ -1,5 +1,8 @@
 //! What came of a permitted action, as plain data. The runtime fills it from sandbox and store.
 
+use std::collections::BTreeSet;
+
+use writ_policy::redact::Redactor;
 use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
@@ -121,6 +124,59 @@ pub enum PerformedOutcome {
         /// Why. The model reads the outside text and the hint.
         report: Report,
     },
+}
+
+impl PerformedOutcome {
+    /// Masks every text in it, before anything is cut to a bound; returns the references of the secrets that were masked.
+    pub fn scrub(&mut self, redactor: &Redactor) -> BTreeSet<String> {
+        let mut masked = BTreeSet::new();
+        let mut scrub = |texts: Vec<&mut String>| {
+            texts.into_iter().for_each(|text| masked.extend(redactor.scrub(text)));
+        };
+        match self {
+            Self::Exec { stdout, stderr, dropped_bytes: 0, .. } => scrub(vec![stdout, stderr]),
+            Self::Exec { stdout, stderr, .. } => {
+                masked.extend(redactor.scrub_cut(stdout));
+                masked.extend(redactor.scrub_cut(stderr));
+            }
+            Self::Text { text, .. } => scrub(vec![text]),
+            Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
+            Self::Matches { matches, .. } => {
+                scrub(matches.iter_mut().flat_map(|found| [&mut found.path, &mut found.text]).collect());
+            }
+            Self::Written { files } => scrub(files.iter_mut().map(|(path, _, _)| path).collect()),
+            Self::Memories { hits } => scrub(hits.iter_mut().map(|hit| &mut hit.text).collect()),
+            Self::Fetched { url, media, body, truncated, .. } => {
+                scrub(vec![url, media]);
+                let text = String::from_utf8_lossy(body).into_owned();
+                let mut clean = text.clone();
+                masked.extend(match truncated {
+                    true => redactor.scrub_cut(&mut clean),
+                    false => redactor.scrub(&mut clean),
+                });
+                // What is no text stays as it is where nothing was found in it.
+                if clean != text {
+                    *body = clean.into_bytes();
+                }
+            }
+            Self::Saved { url, media, path, .. } => scrub(vec![url, media, path]),
+            Self::Searched { hits } => {
+                scrub(
+                    hits.iter_mut().flat_map(|hit| [&mut hit.title, &mut hit.url, &mut hit.text]).collect(),
+                );
+            }
+            Self::Sent { name, .. } => scrub(vec![name]),
+            Self::Failed { report } => {
+                scrub(vec![&mut report.outside, &mut report.inside, &mut report.hint]);
+            }
+            Self::Remembered { .. }
+            | Self::Subscribed { .. }
+            | Self::Unsubscribed { .. }
+            | Self::Reachable { .. }
+            | Self::Said => {}
+        }
+        masked
+    }
 }
 
 /// How a program ended.

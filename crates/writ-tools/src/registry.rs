@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_policy::prepared::Prepared;
+use writ_policy::redact::Redactor;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::taint::{Label, Source, Taint};
 
@@ -194,7 +195,7 @@ impl Toolset<'_> {
     }
 
     /// What the model is told of a call that could not be prepared. `label` is what the arguments rest on.
-    pub fn refusal(&self, error: &ToolError, label: &Label) -> Rendered {
+    pub fn refusal(&self, error: &ToolError, label: &Label, redactor: &Redactor) -> Rendered {
         let outcome = match error {
             ToolError::NotOffered { .. } => ToolOutcome::Denied,
             ToolError::Unknown { .. }
@@ -210,7 +211,7 @@ impl Toolset<'_> {
             let source = Source { origin: "file_patch".into(), detail: path.to_owned(), entry: None };
             label.join(&Label::from_source(Taint::External, source).inside());
         }
-        Rendered { text: error.message(), label, outcome }
+        Rendered { text: redactor.clean(error.message()), label, outcome }
     }
 
     fn offered(&self, name: &str) -> Result<&'static ToolDef, ToolError> {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 use writ_policy::prepared::Prepared;
+use writ_policy::redact::{Clean, Redactor};
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
 use writ_types::chat::{Field, ToolOutcome};
 use writ_types::error::Report;
@@ -35,15 +36,18 @@ const MAX_DETAIL_CHARS: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The text; at most [`MAX_RESULT_CHARS`] characters, or what a URL answered in at most [`MAX_FETCHED_BYTES`] bytes.
-    pub text: String,
+    pub text: Clean,
     /// How far it may be trusted, and where it came from. Entries are filled in when they are recorded.
     pub label: Label,
     /// Whether it worked.
     pub outcome: ToolOutcome,
 }
 
-/// Renders what came of a permitted action.
-pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
+/// Renders what came of a permitted action, without the secrets in it: they are masked in what was performed, too, and
+/// before anything is cut, so that no half of one is left.
+pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &Redactor) -> Rendered {
+    let masked = performed.scrub(redactor);
+    let performed = &*performed;
     let (text, outcome) = match performed {
         PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
             (exec(*end, stdout, stderr, *dropped_bytes), exec_outcome(*end))
@@ -81,6 +85,8 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
     // The text of the network has its own limit.
     let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
     let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
+    // What became readable by rendering, such as the entities of a page, may be a secret, too.
+    let text = redactor.clean(text).after(masked);
     Rendered { text, label: label(prepared, performed), outcome }
 }
 

@@ -369,6 +369,15 @@ pub enum Fact {
         /// The connections, in the order of their ends; at most [`MAX_CONNECTIONS`].
         connections: Vec<ConnectionRecord>,
     },
+    /// The payloads of entries were erased; the entries themselves stay, and are proven as before.
+    Erased {
+        /// Which: the first and the last of each run.
+        entries: Vec<(EntrySeq, EntrySeq)>,
+        /// Who wanted it: `owner`, or `retention`.
+        by: String,
+        /// Why.
+        reason: String,
+    },
     /// A place in a session was given a name.
     Checkpoint {
         /// The name.
@@ -388,6 +397,35 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// The texts of this fact that come from elsewhere and that nothing is computed from: a hash or a signature goes over
+    /// the others, which were masked when they came in.
+    pub fn texts_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Gated { reason, .. }
+            | Self::Asked { reason, .. }
+            | Self::Answered { reason, .. }
+            | Self::Phase { reason, .. }
+            | Self::Erased { reason, .. }
+            | Self::SandboxReady { reduced: reason, .. }
+            | Self::Checkpoint { name: reason } => vec![reason],
+            Self::Outcome { summary, .. } | Self::PolicyChanged { summary, .. } => vec![summary],
+            Self::Denied { text, outside, .. } => vec![text, outside],
+            Self::ModelCalled { actual, error, .. } => vec![actual, error],
+            Self::Keyed { grants, .. } => vec![grants],
+            Self::Escalated { to, reason } => vec![to, reason],
+            Self::Applied { files, .. } => files.iter_mut().map(|(_, path)| path).collect(),
+            Self::Connected { connections } => {
+                connections.iter_mut().map(|connection| &mut connection.host).collect()
+            }
+            Self::Received { .. }
+            | Self::Intent { .. }
+            | Self::Planned { .. }
+            | Self::Remembered { .. }
+            | Self::Restored { .. }
+            | Self::Replied { .. } => Vec::new(),
+        }
+    }
+
     /// The name under which the ledger indexes this fact.
     pub const fn event(&self) -> &'static str {
         match self {
@@ -409,6 +447,7 @@ impl Fact {
             Self::Applied { .. } => "applied",
             Self::SandboxReady { .. } => "sandbox_ready",
             Self::Connected { .. } => "connected",
+            Self::Erased { .. } => "erased",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Replied { .. } => "replied",
         }

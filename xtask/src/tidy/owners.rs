@@ -55,6 +55,17 @@ const OWNED: &[Owned] = &[
         ],
         owners: &["crates/writ-cli/", "crates/writ-sandbox/src/sys"],
     },
+    Owned {
+        what: "results of tools, which are made from what the redactor has cleaned,",
+        paths: &["writ_types::chat::ToolResult"],
+        owners: &[
+            "crates/writ-types/",
+            "crates/writ-agent/",
+            "crates/writ-runtime/src/act.rs",
+            "crates/writ-runtime/src/asks/tell.rs",
+            "crates/writ-runtime/src/session.rs",
+        ],
+    },
     Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },
 ];
 
@@ -208,6 +219,19 @@ mod tests {
         assert_eq!(texts("crates/writ-runtime/src/a.rs", code).len(), 3);
         assert_eq!(texts("crates/writ-cli/src/a.rs", code).len(), 1);
         assert_eq!(texts("crates/writ-store/src/a.rs", code).len(), 2);
+    }
+
+    /// No tool's result is made but where a `Rendered` comes in, whose text is `Clean`.
+    ///
+    /// Rows: WIN-220
+    #[test]
+    fn a_tool_result_round_the_redactor_is_found() {
+        let code = "use writ_types::chat::ToolResult;\nfn a() -> ToolResult { ToolResult { text } }";
+        assert_ne!(texts("crates/writ-runtime/src/perform.rs", code), [""; 0]);
+        assert_ne!(texts("crates/writ-tools/src/render.rs", "use writ_types::chat::*;"), [""; 0]);
+        assert_eq!(texts("crates/writ-runtime/src/act.rs", code), [""; 0]);
+        let shipped = include_str!("../../../crates/writ-tools/src/render.rs");
+        assert!(shipped.contains("pub text: Clean,"), "what results are made from");
     }
 
     /// Only `writ-sandbox` has `unsafe`, and tests are no excuse.

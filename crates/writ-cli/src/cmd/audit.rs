@@ -1,11 +1,11 @@
-//! `writ audit`: reading and verifying the ledger. No engine is needed.
+//! `writ audit`: reading and verifying the ledger, which needs no engine, and erasing, which does.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_policy::show::escape_line;
 use writ_store::ledger::export::{ExportError, read_heads};
 use writ_store::ledger::head::Checkpoint;
@@ -15,9 +15,11 @@ use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::{EntrySeq, SessionId};
 
 use crate::args::{AuditCommand, PublicKey};
+use crate::client::Client;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt::block_on;
 use crate::keyring::{Role, public_keys};
 use crate::ledger::{open_to_read, require};
 
@@ -33,6 +35,9 @@ pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failu
         AuditCommand::Verify { heads, db, key, every_signature } => {
             let path = db.clone().unwrap_or_else(|| config.database());
             let keys = accepted(context, key)?;
+            // Those that the engine copies are of this home's own database.
+            let copied = config.ledger.heads_file.clone().filter(|file| db.is_none() && file.is_file());
+            let heads = heads.clone().or(copied);
             let held = heads.as_deref().map(|file| held(file, &keys)).transpose()?.unwrap_or_default();
             require(&path)?;
             let options = VerifyOptions { keys, held, every_signature: *every_signature };
@@ -42,6 +47,7 @@ pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failu
         AuditCommand::Search { text, event, session, lines } => {
             search(context, &config, text, event.as_deref(), *session, *lines)
         }
+        AuditCommand::Erase { entries, reason } => erase(context, entries, reason),
         AuditCommand::Export { heads } => export(context, &config, heads.as_deref()),
         AuditCommand::Proof { entry } => proof(context, &config, *entry),
     }
@@ -128,6 +134,21 @@ fn line(row: &LedgerRow) -> String {
     }
     let mark = if row.intact { "" } else { "  NOT INTACT" };
     format!("{:>6}  {}  {:<13} {short}{mark}", row.seq.0, row.at, row.event)
+}
+
+/// What entries say is erased by the engine: it knows what is still needed.
+fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
+    let erased = block_on(async {
+        let mut client = Client::ensure(context).await?;
+        client.call("ledger.erase", json!({ "entries": entries, "reason": reason })).await
+    })?;
+    context.out.either(&erased, |erased| {
+        let count = erased.get("erased").and_then(Value::as_u64).unwrap_or_default();
+        vec![
+            format!("erased what {count} entries said; that they were written stays proven"),
+            "the conversation and backups keep their own copies".to_owned(),
+        ]
+    })
 }
 
 fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<(), Failure> {

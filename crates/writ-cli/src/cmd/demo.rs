@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use serde_json::json;
 use writ_models::config::ProviderKind;
+use writ_policy::redact::Redactor;
 use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
 use writ_testkit::model_server::ModelServer;
@@ -71,7 +72,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::bug("serving the scripted model", error))?;
         let config = with_model(&context, context.config(None)?, server.base_url())?;
-        let wired = wiring::engine(&context, &config, sandbox, false, None).await?;
+        let wired = wiring::engine(&context, &config, sandbox, false, None, Redactor::default()).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
@@ -109,7 +110,7 @@ impl Place {
 fn with_model(context: &Context, mut config: Config, base_url: String) -> Result<Config, Failure> {
     // The server insists on a key, as the provider does; any will do.
     let name = PROVIDER.parse().map_err(|error| Failure::bug("naming a secret", error))?;
-    open_secrets(context, &config)?.set(&name, SecretString::from("scripted"))?;
+    open_secrets(context, &config)?.set(&name, SecretString::from("a-key-for-the-scripted-model"))?;
     let provider = config.models.providers.entry(PROVIDER.to_owned()).or_default();
     provider.kind = Some(ProviderKind::Anthropic);
     provider.base_url = Some(base_url);

@@ -1,12 +1,14 @@
 //! `writ secrets`: named secrets. Values come from the terminal or a pipe, never from arguments, and are
 //! never printed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_types::credential::Reference;
 
 use crate::args::SecretsCommand;
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt::block_on;
 use crate::keyring::open_secrets;
 use crate::terminal;
 
@@ -18,6 +20,7 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
             let name: Reference = name.parse::<Reference>()?;
             let store = open_secrets(context, &config)?;
             store.set(&name, terminal::read_value(&format!("Value of '{name}': "))?)?;
+            tell(context)?;
             context.out.either(&json!({ "stored": name, "use": format!("secret:{name}") }), |_| {
                 vec![format!("stored; write secret:{name} where the configuration wants it")]
             })
@@ -31,7 +34,18 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
         SecretsCommand::Remove { name } => {
             let name: Reference = name.parse::<Reference>()?;
             open_secrets(context, &config)?.remove(&name)?;
+            tell(context)?;
             context.out.either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
         }
     }
+}
+
+/// Tells an engine that runs what it must mask from now on. One that cannot be told says so: the secret is stored.
+fn tell(context: &Context) -> Result<(), Failure> {
+    block_on(async {
+        if let Some(mut client) = Client::connect(context).await? {
+            client.call("secrets.changed", Value::Null).await?;
+        }
+        Ok(())
+    })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_gateway::http::Stops;
+use writ_policy::redact::Redactor;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::config::DRAIN_DEADLINE;
 use writ_telemetry::collect::collector;
@@ -26,15 +27,16 @@ use crate::wiring::{self, Wired};
 pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
     let config = context.ready()?;
     let run = Ids.run(SystemClock.now());
+    let redactor = Redactor::default();
     let (collector, telling) = match &config.telemetry.otlp_endpoint {
         Some(_) => {
-            let (collector, collected) = collector();
+            let (collector, collected) = collector(redactor.clone());
             (Some(collector), Some((collected, run)))
         }
         None => (None, None),
     };
     let logs = context.home.logs();
-    let told = log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector);
+    let told = log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector, &redactor);
     let told = told.map_err(|error| {
         Failure::new(
             Exit::Config,
@@ -55,7 +57,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
         // Before anything runs that a signal could end half-way.
         let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
-        let wired = wiring::engine(context, &config, sandbox, serves, telling).await?;
+        let wired = wiring::engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
             let link = page::link(context, config.server.host, http.address().port())?;
             context.out.remark(format!("page: {link}"));

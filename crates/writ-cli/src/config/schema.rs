@@ -80,6 +80,8 @@ const COUNT: Kind = Kind::Whole(1, MOST);
 const COUNT_32: Kind = Kind::Whole(1, u32::MAX as u64);
 /// The last minute of a day.
 const LAST_MINUTE: u64 = 24 * 60 - 1;
+/// The longest that payloads may be told to be kept: a hundred years; 0 is for ever.
+const MAX_RETENTION_DAYS: u64 = 36_500;
 /// The longest that an approval may be good for: 30 days.
 const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
 
@@ -206,6 +208,9 @@ pub(crate) const KEYS: &[Key] = &[
     owner("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"])),
     owner("log.max_bytes", Kind::Whole(4096, MOST)),
     owner("log.keep", Kind::Whole(1, 100)),
+    owner("ledger.retention_days", Kind::Whole(0, MAX_RETENTION_DAYS)),
+    owner("ledger.heads_file", Kind::Folder),
+    owner("ledger.heads_repository", Kind::Folder),
     owner("telemetry.otlp_endpoint", Kind::Url),
     owner("telemetry.otlp_token", Kind::Credential),
 ];

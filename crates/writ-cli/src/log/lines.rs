@@ -12,6 +12,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
+use writ_policy::redact::Redactor;
 use writ_runtime::clock::{Clock as _, SystemClock};
 
 use super::rotate::Rotating;
@@ -27,12 +28,17 @@ const CARRIED: [&str; 2] = ["turn_id", "scope_id"];
 pub(super) struct Lines {
     file: Mutex<Rotating>,
     run: String,
+    redactor: Redactor,
 }
 
 impl Lines {
-    /// Lines of one run of the engine.
-    pub(super) fn new(file: Rotating, run: String) -> Self {
-        Self { file: Mutex::new(file), run }
+    /// Lines of one run of the engine, without secrets.
+    pub(super) fn new(file: Rotating, run: String, redactor: Redactor) -> Self {
+        Self { file: Mutex::new(file), run, redactor }
+    }
+
+    fn fields(&self) -> Fields {
+        Fields { names: Map::new(), redactor: self.redactor.clone() }
     }
 }
 
@@ -44,11 +50,11 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let mut fields = self.fields();
         attributes.record(&mut fields);
-        fields.0.retain(|name, _| CARRIED.contains(&name.as_str()));
-        if let Some(span) = context.span(id).filter(|_| !fields.0.is_empty()) {
-            span.extensions_mut().insert(Ids(fields.0));
+        fields.names.retain(|name, _| CARRIED.contains(&name.as_str()));
+        if let Some(span) = context.span(id).filter(|_| !fields.names.is_empty()) {
+            span.extensions_mut().insert(Ids(fields.names));
         }
     }
 
@@ -64,9 +70,9 @@ where
                 line.extend(ids.clone());
             }
         }
-        let mut fields = Fields::default();
+        let mut fields = self.fields();
         event.record(&mut fields);
-        for (name, value) in fields.0 {
+        for (name, value) in fields.names {
             // A field of this name says more than a span above it.
             line.insert(name, value);
         }
@@ -79,18 +85,22 @@ where
 }
 
 /// Fields by name, in the order in which they come.
-#[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields {
+    names: Map<String, Value>,
+    redactor: Redactor,
+}
 
 impl Fields {
     fn text(&mut self, field: &Field, text: &str) {
+        // Before it is cut: no half of a secret is left.
+        let text = &*self.redactor.mask(text);
         let text = if text.len() > MAX_TEXT_BYTES {
             let end = (0..=MAX_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             format!("{}{CUT}", text.get(..end).unwrap_or_default())
         } else {
             text.to_owned()
         };
-        self.0.insert(field.name().to_owned(), text.into());
+        self.names.insert(field.name().to_owned(), text.into());
     }
 }
 
@@ -100,19 +110,19 @@ impl Visit for Fields {
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.names.insert(field.name().to_owned(), value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.names.insert(field.name().to_owned(), value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.names.insert(field.name().to_owned(), value.into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.names.insert(field.name().to_owned(), value.into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -130,7 +140,7 @@ mod tests {
     fn logged(work: impl FnOnce()) -> Vec<Value> {
         let dir = tempfile::tempdir().expect("temp dir");
         let file = Rotating::open(dir.path(), "a.jsonl", 1 << 20, 2).expect("opens");
-        let lines = Lines::new(file, "RUN".to_owned());
+        let lines = Lines::new(file, "RUN".to_owned(), Redactor::default());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
         let text = std::fs::read_to_string(dir.path().join("a.jsonl")).expect("reads");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()

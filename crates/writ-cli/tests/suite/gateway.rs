@@ -19,6 +19,9 @@ mod frames;
 #[path = "gateway/sends.rs"]
 mod sends;
 
+#[path = "gateway/guard.rs"]
+mod guard;
+
 #[path = "gateway/contract.rs"]
 mod contract;
 

@@ -10,6 +10,9 @@ mod forged;
 #[path = "threats_planted.rs"]
 mod planted;
 
+#[path = "threats_secrets.rs"]
+mod secrets;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 

@@ -43,7 +43,7 @@ impl Bench {
             .with("WRIT_PROVIDERS__TEST__KIND", kind)
             .with("WRIT_PROVIDERS__TEST__BASE_URL", &server.base_url_for(wire(kind)))
             .with("WRIT_PROVIDERS__TEST__API_KEY", "env:SCRIPTED_KEY")
-            .with("SCRIPTED_KEY", "scripted");
+            .with("SCRIPTED_KEY", "the-key-of-the-script");
         std::fs::create_dir(home.dir.path().join("project")).expect("made");
         Self { home, server, runtime }
     }

@@ -24,6 +24,9 @@ use super::{Home, code, text};
 #[path = "verifier/tampered.rs"]
 mod tampered;
 
+#[path = "verifier/erased.rs"]
+mod erased;
+
 #[path = "verifier/hostile.rs"]
 mod hostile;
 
@@ -128,7 +131,7 @@ struct Sealed {
 }
 
 impl Sealed {
-    /// A ledger with a payload that was erased: there is no command for that, the store does it.
+    /// A ledger with a payload that was erased, by the store itself.
     fn new() -> Self {
         let home = Home::ready();
         let key = harness(&home);

@@ -305,5 +305,7 @@ pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request
     stored.map_err(|_| {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "secret.failed", "it was not stored")
     })??;
+    // From here on nothing that is said may hold it.
+    shared.engine.secrets_changed().await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -27,6 +27,7 @@ impl Core {
             reason => format!("A person said no: {reason}"),
         };
         let label = Label::new(Taint::Owner);
+        let text = self.redactor.clean(text);
         self.pass_on(ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
     }
 
@@ -90,7 +91,7 @@ impl Core {
             return Ok(());
         }
         let label = Label::new(Taint::Owner);
-        let rendered = Rendered { text: why.to_owned(), label, outcome: ToolOutcome::Denied };
+        let rendered = Rendered { text: self.redactor.clean(why), label, outcome: ToolOutcome::Denied };
         self.pass_on(ask, rendered, Vec::new()).await
     }
 
@@ -108,7 +109,7 @@ impl Core {
         let state = if rendered.outcome == ToolOutcome::Done { "used" } else { "failed" };
         if let Some(session) = ask.prepared.session {
             let (ask_id, state) = (ask.card.ask_id.clone(), state.to_owned());
-            let text = rendered.text.clone();
+            let text = rendered.text.to_string();
             let frame = ServerFrame::ApprovalResolved { ask_id, state, text, exit, undo };
             ops.push(Op::Frame { session, frame: Box::new(frame) });
         }
@@ -125,7 +126,7 @@ impl Core {
             call_id: ask.prepared.call.clone().unwrap_or_default(),
             name: ask.prepared.tool.clone(),
             outcome: rendered.outcome,
-            text: rendered.text,
+            text: rendered.text.into_string(),
             label: rendered.label,
             fields: Vec::new(),
         };

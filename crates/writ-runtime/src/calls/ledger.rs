@@ -82,6 +82,20 @@ pub(super) fn proof(core: &Core, wanted: &ProveEntry) -> Result<Value, EngineErr
     value(&core.store.ledger_proof(wanted.seq)?)
 }
 
+/// Which entries lose their payload.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EraseEntries {
+    entries: Vec<EntrySeq>,
+    reason: String,
+}
+
+/// Erases payloads, because the owner says so.
+pub(super) async fn erase(core: &Core, wanted: EraseEntries) -> Result<Value, EngineError> {
+    let erased = core.erase(wanted.entries, "owner", &wanted.reason).await?;
+    Ok(json!({ "erased": erased }))
+}
+
 fn entry(row: &LedgerRow) -> Value {
     let taint = row.payload.as_ref().and_then(|payload| {
         ["/label/taint", "/record/taint", "/taint"].iter().find_map(|path| payload.pointer(path)).cloned()
@@ -135,6 +149,11 @@ fn summary(fact: &Fact) -> String {
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => format!("{} files of {project}", files.len()),
+        Fact::Erased { entries, by, reason } => {
+            let count: u64 =
+                entries.iter().map(|(first, last)| last.0.saturating_sub(first.0).saturating_add(1)).sum();
+            format!("payloads of {count} entries, for {by}: {reason}")
+        }
         Fact::Checkpoint { name } => name.clone(),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
         Fact::Connected { connections } => {

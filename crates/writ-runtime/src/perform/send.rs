@@ -51,6 +51,12 @@ pub(super) async fn send(
         Err(error) => return settle(Err(error)),
     };
     // A file of another kind is judged by what can be read of it.
+    let secrets = place.core.redactor.secrets_in(&String::from_utf8_lossy(taken.content()));
+    if !secrets.is_empty() {
+        let names = secrets.into_iter().collect::<Vec<_>>().join(", ");
+        let text = format!("not sent: the file holds {names}");
+        return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "send.secret", text) });
+    }
     if let Some(stopped) = stopped(place, &String::from_utf8_lossy(taken.content()), ops) {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }

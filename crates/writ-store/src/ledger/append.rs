@@ -9,6 +9,7 @@ use writ_types::entry::{Entry, Fact};
 use writ_types::id::{AttemptId, EntrySeq};
 use writ_types::unit::Timestamp;
 
+use super::erase;
 use super::head::{Checkpoint, HEAD_INTERVAL, HeadSigner};
 use super::row::{self, Header, SALT_BYTES};
 use super::tree::{Frontier, Hash, Nodes};
@@ -194,8 +195,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Erases a payload and leaves a signed statement in its place.
+    /// Erases a payload that nothing rests on, and leaves a signed statement in its place.
     pub(crate) fn erase(&self, conn: &Connection, entry: EntrySeq, at: Timestamp) -> Result<(), StoreError> {
+        erase::check(conn, entry, at)?;
         let leaf = if entry.0 < self.size() { StoredNodes(conn).node(0, entry.0)? } else { [0; 32] };
         if execute(conn, "DELETE FROM ledger_payload WHERE seq = ?1", [int(entry.0)])? == 0 {
             return Err(Conflict::Missing { what: "payload of entry", id: entry.to_string() }.into());
@@ -255,6 +257,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Restored { .. }
         | Fact::Applied { .. }
         | Fact::Checkpoint { .. }
+        | Fact::Erased { .. }
         | Fact::SandboxReady { .. }
         | Fact::Connected { .. }
         | Fact::Replied { .. } => Ok(()),

@@ -97,6 +97,11 @@ impl ToReport for HeldError {
     }
 }
 
+/// How many entries a line of a held file covers, if it is one.
+pub fn size_of_line(line: &str) -> Option<u64> {
+    serde_json::from_str(line).ok().map(|line: HeadLine| line.size)
+}
+
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
@@ -138,6 +143,21 @@ impl Store {
             Ok(())
         })?;
         Ok(written)
+    }
+
+    /// The newest head: how many entries it covers, and its line of a held file. `None`: there is no entry yet.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read, or its head is damaged.
+    pub fn newest_head(&self) -> Result<Option<(u64, String)>, StoreError> {
+        let sql = "SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1";
+        let note: Option<String> =
+            self.read(|conn| codec::query_one(conn, sql, [], |row| Ok(row.get("note")?)))?;
+        let Some(note) = note else { return Ok(None) };
+        let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
+        let line = HeadLine { size: head.size, root: hex::encode(head.root), note };
+        Ok(Some((head.size, codec::to_json("export line", &line)?)))
     }
 
     /// Writes every entry, one JSON object a line, oldest first; returns their number. What they hold is not judged:

@@ -196,7 +196,7 @@ fn a_tool_outside_the_allow_list_is_neither_offered_nor_prepared() {
     // Not even its arguments are looked at.
     let error = tools.needs(&call("file_write", json!({"nonsense": 1}))).expect_err("refused");
     assert_eq!(error, ToolError::NotOffered { name: "file_write".into(), offered: "file_read".into() });
-    let rendered = tools.refusal(&error, &label());
+    let rendered = tools.refusal(&error, &label(), &Redactor::default());
     assert_eq!(rendered.outcome, ToolOutcome::Denied);
     assert!(rendered.text.contains("file_read"));
     assert!(tools.needs(&call("file_read", json!({"path": "a"}))).is_ok());
@@ -220,7 +220,7 @@ fn an_unknown_tool_is_an_error_result() {
     let tools = registry.toolset(AgentRole::Proxy, &AllowList::All);
     let hostile = format!("rm\u{1b}[2J\u{202e}{}", "x".repeat(10_000));
     let error = tools.needs(&call(&hostile, json!({}))).expect_err("refused");
-    let rendered = tools.refusal(&error, &label());
+    let rendered = tools.refusal(&error, &label(), &Redactor::default());
     assert_eq!(rendered.outcome, ToolOutcome::Failed);
     assert!(
         rendered.text.len() < 300 && !rendered.text.contains('\u{1b}') && !rendered.text.contains('\u{202e}')
@@ -490,7 +490,8 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
         patch(file, json!({"old": "fn add(a: i64, b: i64) -> i64 {", "new": ""})).expect_err("refused");
     let registry = Registry::core();
     let mut owner = Label::new(Taint::Owner);
-    let rendered = registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&error, &owner);
+    let rendered =
+        registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&error, &owner, &Redactor::default());
     insta::assert_snapshot!(rendered.text, @r"
     file_patch: the old text is not in 'a.txt'; the nearest lines are
     1: fn add(a: i32, b: i32) -> i32 {
@@ -501,7 +502,10 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
     let windows = patch("a\r\nb\r\n", json!({"old": "a\nb", "new": ""})).expect_err("refused");
     assert!(windows.message().contains("\\r\\n"));
     let nothing = patch("", json!({"old": "zzz", "new": ""})).expect_err("refused");
-    owner = registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&nothing, &owner).label;
+    owner = registry
+        .toolset(AgentRole::Executor, &AllowList::All)
+        .refusal(&nothing, &owner, &Redactor::default())
+        .label;
     assert_eq!(owner.taint, Taint::Owner, "it quotes nothing");
 }
 

@@ -29,6 +29,11 @@ fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
         .expect("prepared")
 }
 
+/// As the harness renders where no secret is known.
+fn render(prepared: &Prepared, outcome: &PerformedOutcome) -> Rendered {
+    super::render(prepared, &mut outcome.clone(), &Redactor::default())
+}
+
 fn ran(end: ExecEnd, stdout: &str, stderr: &str) -> Rendered {
     let outcome =
         PerformedOutcome::Exec { end, stdout: stdout.into(), stderr: stderr.into(), dropped_bytes: 0 };
@@ -64,7 +69,7 @@ fn the_output_of_a_good_program_is_its_result() {
 #[test]
 fn a_failing_program_shows_its_code_and_both_streams() {
     let rendered = ran(ExecEnd::Code(101), "running 1 test\n", "error: test failed\n");
-    insta::assert_snapshot!(rendered.text, @r"
+    insta::assert_snapshot!(&*rendered.text, @r"
     (exit code 101)
     standard output:
     running 1 test
@@ -100,7 +105,7 @@ fn long_output_loses_its_middle_and_says_so() {
 #[test]
 fn files_are_shown_with_line_numbers() {
     let rendered = read(&PerformedOutcome::Text { first_line: 9, text: "a\n\tb\n".into(), total_lines: 12 });
-    insta::assert_snapshot!(rendered.text, @r#"
+    insta::assert_snapshot!(&*rendered.text, @r#"
          9  a
         10  	b
     [2 more lines; go on with "first_line": 11]

@@ -215,6 +215,7 @@ impl Making {
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
             | Fact::Checkpoint { .. }
+            | Fact::Erased { .. }
             | Fact::SandboxReady { .. } => {
                 self.put(at, "entry", entry.fact.event().to_owned(), String::new());
                 None

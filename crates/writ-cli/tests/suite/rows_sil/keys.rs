@@ -9,10 +9,11 @@ use writ_egress::{Egress, EgressConfig};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
 use writ_policy::gate::GateSet;
 use writ_policy::principal::Evidence;
+use writ_policy::redact::{KnownSecret, Redactor};
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_runtime::clock::Clock;
 use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
-use writ_runtime::core::{EngineKeys, Parts};
+use writ_runtime::core::{EngineKeys, Parts, SecretSource};
 use writ_runtime::engine::Join;
 use writ_runtime::rules::RuleFiles;
 use writ_sandbox::Sandbox;
@@ -409,6 +410,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
             strict: false,
+            ledger: Default::default(),
         };
         let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");
         let keys = EngineKeys::mint(&config, &rules, &root, harness, now).expect("minted");
@@ -425,6 +427,8 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             tools: Registry::core(),
             sandbox,
             keys,
+            secrets: Arc::new(NoSecrets),
+            redactor: Redactor::default(),
         };
         let engine = writ_runtime::engine::Engine::start(parts).await.expect("starts");
         let who = Evidence::PeerUid(4_242);
@@ -447,4 +451,14 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         let rows = store.ledger_search(&query).expect("reads");
         assert_eq!(rows.iter().map(|row| row.at).collect::<Vec<_>>(), [now], "the time that it was handed");
     });
+}
+
+/// A home without secrets.
+#[derive(Debug)]
+struct NoSecrets;
+
+impl SecretSource for NoSecrets {
+    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
+        Ok(Vec::new())
+    }
 }

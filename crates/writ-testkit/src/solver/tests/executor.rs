@@ -6,6 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use writ_policy::prepared::Prepared;
+use writ_policy::redact::Redactor;
 use writ_policy::scope::{Dimension, WORK};
 use writ_tools::config::Config;
 use writ_tools::def::{AgentRole, Peeked, ToolContext};
@@ -73,8 +74,8 @@ pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Fal
         let text = match prepare(&tools, &wish, dir) {
             Ok(prepared) if leaves(&prepared.action) => DENIED.to_owned(),
             Ok(prepared) => {
-                let rendered = render(&prepared, &perform(&prepared, dir));
-                mark(&prepared.tool, &rendered.label, rendered.text)
+                let rendered = render(&prepared, &mut perform(&prepared, dir), &Redactor::default());
+                mark(&prepared.tool, &rendered.label, rendered.text.into_string())
             }
             Err(refusal) => refusal,
         };

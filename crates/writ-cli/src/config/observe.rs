@@ -1,0 +1,35 @@
+//! Settings of what the engine tells of its work.
+
+use serde::{Deserialize, Serialize};
+use writ_types::credential::CredentialRef;
+
+/// Settings of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogConfig {
+    /// The least urgent level that is written. Default `info` in the engine's file; `-v` and `-q` decide on
+    /// standard error.
+    pub(crate) level: String,
+    /// The size at which the log file is set aside, in bytes. Default 10 MiB.
+    pub(crate) max_bytes: u64,
+    /// How many files are kept. Default 5.
+    pub(crate) keep: u32,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), max_bytes: 10 * 1024 * 1024, keep: 5 }
+    }
+}
+
+/// Where traces go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TelemetryConfig {
+    /// Where a collector takes OTLP over HTTP; `None`, the default: nothing is collected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// What it wants to see as a bearer token. Default: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) otlp_token: Option<CredentialRef>,
+}

@@ -1,0 +1,299 @@
+//! The redactor: no secret that is known, and nothing that has the form of a credential, stays in a text.
+//!
+//! It looks for two things, each in time that grows with the text alone: the exact values of this home's secrets, in every
+//! encoding that programs commonly print (`forms`), and the published formats of credentials (`formats`, the one
+//! table). What it finds is masked with the secret's reference or the format's name, never with a part of it. What it
+//! does not find: a part of a secret, a secret shorter than [`MIN_VALUE_BYTES`], and one that was transformed in
+//! another way, such as with other characters between its own. It is the last of several walls and best effort: what
+//! must not be read is not given to a sandbox to begin with.
+//!
+//! A [`Clean`] text is made by a [`Redactor`] alone, so whatever takes one cannot be given what went round it.
+
+mod formats;
+
+mod forms;
+
+mod guard;
+
+mod mask;
+
+mod stream;
+
+mod values;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use secrecy::SecretString;
+use serde_json::Value;
+use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part};
+use writ_types::error::Report;
+
+pub use guard::Guarded;
+pub use mask::has_mask;
+pub use stream::Stream;
+
+use mask::Span;
+use values::Values;
+
+/// The shortest value that is looked for, in bytes. Shorter ones are words and numbers that stand everywhere: masking
+/// them would break more than it hides, and nobody should use them as secrets.
+pub const MIN_VALUE_BYTES: usize = 8;
+
+/// A secret of this home, as the redactor is told of it.
+#[derive(Clone, Debug)]
+pub struct KnownSecret {
+    /// Its reference, such as `secret:mail`; it stands in masks, so it must not be secret itself.
+    pub name: String,
+    /// Its value.
+    pub value: SecretString,
+}
+
+/// Masks secrets in texts. Clones share what is known: what one learns, all look for from then on.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    known: Arc<RwLock<Arc<Values>>>,
+}
+
+impl Redactor {
+    /// Looks for these secrets from now on, and for no others; formats are always looked for.
+    pub fn learn(&self, secrets: &[KnownSecret]) {
+        let values = Arc::new(Values::new(secrets));
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = values;
+    }
+
+    fn values(&self) -> Arc<Values> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where something must be masked, in order, without overlaps.
+    fn spans(&self, text: &str) -> Vec<Span> {
+        let mut spans = self.values().find(text);
+        spans.extend(formats::find(text));
+        mask::merged(spans)
+    }
+
+    /// A text in which everything that was found is masked.
+    pub fn mask<'text>(&self, text: &'text str) -> Cow<'text, str> {
+        mask::applied(text, &self.spans(text))
+    }
+
+    /// A text in which known secrets are masked and formats are left: for what is performed as it stands, which a mask
+    /// would change.
+    pub fn mask_values<'text>(&self, text: &'text str) -> Cow<'text, str> {
+        mask::applied(text, &mask::merged(self.values().find(text)))
+    }
+
+    /// A text that holds nothing that is to be masked, and what was masked in it.
+    pub fn clean(&self, text: impl Into<String>) -> Clean {
+        let text = text.into();
+        let spans = self.spans(&text);
+        if spans.is_empty() {
+            return Clean { text, secrets: BTreeSet::new() };
+        }
+        let secrets = spans.iter().filter_map(Span::secret).map(ToString::to_string).collect();
+        Clean { text: mask::applied(&text, &spans).into_owned(), secrets }
+    }
+
+    /// As [`Self::clean`], in place; returns the references of the secrets that were masked.
+    pub fn scrub(&self, text: &mut String) -> BTreeSet<String> {
+        let clean = self.clean(std::mem::take(text));
+        *text = clean.text;
+        clean.secrets
+    }
+
+    /// As [`Self::scrub`], of a text that may have lost its end: what is left of a secret there is masked, too.
+    pub fn scrub_cut(&self, text: &mut String) -> BTreeSet<String> {
+        let mut spans = self.spans(text);
+        spans.extend(self.values().begun_at_end(text));
+        let spans = mask::merged(spans);
+        let masked = mask::applied(text, &spans).into_owned();
+        *text = masked;
+        spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
+    }
+
+    /// The references of the secrets whose values stand in a text.
+    pub fn secrets_in(&self, text: &str) -> BTreeSet<String> {
+        self.values().find(text).iter().filter_map(Span::secret).map(ToString::to_string).collect()
+    }
+
+    /// Masks known secrets in every string of a JSON value, keys included.
+    pub fn mask_json(&self, value: &mut Value) {
+        self.json(value, 0);
+    }
+
+    fn json(&self, value: &mut Value, depth: usize) {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(text) => {
+                if let Cow::Owned(masked) = self.mask_values(text) {
+                    *text = masked;
+                }
+            }
+            // What is nested deeper was refused by the parser of JSON.
+            Value::Array(_) | Value::Object(_) if depth > MAX_JSON_DEPTH => *value = Value::Null,
+            Value::Array(items) => items.iter_mut().for_each(|item| self.json(item, depth.saturating_add(1))),
+            Value::Object(fields) => {
+                if fields.keys().any(|key| matches!(self.mask_values(key), Cow::Owned(_))) {
+                    let old = std::mem::take(fields);
+                    fields.extend(old.into_iter().map(|(key, v)| (self.mask_values(&key).into_owned(), v)));
+                }
+                fields.values_mut().for_each(|field| self.json(field, depth.saturating_add(1)));
+            }
+        }
+    }
+
+    /// Masks what a model has said. The arguments of its calls lose known secrets alone: they are performed as they stand.
+    pub fn reply(&self, reply: &mut ModelReply) {
+        self.scrub(&mut reply.text);
+        self.scrub(&mut reply.model);
+        for call in &mut reply.calls {
+            self.mask_json(&mut call.arguments);
+            for name in [&mut call.id, &mut call.name] {
+                self.scrub(name);
+            }
+        }
+    }
+
+    /// Masks what a model is told: everything was masked when it came in, but a secret may have become known since.
+    pub fn request(&self, request: &mut ModelRequest) {
+        self.scrub(&mut request.system);
+        for message in &mut request.messages {
+            if self.is_unclean(message) {
+                self.message(Arc::make_mut(message));
+            }
+        }
+    }
+
+    fn is_unclean(&self, message: &ChatMessage) -> bool {
+        message.parts.iter().any(|part| match part {
+            Part::Text { text } => !self.spans(text).is_empty(),
+            Part::Result(result) => !self.spans(&result.text).is_empty(),
+            Part::Call(call) => {
+                let mut arguments = call.arguments.clone();
+                self.mask_json(&mut arguments);
+                arguments != call.arguments
+            }
+        })
+    }
+
+    fn message(&self, message: &mut ChatMessage) {
+        for part in &mut message.parts {
+            match part {
+                Part::Text { text } => drop(self.scrub(text)),
+                Part::Result(result) => drop(self.scrub(&mut result.text)),
+                Part::Call(call) => self.mask_json(&mut call.arguments),
+            }
+        }
+    }
+
+    /// Masks what an error says, inside and outside.
+    pub fn report(&self, mut report: Report) -> Report {
+        for text in [&mut report.outside, &mut report.inside, &mut report.hint] {
+            self.scrub(text);
+        }
+        report
+    }
+
+    /// Judges what a person or program says to the agent, before it is stored.
+    pub fn judge(&self, text: &str) -> Guarded {
+        guard::judge(text, &self.spans(text))
+    }
+
+    /// Masks a text that comes in pieces.
+    pub fn stream(&self) -> Stream {
+        Stream::new(self.clone())
+    }
+}
+
+/// How deep JSON is masked; `serde_json` parses no deeper.
+const MAX_JSON_DEPTH: usize = 128;
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Redactor")
+    }
+}
+
+/// A text that a [`Redactor`] has masked, or that the harness has written itself.
+///
+/// ```compile_fail
+/// let _ = writ_policy::redact::Clean { text: "sk-ant-...".to_owned(), secrets: Default::default() };
+/// ```
+///
+/// ```compile_fail,E0277
+/// let _: writ_policy::redact::Clean = serde_json::from_str("\"text\"").unwrap();
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Clean {
+    text: String,
+    secrets: BTreeSet<String>,
+}
+
+impl Clean {
+    /// A text of the program itself.
+    pub fn fixed(text: &'static str) -> Self {
+        Self { text: text.to_owned(), secrets: BTreeSet::new() }
+    }
+
+    /// The references of the secrets that were masked in it.
+    pub const fn secrets(&self) -> &BTreeSet<String> {
+        &self.secrets
+    }
+
+    /// The same text, with what was masked in what it was made from.
+    #[must_use]
+    pub fn after(mut self, masked: BTreeSet<String>) -> Self {
+        self.secrets.extend(masked);
+        self
+    }
+
+    /// The text.
+    pub fn into_string(self) -> String {
+        self.text
+    }
+}
+
+impl Deref for Clean {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Clean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Clean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+impl PartialEq<str> for Clean {
+    fn eq(&self, other: &str) -> bool {
+        self.text == other
+    }
+}
+
+impl PartialEq<&str> for Clean {
+    fn eq(&self, other: &&str) -> bool {
+        self.text == *other
+    }
+}
+
+impl PartialEq<String> for Clean {
+    fn eq(&self, other: &String) -> bool {
+        self.text == *other
+    }
+}
+
+#[cfg(test)]
+mod tests;

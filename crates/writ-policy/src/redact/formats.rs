@@ -1,0 +1,321 @@
+//! The formats of credentials: the one table, and how a text is searched for them.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::mask::{Span, What};
+
+/// A published format of credentials: a prefix that hardly stands anywhere else, and what follows it.
+struct Format {
+    /// What masks call it.
+    name: &'static str,
+    prefix: &'static str,
+    body: Body,
+}
+
+/// What follows a prefix.
+#[derive(Clone, Copy)]
+enum Body {
+    /// At least so many characters of a class, and all that follow.
+    From(Class, usize),
+    /// Exactly so many characters of a class, and no other letter or digit.
+    Exactly(Class, usize),
+    /// Groups of at least so many characters, with dots between; the second of a JWT begins as its prefix does.
+    Dotted(&'static [usize]),
+    /// The rest of a private key in PEM.
+    Pem,
+    /// What follows the number of a Telegram bot, which stands before.
+    Bot,
+}
+
+/// Characters of credentials.
+#[derive(Clone, Copy)]
+enum Class {
+    /// Letters and digits.
+    Word,
+    /// Letters, digits, `-` and `_`.
+    Url,
+    /// Capital letters and digits.
+    Capital,
+    /// Hexadecimal digits.
+    Hex,
+}
+
+const fn format(name: &'static str, prefix: &'static str, body: Body) -> Format {
+    Format { name, prefix, body }
+}
+
+/// Every format that is looked for. A line here is all that another one needs.
+const FORMATS: &[Format] = &[
+    format("anthropic-key", "sk-ant-", Body::From(Class::Url, 20)),
+    format("api-key", "sk-", Body::From(Class::Word, 32)),
+    format("openai-key", "sk-proj-", Body::From(Class::Url, 32)),
+    format("openai-key", "sk-svcacct-", Body::From(Class::Url, 32)),
+    format("openai-key", "sk-admin-", Body::From(Class::Url, 32)),
+    format("openrouter-key", "sk-or-v1-", Body::From(Class::Hex, 64)),
+    format("github-token", "ghp_", Body::From(Class::Word, 36)),
+    format("github-token", "gho_", Body::From(Class::Word, 36)),
+    format("github-token", "ghu_", Body::From(Class::Word, 36)),
+    format("github-token", "ghs_", Body::From(Class::Word, 36)),
+    format("github-token", "ghr_", Body::From(Class::Word, 36)),
+    format("github-token", "github_pat_", Body::From(Class::Url, 40)),
+    format("gitlab-token", "glpat-", Body::From(Class::Url, 20)),
+    format("slack-token", "xoxb-", Body::From(Class::Url, 20)),
+    format("slack-token", "xoxa-", Body::From(Class::Url, 20)),
+    format("slack-token", "xoxp-", Body::From(Class::Url, 20)),
+    format("slack-token", "xoxr-", Body::From(Class::Url, 20)),
+    format("slack-token", "xoxs-", Body::From(Class::Url, 20)),
+    format("aws-access-key", "AKIA", Body::Exactly(Class::Capital, 16)),
+    format("aws-access-key", "ASIA", Body::Exactly(Class::Capital, 16)),
+    format("google-key", "AIza", Body::Exactly(Class::Url, 35)),
+    format("stripe-key", "sk_live_", Body::From(Class::Word, 24)),
+    format("stripe-key", "rk_live_", Body::From(Class::Word, 24)),
+    format("sendgrid-key", "SG.", Body::Dotted(&[22, 43])),
+    format("npm-token", "npm_", Body::Exactly(Class::Word, 36)),
+    format("pypi-token", "pypi-AgEIcHlwaS5vcmc", Body::From(Class::Url, 50)),
+    format("hugging-face-token", "hf_", Body::Exactly(Class::Word, 34)),
+    format("digitalocean-token", "dop_v1_", Body::Exactly(Class::Hex, 64)),
+    format("age-key", "AGE-SECRET-KEY-1", Body::Exactly(Class::Capital, 58)),
+    format("telegram-token", ":AA", Body::Bot),
+    format("jwt", "eyJ", Body::Dotted(&[7, 10, 20])),
+    format("private-key", "-----BEGIN ", Body::Pem),
+];
+
+/// The longest prefix of the table, in bytes; also how far back what stands before a credential is looked at.
+pub(super) const MAX_BEFORE: usize = 24;
+/// The longest credential of one line that is found as a whole, in bytes.
+pub(super) const MAX_TOKEN: usize = 16 * 1024;
+/// The longest private key that is found as a whole, in bytes.
+pub(super) const MAX_PEM: usize = 64 * 1024;
+/// The longest label of a PEM block, in bytes.
+const MAX_LABEL: usize = 64;
+/// What a PEM block's lines end with.
+const DASHES: &[u8] = b"-----";
+/// What the last line of a PEM block begins with.
+const FOOT: &[u8] = b"-----END ";
+/// The least of a private key's body: its first bytes say nothing yet.
+const MIN_PEM: usize = 32;
+
+/// All prefixes as one automaton; they are public, so nothing in it has to be wiped.
+static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let prefixes = FORMATS.iter().map(|format| format.prefix);
+    AhoCorasick::builder().match_kind(MatchKind::Standard).build(prefixes).ok()
+});
+
+/// Where credentials stand. A text is read once for prefixes, and what follows one is read at most three times more: a
+/// group of characters that was found not to be a JWT is not looked at again from further inside.
+pub(super) fn find(text: &str) -> Vec<Span> {
+    searched(text, &mut 0)
+}
+
+/// As [`find`]; counts the bytes that were read after prefixes.
+pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
+    let bytes = text.as_bytes();
+    let (mut spans, mut free, mut dead) = (Vec::new(), 0, 0);
+    let Some(prefixes) = PREFIXES.as_ref() else {
+        // The table is a constant that a test builds: without its automaton nothing is let through.
+        return vec![Span { at: 0..text.len(), what: What::Format("unknown") }];
+    };
+    for found in prefixes.find_overlapping_iter(bytes) {
+        let Some(format) = FORMATS.get(found.pattern().as_usize()) else { continue };
+        if found.start() < free {
+            continue;
+        }
+        let rest = bytes.get(found.end()..).unwrap_or_default();
+        let at = match format.body {
+            Body::Bot => bot(bytes, found.start(), rest, read),
+            body if begins(bytes, found.start()) => match body {
+                Body::From(class, least) => run(class, rest, least, read),
+                Body::Exactly(class, count) => exactly(class, rest, count, read),
+                Body::Dotted(groups) if found.start() >= dead => {
+                    let length = dotted(format.prefix, groups, rest, read);
+                    dead = if length.is_none() { found.end() + group(rest, read) } else { dead };
+                    length
+                }
+                Body::Dotted(_) => None,
+                Body::Pem => pem(rest, read),
+                Body::Bot => None,
+            }
+            .map(|length| found.start()..found.end() + length),
+            Body::From(..) | Body::Exactly(..) | Body::Dotted(_) | Body::Pem => None,
+        };
+        if let Some(at) = at {
+            free = at.end;
+            spans.push(Span { at, what: What::Format(format.name) });
+        }
+    }
+    spans
+}
+
+/// Whether something may begin at a place: not in the middle of a word. The letter of an escape such as `\n`, the digits
+/// of `%20` and the end of a colour on a terminal are not part of a word.
+fn begins(text: &[u8], at: usize) -> bool {
+    let before = text.get(at.saturating_sub(MAX_BEFORE)..at).unwrap_or_default();
+    let Some((last, rest)) = before.split_last() else { return true };
+    if !last.is_ascii_alphanumeric() && !matches!(last, b'_' | b'-') {
+        return true;
+    }
+    let escape = rest.last() == Some(&b'\\') && matches!(last, b'n' | b't' | b'r' | b'b' | b'f' | b'0');
+    let hexes = last.is_ascii_hexdigit() && rest.last().is_some_and(u8::is_ascii_hexdigit);
+    let percent = hexes && rest.iter().rev().nth(1) == Some(&b'%');
+    escape || percent || *last == b'm' && ends_colour(rest)
+}
+
+/// Whether a terminal's escape sequence goes before an `m`.
+fn ends_colour(before: &[u8]) -> bool {
+    let digits = before.iter().rev().take_while(|b| b.is_ascii_digit() || **b == b';').count();
+    before
+        .len()
+        .checked_sub(digits)
+        .and_then(|end| before.get(..end))
+        .is_some_and(|rest| rest.ends_with(b"\x1b["))
+}
+
+impl Class {
+    const fn has(self, byte: u8) -> bool {
+        match self {
+            Self::Word => byte.is_ascii_alphanumeric(),
+            Self::Url => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
+            Self::Capital => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+            Self::Hex => byte.is_ascii_hexdigit(),
+        }
+    }
+
+    fn run(self, text: &[u8], most: usize, read: &mut usize) -> usize {
+        let length = text.iter().take(most).take_while(|byte| self.has(**byte)).count();
+        *read = read.saturating_add(length);
+        length
+    }
+}
+
+fn run(class: Class, text: &[u8], least: usize, read: &mut usize) -> Option<usize> {
+    Some(class.run(text, MAX_TOKEN, read)).filter(|length| *length >= least)
+}
+
+fn exactly(class: Class, text: &[u8], count: usize, read: &mut usize) -> Option<usize> {
+    let length = class.run(text, count, read);
+    let ends = !text.get(count).is_some_and(|next| next.is_ascii_alphanumeric() || *next == b'_');
+    (length == count && ends).then_some(count)
+}
+
+/// How long a group of base64's letters is.
+fn group(text: &[u8], read: &mut usize) -> usize {
+    Class::Url.run(text, MAX_TOKEN, read)
+}
+
+fn dotted(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) -> Option<usize> {
+    let mut length: usize = 0;
+    for (n, least) in groups.iter().enumerate() {
+        let rest = text.get(length..)?;
+        let rest = match n {
+            0 => rest,
+            _ => rest.strip_prefix(b".")?,
+        };
+        length = text.len() - rest.len();
+        // The payload of a JWT is an object, too.
+        if n == 1 && groups.len() == 3 && !rest.starts_with(prefix.as_bytes()) {
+            return None;
+        }
+        let found = group(rest, read);
+        if found < *least {
+            return None;
+        }
+        length = length.saturating_add(found);
+    }
+    Some(length)
+}
+
+/// A bot's number of 8 to 10 digits, `:AA`, and 33 characters.
+fn bot(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Range<usize>> {
+    let before = text.get(..at)?;
+    let digits = before.iter().rev().take(10).take_while(|b| b.is_ascii_digit()).count();
+    *read = read.saturating_add(digits);
+    let length = exactly(Class::Url, rest, 33, read)?;
+    let mut starts = (8..=digits).rev().filter_map(|digits| at.checked_sub(digits));
+    let start = starts.find(|start| begins(text, *start))?;
+    Some(start..at + ":AA".len() + length)
+}
+
+/// The rest of a private key from its label on.
+fn pem(text: &[u8], read: &mut usize) -> Option<usize> {
+    match block(text, read) {
+        Block::Whole(length) | Block::Open(Some(length)) => Some(length),
+        Block::Open(None) | Block::Other => None,
+    }
+}
+
+/// Whether a text that begins with what follows `-----BEGIN ` may be a private key that goes on.
+pub(super) fn is_open_pem(text: &[u8]) -> bool {
+    matches!(block(text, &mut 0), Block::Open(_))
+}
+
+/// What stands after `-----BEGIN `.
+enum Block {
+    /// A private key of this length.
+    Whole(usize),
+    /// The beginning of one, which is masked if nothing follows and there is enough of it.
+    Open(Option<usize>),
+    /// Something else.
+    Other,
+}
+
+/// Lines of base64, with line ends as they are or escaped, and the two headers that old encrypted keys have. Nothing
+/// else, so that no other text can hide in a private key.
+fn block(text: &[u8], read: &mut usize) -> Block {
+    let head = text.get(..text.len().min(MAX_LABEL)).unwrap_or_default();
+    let label =
+        head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
+    *read = read.saturating_add(label);
+    let (label, after) = head.split_at_checked(label).unwrap_or((head, &[]));
+    if after.len() < DASHES.len() && DASHES.starts_with(after) && head.len() == text.len() {
+        return Block::Open(None);
+    }
+    let is_private = label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK");
+    if !is_private || !after.starts_with(DASHES) {
+        return Block::Other;
+    }
+    let begin = label.len() + DASHES.len();
+    let most = text.len().min(begin.saturating_add(MAX_PEM));
+    let (rest, held) = body(text.get(begin..most).unwrap_or_default());
+    let end = most - rest.len();
+    *read = read.saturating_add(end);
+    let found = (held >= MIN_PEM).then_some(end);
+    if rest.is_empty() || FOOT.starts_with(rest) {
+        return Block::Open(found);
+    }
+    let Some(foot) = rest.strip_prefix(FOOT) else { return found.map_or(Block::Other, Block::Whole) };
+    let label = foot.iter().take(MAX_LABEL).take_while(|b| **b != b'-' && **b != b'\n').count();
+    let closing = foot.get(label..).unwrap_or_default();
+    match found {
+        Some(_) if closing.starts_with(DASHES) => {
+            Block::Whole(end.saturating_add(FOOT.len()).saturating_add(label).saturating_add(DASHES.len()))
+        }
+        found if DASHES.starts_with(closing) => Block::Open(found),
+        Some(end) => Block::Whole(end),
+        None => Block::Other,
+    }
+}
+
+/// What follows a private key's body, and how much base64 is in it.
+fn body(mut rest: &[u8]) -> (&[u8], usize) {
+    let mut held = 0_usize;
+    while let Some((first, after)) = rest.split_first() {
+        rest = match first {
+            b'\n' | b'\r' | b' ' | b'\t' | b'"' | b',' => after,
+            b'\\' if after.is_empty() => after,
+            b'\\' if matches!(after.first(), Some(b'n' | b'r' | b't')) => after.get(1..).unwrap_or_default(),
+            b'P' | b'D' if rest.starts_with(b"Proc-Type: ") || rest.starts_with(b"DEK-Info: ") => {
+                let end = rest.iter().position(|b| matches!(b, b'\n' | b'\\')).unwrap_or(rest.len());
+                rest.get(end..).unwrap_or_default()
+            }
+            b if b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=') => {
+                held = held.saturating_add(1);
+                after
+            }
+            _ => break,
+        };
+    }
+    (rest, held)
+}

@@ -1,0 +1,105 @@
+//! The encodings in which a value is looked for.
+
+use std::fmt::Write as _;
+
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use zeroize::Zeroizing;
+
+/// Six bits of a character of base64 that a value shares with what stands beside it.
+const BITS: usize = 6;
+
+/// A value in one encoding.
+pub(super) struct Form {
+    pub(super) bytes: Zeroizing<Vec<u8>>,
+    /// Whether the characters of base64 beside it hold some of its bits, too.
+    pub(super) ragged: bool,
+}
+
+/// Every encoding of a value: as it is, escaped for JSON, for URLs, in base64 at each of three offsets and in both
+/// alphabets, in hexadecimal digits of both cases, and reversed.
+pub(super) fn all(value: &str) -> Vec<Form> {
+    let mut forms: Vec<Form> = Vec::new();
+    let mut add = |text: String, ragged| {
+        let bytes = Zeroizing::new(text.into_bytes());
+        if bytes.len() >= super::MIN_VALUE_BYTES && forms.iter().all(|known| known.bytes != bytes) {
+            forms.push(Form { bytes, ragged });
+        }
+    };
+    add(value.to_owned(), false);
+    for text in json(value) {
+        add(text, false);
+    }
+    for text in url(value) {
+        add(text, false);
+    }
+    let digits = hex::encode(value);
+    add(digits.to_ascii_uppercase(), false);
+    add(digits, false);
+    add(value.chars().rev().collect(), false);
+    for offset in 0..3 {
+        for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+            let (text, ragged) = base64_at(value, offset, alphabet);
+            add(text, ragged);
+        }
+    }
+    forms
+}
+
+/// As JSON strings hold it: as most programs write it, with every character beyond ASCII escaped, and with `\/`.
+fn json(value: &str) -> Vec<String> {
+    let inner = |text: &str| -> Option<String> {
+        let quoted = serde_json::to_string(text).ok()?;
+        Some(quoted.strip_prefix('"')?.strip_suffix('"')?.to_owned())
+    };
+    let Some(plain) = inner(value) else { return Vec::new() };
+    let mut ascii = String::new();
+    let mut units = [0; 2];
+    for c in plain.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut units) {
+            // Writing to a string cannot fail.
+            let _written = write!(ascii, "\\u{unit:04x}");
+        }
+    }
+    let slashed = |text: &str| text.replace('/', "\\/");
+    vec![slashed(&plain), slashed(&ascii), ascii, plain]
+}
+
+/// As URLs and forms hold it: what the common libraries leave as it is differs.
+fn url(value: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    for kept in ["-._~", "-._~!*'()", "-._~/", "-._*", "-._~!$&'()*+,;=:@/?"] {
+        for (upper, plus) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut text = String::new();
+            for byte in value.bytes() {
+                let c = char::from(byte);
+                // Writing to a string cannot fail.
+                let _written = match byte {
+                    b' ' if plus => write!(text, "+"),
+                    _ if byte.is_ascii_alphanumeric() || kept.contains(c) && byte.is_ascii() => {
+                        write!(text, "{c}")
+                    }
+                    _ if upper => write!(text, "%{byte:02X}"),
+                    _ => write!(text, "%{byte:02x}"),
+                };
+            }
+            if !out.contains(&text) {
+                out.push(text);
+            }
+        }
+    }
+    out
+}
+
+/// The characters of base64 that a value determines alone, if `offset` bytes stand before it in its group of three.
+fn base64_at(value: &str, offset: usize, alphabet: &impl base64::Engine) -> (String, bool) {
+    let mut bytes = Zeroizing::new(vec![0; offset]);
+    bytes.extend_from_slice(value.as_bytes());
+    let text = alphabet.encode(bytes.as_slice());
+    let (first, last) = ((offset * 8).div_ceil(BITS), bytes.len() * 8 / BITS);
+    let ragged = !(offset * 8).is_multiple_of(BITS) || !(bytes.len() * 8).is_multiple_of(BITS);
+    (text.get(first..last).unwrap_or_default().to_owned(), ragged)
+}

@@ -1,0 +1,28 @@
+//! What is said to the agent is looked at before it is stored.
+
+use std::collections::BTreeSet;
+
+use super::Clean;
+use super::mask::{self, Span};
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guarded {
+    /// It goes on; what was masked in it has these names.
+    Passed(Clean, BTreeSet<String>),
+    /// More than half of it is credentials: it goes nowhere. These are their names.
+    Blocked(BTreeSet<String>),
+}
+
+/// Judges a message, of which `spans` are to be masked. Half of its characters, without the white space around it, may
+/// be credentials.
+pub(super) fn judge(text: &str, spans: &[Span]) -> Guarded {
+    let names: BTreeSet<String> = spans.iter().map(|span| span.name().to_owned()).collect();
+    let found = |span: &Span| text.get(span.at.clone()).map_or(0, |found| found.chars().count());
+    let found: usize = spans.iter().map(found).sum();
+    if found.saturating_mul(2) > text.trim().chars().count() {
+        return Guarded::Blocked(names);
+    }
+    let secrets = spans.iter().filter_map(Span::secret).map(ToString::to_string).collect();
+    Guarded::Passed(Clean { text: mask::applied(text, spans).into_owned(), secrets }, names)
+}

@@ -1,0 +1,93 @@
+//! What stands in the place of a secret.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How every mask begins.
+const BEGIN: &str = "[masked:";
+/// How every mask ends.
+const END: char = ']';
+/// The longest name in a mask, in bytes: `vault://` references have up to 256.
+const MAX_NAME: usize = 320;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// The value of a secret with this reference.
+    Secret(Arc<str>),
+    /// Something in a format of this name.
+    Format(&'static str),
+}
+
+/// Something to be masked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Its bytes.
+    pub(super) at: Range<usize>,
+    pub(super) what: What,
+}
+
+impl Span {
+    /// The reference of a secret, if it is one.
+    pub(super) fn secret(&self) -> Option<&str> {
+        match &self.what {
+            What::Secret(name) => Some(name),
+            What::Format(_) => None,
+        }
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        match &self.what {
+            What::Secret(name) => name,
+            What::Format(name) => name,
+        }
+    }
+}
+
+/// In order and without overlaps: what overlaps is one, under the name of the secret if any of them is known.
+pub(super) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_by(|a, b| (a.at.start, &a.what).cmp(&(b.at.start, &b.what)));
+    let mut out: Vec<Span> = Vec::new();
+    for span in spans {
+        match out.last_mut().filter(|last| span.at.start < last.at.end) {
+            Some(last) => {
+                last.at.end = last.at.end.max(span.at.end);
+                if span.what < last.what {
+                    last.what = span.what;
+                }
+            }
+            None => out.push(span),
+        }
+    }
+    out
+}
+
+/// The text with its spans masked; they are in order, and their ends are between characters.
+pub(super) fn applied<'text>(text: &'text str, spans: &[Span]) -> Cow<'text, str> {
+    if spans.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
+    for span in spans {
+        out.push_str(text.get(done..span.at.start).unwrap_or_default());
+        out.push_str(BEGIN);
+        out.push_str(span.name());
+        out.push(END);
+        done = span.at.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    Cow::Owned(out)
+}
+
+/// Whether a mask stands in a text: whoever writes such a text back would write over what was masked.
+pub fn has_mask(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '#' | '_' | '-' | '.');
+    text.match_indices(BEGIN).any(|(at, _)| {
+        let rest = text.get(at.saturating_add(BEGIN.len())..).unwrap_or_default();
+        let name = rest.char_indices().take(MAX_NAME).find(|(_, c)| !plain(*c));
+        name.is_some_and(|(length, end)| length > 0 && end == END)
+    })
+}

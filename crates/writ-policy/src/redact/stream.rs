@@ -1,0 +1,83 @@
+//! Text on its way out in pieces: what may be the beginning of something to be masked waits for what follows.
+
+use super::formats::{self, MAX_BEFORE, MAX_PEM, MAX_TOKEN};
+use super::{Redactor, mask};
+
+/// The most of a word that waits for its end, in bytes: the longest credential that is found as a whole.
+const MAX_HELD_WORD: usize = MAX_TOKEN;
+
+/// What the first line of a PEM block begins with.
+const PEM: &str = "-----BEGIN ";
+
+/// A text that comes in pieces and goes out masked. Holds back at most the longest form of a known secret, a private key
+/// or a word, whichever may be under way.
+#[derive(Debug)]
+pub struct Stream {
+    redactor: Redactor,
+    /// What came last and went out, as it came: it says whether what follows begins in the middle of a word.
+    before: String,
+    held: String,
+}
+
+impl Stream {
+    pub(super) const fn new(redactor: Redactor) -> Self {
+        Self { redactor, before: String::new(), held: String::new() }
+    }
+
+    /// Takes a piece in; what comes out may be shown.
+    pub fn push(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        match self.settled() {
+            0 => String::new(),
+            end => self.release(end),
+        }
+    }
+
+    /// The text has ended: what comes out is the rest of it.
+    pub fn end(&mut self) -> String {
+        let end = self.held.len();
+        self.release(end)
+    }
+
+    /// Up to where nothing can change any more.
+    fn settled(&self) -> usize {
+        let bytes = self.held.as_bytes();
+        let word = bytes.iter().rev().take(MAX_HELD_WORD).take_while(|b| is_word(**b)).count();
+        let mut end = if word < MAX_HELD_WORD { bytes.len() - word } else { bytes.len() };
+        if let Some(begun) = self.redactor.values().earliest_begun(bytes, 1) {
+            end = end.min(begun);
+        }
+        // A private key has several lines.
+        let last = bytes.len().saturating_sub(MAX_PEM);
+        let recent = self.held.get(self.held.ceil_char_boundary(last)..).unwrap_or_default();
+        if let Some(begun) = recent.rfind(PEM)
+            && formats::is_open_pem(recent.get(begun + PEM.len()..).unwrap_or_default().as_bytes())
+        {
+            end = end.min(self.held.len() - recent.len() + begun);
+        }
+        self.held.floor_char_boundary(end)
+    }
+
+    /// Lets out what is settled, and with it all of whatever begins there.
+    fn release(&mut self, end: usize) -> String {
+        let whole = format!("{}{}", self.before, self.held);
+        let (from, end) = (self.before.len(), self.before.len() + end);
+        let mut spans = self.redactor.spans(&whole);
+        spans.retain(|span| span.at.start >= from && span.at.start < end);
+        let end = spans.last().map_or(end, |span| span.at.end.max(end));
+        for span in &mut spans {
+            span.at = span.at.start - from..span.at.end - from;
+        }
+        let out = whole.get(from..end).unwrap_or_default();
+        let masked = mask::applied(out, &spans).into_owned();
+        self.held = whole.get(end..).unwrap_or_default().to_owned();
+        let kept = whole.ceil_char_boundary(end.saturating_sub(MAX_BEFORE));
+        self.before = whole.get(kept..end).unwrap_or_default().to_owned();
+        masked
+    }
+}
+
+/// Characters of credentials of one line, and what stands between their parts.
+const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+' | b'/' | b'=' | b':')
+}

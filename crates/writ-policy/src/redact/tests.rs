@@ -1,0 +1,321 @@
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A value with everything that encodings change.
+const VALUE: &str = "p\u{e4}ss/w\"rd+&Kq7 Zt\\9x=%v";
+const PLAIN: &str = "hunter2-hunter2";
+
+/// Text in which nothing may be found.
+const ORDINARY: &str = include_str!("../../tests/corpus/ordinary.txt");
+
+fn known(name: &str, value: &str) -> KnownSecret {
+    KnownSecret { name: name.to_owned(), value: SecretString::from(value) }
+}
+
+fn redactor() -> Redactor {
+    let redactor = Redactor::default();
+    redactor.learn(&[known("secret:mail", VALUE), known("secret:plain", PLAIN)]);
+    redactor
+}
+
+fn letters(count: usize) -> String {
+    "aZ3kQ9".chars().cycle().take(count).collect()
+}
+
+/// The value in every encoding that is promised, by name.
+fn encodings(value: &str) -> Vec<(&'static str, String)> {
+    use base64::Engine as _;
+    let json = serde_json::to_string(value).expect("JSON");
+    let url: String = value.bytes().map(|b| format!("%{b:02X}")).collect();
+    let mut all = vec![
+        ("raw", value.to_owned()),
+        ("JSON", json.trim_matches('"').to_owned()),
+        ("hex", hex::encode(value)),
+        ("HEX", hex::encode_upper(value)),
+        ("reversed", value.chars().rev().collect()),
+    ];
+    let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    let url_of = |b: u8| if unreserved(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    all.push(("URL", value.bytes().map(url_of).collect()));
+    assert!(url.len() >= value.len());
+    for before in ["", "x", "xy"] {
+        all.push(("base64", STANDARD.encode(format!("{before}{value}"))));
+        all.push(("base64url", URL_SAFE.encode(format!("{before}{value}more"))));
+    }
+    all
+}
+
+/// Rows: WIN-221
+#[test]
+fn a_known_value_is_masked_in_every_encoding_and_text_of_its_length_stays() {
+    let redactor = redactor();
+    for (value, name) in [(VALUE, "secret:mail"), (PLAIN, "secret:plain")] {
+        for (encoding, text) in encodings(value) {
+            let masked = redactor.clean(format!("before {text} after"));
+            assert!(masked.contains(&format!("[masked:{name}]")), "{encoding}: {masked}");
+            assert!(masked.starts_with("before ") && masked.ends_with(" after"), "{encoding}: {masked}");
+            assert_eq!(masked.secrets().iter().collect::<Vec<_>>(), [name], "{encoding}");
+            let quiet = masked.replace(&format!("[masked:{name}]"), "");
+            // What base64 leaves beside the mask holds nothing of the value but the edge of a group.
+            let left = quiet.len() - "before  after".len();
+            assert!(left <= if encoding.starts_with("base64") { 10 } else { 0 }, "{encoding}: {masked}");
+        }
+        let other: String = value.chars().map(|c| if c == 'r' { 'q' } else { c }).collect();
+        let text = format!("before {other} {} after", hex::encode(&other));
+        assert_eq!(redactor.mask(&text), text, "as long, and no secret");
+    }
+    let json = serde_json::json!({ "stdout": VALUE, "a": [PLAIN] }).to_string();
+    let masked = redactor.mask(&json);
+    let json: Value = serde_json::from_str(&masked).expect("masked JSON is JSON");
+    assert_eq!(json, serde_json::json!({ "stdout": "[masked:secret:mail]", "a": ["[masked:secret:plain]"] }));
+}
+
+#[test]
+fn line_ends_hide_nothing_and_other_characters_between_are_the_documented_limit() {
+    let redactor = redactor();
+    let spread = |between: &str| PLAIN.chars().map(|c| format!("{c}{between}")).collect::<String>();
+    assert_eq!(redactor.mask(&spread("\n")), "[masked:secret:plain]\n");
+    assert_eq!(redactor.mask(&spread("\r\n  ")), "[masked:secret:plain]\r\n  ");
+    use base64::Engine as _;
+    let long = STANDARD.encode(format!("{}{PLAIN}{}", letters(50), letters(50)));
+    let wrapped: Vec<&str> = [long.get(..76), long.get(76..)].into_iter().flatten().collect();
+    let masked = redactor.mask(&wrapped.join("\n")).into_owned();
+    assert!(masked.contains("[masked:secret:plain]"), "{masked}");
+    for between in [".", " ", "\n1 "] {
+        assert_eq!(redactor.mask(&spread(between)), spread(between), "{between:?}");
+    }
+}
+
+#[test]
+fn short_values_and_parts_are_not_looked_for_and_new_values_count_from_then_on() {
+    let redactor = Redactor::default();
+    let shared = redactor.clone();
+    redactor.learn(&[known("secret:short", "1234567"), known("secret:eight", " 12345678\n")]);
+    assert_eq!(shared.mask("1234567 and 12345678"), "1234567 and [masked:secret:eight]");
+    redactor.learn(&[known("secret:new", "something else")]);
+    assert_eq!(shared.mask("12345678: something else"), "12345678: [masked:secret:new]");
+    redactor.learn(&[]);
+    assert_eq!(shared.mask("something else"), "something else");
+}
+
+#[test]
+fn of_values_that_begin_alike_the_longest_is_masked() {
+    let redactor = Redactor::default();
+    let [a, b, c] = ["prefix-one", "prefix-one-two", "prefix-one-two-three"];
+    redactor.learn(&[known("secret:b", b), known("secret:c", c), known("secret:a", a)]);
+    assert_eq!(
+        redactor.mask(&format!("{a}|{b}|{c}|prefix-one-tw|prefix-one-two-thre")),
+        "[masked:secret:a]|[masked:secret:b]|[masked:secret:c]|[masked:secret:a]-tw|[masked:secret:b]-thre"
+    );
+}
+
+/// Rows: WIN-222 WIN-223 WIN-224 WIN-225 WIN-226
+#[test]
+fn each_format_is_masked_and_what_only_begins_like_it_stays() {
+    let redactor = Redactor::default();
+    let jwt = format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{}", letters(43));
+    let pem = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----", letters(64));
+    let samples = [
+        (format!("sk-ant-api03-{}", letters(40)), "anthropic-key"),
+        (format!("sk-{}", "a".repeat(32)), "api-key"),
+        (format!("sk-proj-{}_{}", letters(30), letters(30)), "openai-key"),
+        (format!("sk-or-v1-{}", "0a".repeat(32)), "openrouter-key"),
+        (format!("ghp_{}", letters(36)), "github-token"),
+        (format!("gho_{}", letters(36)), "github-token"),
+        (format!("ghs_{}", letters(36)), "github-token"),
+        (format!("github_pat_{}_{}", letters(22), letters(59)), "github-token"),
+        (format!("glpat-{}", letters(20)), "gitlab-token"),
+        (format!("xoxb-1234567890-1234567890-{}", letters(24)), "slack-token"),
+        (format!("xoxp-1234567890-{}", letters(24)), "slack-token"),
+        (format!("AKIA{}", "ABCDEFGH23456777"), "aws-access-key"),
+        (format!("AIza{}", letters(35)), "google-key"),
+        (format!("sk_live_{}", letters(24)), "stripe-key"),
+        (format!("SG.{}.{}", letters(22), letters(43)), "sendgrid-key"),
+        (format!("npm_{}", letters(36)), "npm-token"),
+        (format!("hf_{}", letters(34)), "hugging-face-token"),
+        (format!("123456789:AA{}", letters(33)), "telegram-token"),
+        (jwt, "jwt"),
+        (pem.clone(), "private-key"),
+        (pem.replace('\n', "\\n"), "private-key"),
+    ];
+    for (sample, name) in &samples {
+        for (before, after) in [("", ""), ("key=", " rest"), ("\"", "\""), ("\\n", "\\n"), ("%20", "&b")] {
+            let masked = redactor.mask(&format!("{before}{sample}{after}")).into_owned();
+            assert_eq!(masked, format!("{before}[masked:{name}]{after}"), "{sample}");
+        }
+        let coloured = redactor.mask(&format!("\u{1b}[1;32m{sample}\u{1b}[0m")).into_owned();
+        assert_eq!(coloured, format!("\u{1b}[1;32m[masked:{name}]\u{1b}[0m"));
+        let (cut, _) = sample.split_at(sample.len() / 4);
+        assert_eq!(redactor.mask(cut), cut, "a part is none");
+    }
+    let short = format!("sk-{}", "a".repeat(31));
+    for text in
+        ["sk-ant", "sk-ant-", "ghp", "glpattern", "xoxb-", &short, &format!("task-{}", "a".repeat(40))]
+    {
+        assert_eq!(redactor.mask(text), text);
+    }
+    let hidden = format!("-----BEGIN PRIVATE KEY-----\nrm -rf /; {}\n-----END PRIVATE KEY-----", letters(64));
+    assert_eq!(redactor.mask(&hidden), hidden, "no other text hides in a private key");
+}
+
+/// Over-eager detectors break real work: of ordinary text nothing is masked, whatever is known.
+#[test]
+fn nothing_is_found_in_ordinary_text() {
+    assert!(ORDINARY.lines().count() >= 200, "{}", ORDINARY.lines().count());
+    for redactor in [Redactor::default(), redactor()] {
+        for line in ORDINARY.lines() {
+            assert_eq!(redactor.mask(line), line);
+        }
+        assert_eq!(redactor.mask(ORDINARY), ORDINARY, "as a whole");
+    }
+}
+
+/// What is read grows with the text alone, also of texts that were made to be read often.
+#[test]
+fn what_follows_prefixes_in_ten_megabytes_is_read_at_most_four_times() {
+    const SIZE: usize = 10_000_000;
+    let jwt_like = format!("eyJ{}", letters(5)).repeat(3);
+    let pieces =
+        ["sk-", "eyJ", ".eyJ", "ghp_", "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----\n", "sk-ant-a", "x"];
+    for piece in pieces.into_iter().chain([jwt_like.as_str(), ":AA", "1:AA", "SG.", "AKIA"]) {
+        let text = piece.repeat(SIZE / piece.len());
+        let mut read = 0;
+        let found = formats::searched(&text, &mut read);
+        assert!(read <= SIZE * 4, "{piece}: {read} bytes, {} found", found.len());
+    }
+}
+
+#[test]
+fn a_large_output_loses_each_secret() {
+    let redactor = redactor();
+    let line = format!("{} {PLAIN} {}\n", letters(80), hex::encode(VALUE));
+    let text = line.repeat(10_000_000 / line.len());
+    let masked = redactor.mask(&text);
+    assert_eq!(masked.matches("[masked:secret:plain]").count(), text.lines().count());
+    assert_eq!(masked.matches("[masked:secret:mail]").count(), text.lines().count());
+    assert!(!masked.contains(PLAIN) && !masked.contains(&hex::encode(VALUE)));
+}
+
+#[test]
+fn what_is_left_of_a_secret_where_a_text_was_cut_is_masked() {
+    let redactor = redactor();
+    let mut cut = format!("out: {}", PLAIN.get(..9).expect("ASCII"));
+    assert_eq!(redactor.scrub_cut(&mut cut), BTreeSet::from(["secret:plain".to_owned()]));
+    assert_eq!(cut, "out: [masked:secret:plain]");
+    let mut short = format!("out: {}", PLAIN.get(..7).expect("ASCII"));
+    assert_eq!(
+        redactor.scrub_cut(&mut short),
+        BTreeSet::new(),
+        "twin: too little to be told apart from words"
+    );
+}
+
+#[test]
+fn the_values_are_shown_by_nothing() {
+    let redactor = redactor();
+    let shown = format!("{redactor:?} {:?} {:?}", redactor.stream(), redactor.clean(PLAIN));
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// Rows: WIN-228 WIN-229
+#[test]
+fn more_than_half_blocks_a_message_exactly_half_is_masked_and_others_stay_as_they_are() {
+    let redactor = redactor();
+    let key = format!("sk-ant-{}", letters(33));
+    let names = BTreeSet::from(["anthropic-key".to_owned()]);
+    assert_eq!(redactor.judge(&key), Guarded::Blocked(names.clone()));
+    assert_eq!(redactor.judge(&format!("\n  {key}  \n")), Guarded::Blocked(names.clone()));
+    assert_eq!(redactor.judge(&format!("{key}{}", " \u{e4}".repeat(19))), Guarded::Blocked(names.clone()));
+    let half = format!("{key}{}", " \u{e4}".repeat(20));
+    let Guarded::Passed(text, found) = redactor.judge(&half) else { panic!("exactly half passes") };
+    assert_eq!((text.into_string(), found), (half.replace(&key, "[masked:anthropic-key]"), names));
+    assert_eq!(redactor.judge(PLAIN), Guarded::Blocked(BTreeSet::from(["secret:plain".to_owned()])));
+    let plain = "  please look at src/main.rs\r\n\u{202e}x ";
+    let Guarded::Passed(text, found) = redactor.judge(plain) else { panic!("it passes") };
+    assert_eq!((text.into_string().as_str(), found), (plain, BTreeSet::new()));
+}
+
+#[test]
+fn arguments_lose_known_values_and_keep_what_only_looks_like_a_credential() {
+    let redactor = redactor();
+    let fixture = format!("ghp_{}", letters(36));
+    let mut arguments = serde_json::json!({ "text": format!("{PLAIN} {fixture}"), PLAIN: [1, null] });
+    redactor.mask_json(&mut arguments);
+    let expected = serde_json::json!({
+        "text": format!("[masked:secret:plain] {fixture}"), "[masked:secret:plain]": [1, null]
+    });
+    assert_eq!(arguments, expected);
+    assert!(has_mask("x [masked:secret:plain] y") && has_mask("[masked:vault://kv/a.b#c_d]"));
+    assert!(
+        !has_mask("[masked:")
+            && !has_mask("[masked:]")
+            && !has_mask("[masked: array]")
+            && !has_mask("masked")
+    );
+}
+
+fn streamed(redactor: &Redactor, text: &str, cuts: &[usize]) -> String {
+    let (mut stream, mut out, mut from) = (redactor.stream(), String::new(), 0);
+    for cut in cuts.iter().map(|cut| text.ceil_char_boundary(*cut)).filter(|cut| *cut <= text.len()) {
+        if cut > from {
+            out.push_str(&stream.push(text.get(from..cut).expect("between characters")));
+            from = cut;
+        }
+    }
+    out.push_str(&stream.push(text.get(from..).expect("between characters")));
+    out.push_str(&stream.end());
+    out
+}
+
+#[test]
+fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
+    let redactor = redactor();
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", letters(200));
+    for secret in [VALUE, PLAIN, &format!("ghp_{}", letters(36)), &pem, &hex::encode(VALUE)] {
+        let text = format!("Here it is: {secret} and that was all.");
+        let every: Vec<usize> = (0..text.len()).collect();
+        assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text));
+    }
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push("one two thr"), "one two ");
+    assert_eq!(stream.push("ee hunter2 is no secret"), "three hunter2 is no ");
+    assert_eq!(stream.end(), "secret");
+}
+
+proptest! {
+    /// Text around a value, cut anywhere, comes out as the whole does.
+    #[test]
+    fn a_stream_says_what_the_whole_says(
+        before in "[ -~\u{e4}]{0,30}",
+        after in "[ -~\u{e4}]{0,30}",
+        which in 0usize..12,
+        mut cuts in prop::collection::vec(0usize..200, 0..8),
+    ) {
+        let redactor = redactor();
+        let all: Vec<String> = [encodings(VALUE), encodings(PLAIN)].concat().into_iter().map(|(_, text)| text).collect();
+        let text = format!("{before}{}{after}", all.get(which).map_or("", String::as_str));
+        cuts.sort_unstable();
+        prop_assert_eq!(streamed(&redactor, &text, &cuts), redactor.mask(&text).into_owned());
+    }
+
+    /// Masking is done once and for all, and nothing of a value is left.
+    #[test]
+    fn what_was_masked_is_clean(text in "[ -~\n\u{e4}]{0,60}", value in "[!-~]{8,40}") {
+        let redactor = Redactor::default();
+        redactor.learn(&[known("secret:v", &value)]);
+        let masked = redactor.mask(&format!("{text}{value}{text}")).into_owned();
+        prop_assert!(!masked.contains(&value) || "[masked:secret:v]".contains(&value));
+    }
+
+    #[test]
+    fn no_text_is_refused_or_loses_its_form(text in "\\PC{0,200}", junk in prop::collection::vec(any::<u8>(), 0..200)) {
+        let redactor = redactor();
+        for text in [text, String::from_utf8_lossy(&junk).into_owned()] {
+            let masked = redactor.mask(&text).into_owned();
+            let again = redactor.mask(&masked).into_owned();
+            prop_assert_eq!(again, masked);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Finds the exact values of secrets.
+//!
+//! Not with `aho-corasick`: its tables would hold copies of every value that nobody can wipe. A filter of the first eight
+//! bytes of every form says where to look closer, and a search by halves among the sorted forms says what stands there.
+
+use std::sync::Arc;
+
+use secrecy::ExposeSecret as _;
+use zeroize::Zeroizing;
+
+use super::forms::{self, Form};
+use super::mask::{Span, What};
+use super::{KnownSecret, MIN_VALUE_BYTES};
+
+/// The multiplier of the filter's hash: 2^64 divided by the golden ratio, odd.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The filter has so many bits for each form, rounded up to a power of two, within these bounds.
+const BITS_PER_FORM: usize = 64;
+const MIN_BITS: usize = 1 << 12;
+const MAX_BITS: usize = 1 << 20;
+
+/// A form with its name.
+struct Needle {
+    form: Form,
+    name: Arc<str>,
+    /// The longest other form that this one begins with.
+    inner: Option<usize>,
+}
+
+/// The values that are looked for. Wiped when dropped; not shown by anything.
+#[derive(Default)]
+pub(super) struct Values {
+    /// Sorted by their bytes.
+    needles: Vec<Needle>,
+    /// A bit for each hash of the first eight bytes of a form.
+    filter: Zeroizing<Vec<u64>>,
+    shift: u32,
+}
+
+impl Values {
+    pub(super) fn new(secrets: &[KnownSecret]) -> Self {
+        let mut needles = Vec::new();
+        for secret in secrets {
+            // A value that was piped in may have ended with a line.
+            let value = secret.value.expose_secret().trim();
+            if value.len() < MIN_VALUE_BYTES {
+                continue;
+            }
+            let name: Arc<str> = Arc::from(secret.name.as_str());
+            let forms = forms::all(value).into_iter();
+            needles.extend(forms.map(|form| Needle { form, name: Arc::clone(&name), inner: None }));
+        }
+        needles.sort_by(|a, b| a.form.bytes.cmp(&b.form.bytes));
+        needles.dedup_by(|a, b| a.form.bytes == b.form.bytes);
+        let bits = needles.len().saturating_mul(BITS_PER_FORM).next_power_of_two().clamp(MIN_BITS, MAX_BITS);
+        let shift = u64::BITS.saturating_sub(bits.trailing_zeros());
+        let mut values =
+            Self { needles: Vec::new(), filter: Zeroizing::new(vec![0; bits.div_ceil(64)]), shift };
+        for needle in &needles {
+            let key = needle.form.bytes.iter().take(MIN_VALUE_BYTES).fold(0, |key, byte| slid(key, *byte));
+            values.note(key);
+        }
+        // Forms that begin with one another stand beside one another, the shorter first.
+        for at in 1..needles.len() {
+            let mut before = at.checked_sub(1);
+            while let (Some(shorter), Some(longer)) = (before.and_then(|at| needles.get(at)), needles.get(at))
+            {
+                if longer.form.bytes.starts_with(&shorter.form.bytes) {
+                    break;
+                }
+                before = shorter.inner;
+            }
+            if let Some(needle) = needles.get_mut(at) {
+                needle.inner = before;
+            }
+        }
+        values.needles = needles;
+        values
+    }
+
+    fn place(&self, key: u64) -> (usize, u64) {
+        let hash = key.wrapping_mul(MIX) >> self.shift;
+        (usize::try_from(hash / 64).unwrap_or(usize::MAX), 1 << (hash % 64))
+    }
+
+    fn note(&mut self, key: u64) {
+        let (word, bit) = self.place(key);
+        if let Some(word) = self.filter.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    fn may_begin(&self, key: u64) -> bool {
+        let (word, bit) = self.place(key);
+        self.filter.get(word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// The longest form that a text begins with.
+    fn at_start(&self, text: &[u8]) -> Option<&Needle> {
+        let after = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
+        // Whatever the text begins with, its neighbour begins with, too.
+        let mut at = after.checked_sub(1);
+        while let Some(needle) = at.and_then(|at| self.needles.get(at)) {
+            if text.starts_with(&needle.form.bytes) {
+                return Some(needle);
+            }
+            at = needle.inner;
+        }
+        None
+    }
+
+    /// Where values stand, in order: in the text as it is, and across its line ends.
+    pub(super) fn find(&self, text: &str) -> Vec<Span> {
+        if self.needles.is_empty() {
+            return Vec::new();
+        }
+        let mut spans = self.scan(text.as_bytes(), text.as_bytes(), |at| at);
+        if text.contains('\n') {
+            // Encoders break lines, and so does whoever wants to hide something.
+            let joined: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
+            let (mut places, mut next) = (joined_places(text), 0_usize);
+            let mut place = 0;
+            spans.extend(self.scan(&joined, text.as_bytes(), |at| {
+                // Asked in rising order.
+                while next <= at {
+                    place = places.next().unwrap_or(text.len());
+                    next = next.saturating_add(1);
+                }
+                place
+            }));
+        }
+        spans
+    }
+
+    /// Where values stand in `bytes`; `place` says where a byte of them stands in `text`.
+    fn scan(&self, bytes: &[u8], text: &[u8], mut place: impl FnMut(usize) -> usize) -> Vec<Span> {
+        let (mut key, mut free, mut spans) = (0, 0, Vec::new());
+        for (last, byte) in bytes.iter().enumerate() {
+            key = slid(key, *byte);
+            let Some(start) = (last + 1).checked_sub(MIN_VALUE_BYTES).filter(|start| *start >= free) else {
+                continue;
+            };
+            if !self.may_begin(key) {
+                continue;
+            }
+            let Some(needle) = bytes.get(start..).and_then(|rest| self.at_start(rest)) else { continue };
+            free = start + needle.form.bytes.len();
+            let (mut from, mut to) = (place(start), place(free - 1) + 1);
+            if needle.form.ragged {
+                let sextet = |at: Option<&u8>| at.is_some_and(|b| is_sextet(*b));
+                from -= usize::from(from > 0 && sextet(text.get(from.saturating_sub(1))));
+                to += usize::from(sextet(text.get(to)));
+            }
+            spans.push(Span { at: from..to, what: What::Secret(Arc::clone(&needle.name)) });
+        }
+        spans
+    }
+
+    /// What is left of a value at the end of a text that was cut: at least [`MIN_VALUE_BYTES`] of its beginning.
+    pub(super) fn begun_at_end(&self, text: &str) -> Option<Span> {
+        let from = self.earliest_begun(text.as_bytes(), MIN_VALUE_BYTES)?;
+        let needle = self.begun(text.as_bytes().get(from..)?)?;
+        Some(Span { at: from..text.len(), what: What::Secret(Arc::clone(&needle.name)) })
+    }
+
+    /// The first place from which on the rest of a text, at least `least` bytes of it, may be the beginning of a value.
+    pub(super) fn earliest_begun(&self, text: &[u8], least: usize) -> Option<usize> {
+        let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;
+        let first = text.len().saturating_sub(longest.saturating_sub(1));
+        (first..(text.len() + 1).saturating_sub(least.max(1)))
+            .find(|from| text.get(*from..).is_some_and(|rest| self.begun(rest).is_some()))
+    }
+
+    /// A form that begins with all of a text, and goes on.
+    fn begun(&self, text: &[u8]) -> Option<&Needle> {
+        let at = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
+        self.needles.get(at).filter(|needle| needle.form.bytes.starts_with(text))
+    }
+}
+
+/// The key of the last eight bytes.
+const fn slid(key: u64, byte: u8) -> u64 {
+    (key >> 8) | ((byte as u64) << 56)
+}
+
+const fn is_sextet(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+}
+
+/// The bytes of a text without line ends and what indents lines, and where they stand.
+fn joined(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
+    let mut indent = true;
+    text.bytes().enumerate().filter(move |(_, byte)| match byte {
+        b'\n' | b'\r' => {
+            indent = true;
+            false
+        }
+        b' ' | b'\t' => !indent,
+        _ => {
+            indent = false;
+            true
+        }
+    })
+}
+
+fn joined_places(text: &str) -> impl Iterator<Item = usize> + '_ {
+    joined(text).map(|(place, _)| place)
+}

@@ -1,0 +1,154 @@
+//! Copies of signed heads, kept where the owner says: whoever puts an older database in the place of this one, even with
+//! its key, does not fit what was copied.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use writ_sandbox::host::{HostError, host_git};
+use writ_store::ledger::export::size_of_line;
+use writ_types::unit::Timestamp;
+
+use crate::core::Core;
+
+/// After so many entries a head is copied, whenever that is.
+const AFTER_ENTRIES: u64 = 256;
+/// After so long a head is copied, if there is any new entry: some 25 MB a year at most.
+const AFTER_TIME: Duration = Duration::from_secs(10 * 60);
+/// The largest file that is added to, in bytes: what `audit verify --heads` reads.
+const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
+/// How much of a file's end is looked at, in bytes: more than one line.
+const END_BYTES: u64 = 16 * 1024;
+/// The file in a repository.
+const IN_REPOSITORY: &str = "writ-heads.jsonl";
+
+/// What was copied last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copied {
+    size: u64,
+    at: Timestamp,
+}
+
+/// Why a head was not copied.
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("git: {0}")]
+    Git(#[from] HostError),
+    #[error("git ended with {code}: {said}")]
+    Refused { code: i32, said: String },
+}
+
+impl Core {
+    /// Copies the newest head to where heads are kept, if there is enough new since the last; `anyway`: if there is
+    /// anything new. What cannot be copied is in the log, and tried again.
+    pub(crate) async fn copy_heads(&self, anyway: bool) {
+        let (file, repository) = (&self.config.ledger.heads_file, &self.config.ledger.heads_repository);
+        if file.is_none() && repository.is_none() {
+            return;
+        }
+        let newest = match self.store.newest_head() {
+            Ok(newest) => newest,
+            Err(error) => {
+                tracing::error!(%error, "the newest head cannot be read");
+                return;
+            }
+        };
+        let Some((size, line)) = newest else { return };
+        let now = self.clock.now();
+        let due = self.copied().is_none_or(|last| {
+            let more = size.saturating_sub(last.size);
+            size != last.size && (anyway || more >= AFTER_ENTRIES || now.since(last.at) >= AFTER_TIME)
+        });
+        if !due {
+            return;
+        }
+        let mut copied = true;
+        if let Some(file) = file.clone() {
+            copied &= told(added(file, size, line.clone()).await);
+        }
+        if let Some(repository) = repository {
+            copied &= told(committed(repository, size, line).await);
+        }
+        if copied {
+            *self.heads.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                Some(Copied { size, at: now });
+        }
+    }
+
+    fn copied(&self) -> Option<Copied> {
+        *self.heads.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Whether it was done; else the log says why.
+fn told(done: Result<(), CopyError>) -> bool {
+    if let Err(error) = &done {
+        tracing::error!(%error, "a head of the ledger could not be copied; see ledger.heads_file and ledger.heads_repository");
+    }
+    done.is_ok()
+}
+
+async fn added(path: PathBuf, size: u64, line: String) -> Result<(), CopyError> {
+    let name = path.clone();
+    let added = tokio::task::spawn_blocking(move || add(&path, size, &line)).await;
+    let added = added.unwrap_or_else(|error| Err(io::Error::other(error)));
+    added.map_err(|source| CopyError::File { path: name, source })
+}
+
+/// Adds a line to a file, if it is not its last; on disk when it is done.
+fn add(path: &Path, size: u64, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
+    let length = file.metadata()?;
+    if !length.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if length.len() > MAX_FILE_BYTES {
+        return Err(io::Error::other("it is full: begin a new one, and keep the old one"));
+    }
+    let end = end_of(&mut file, length.len())?;
+    let last = end.trim_end_matches('\n').rsplit('\n').next().unwrap_or_default();
+    if last == line {
+        return Ok(());
+    }
+    if size_of_line(last).is_some_and(|before| before > size) {
+        tracing::error!(
+            entries = size,
+            "the copied heads cover more entries than the ledger has: is this an older copy of the database? \
+             run `writ audit verify --heads FILE`"
+        );
+    }
+    // A line that a full disk has cut must not spoil the next one.
+    let begin = if end.is_empty() || end.ends_with('\n') { "" } else { "\n" };
+    file.write_all(format!("{begin}{line}\n").as_bytes())?;
+    file.sync_all()
+}
+
+fn end_of(file: &mut File, length: u64) -> io::Result<String> {
+    file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES)))?;
+    let mut end = Vec::new();
+    file.take(END_BYTES).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
+}
+
+/// Adds a line to the file in a repository, and commits it.
+async fn committed(repository: &Path, size: u64, line: String) -> Result<(), CopyError> {
+    added(repository.join(IN_REPOSITORY), size, line).await?;
+    git(repository, &["add", "--", IN_REPOSITORY]).await?;
+    let message = format!("The ledger has {size} entries");
+    let author = ["-c", "user.name=Writ", "-c", "user.email=writ@localhost"];
+    let commit = ["commit", "--quiet", "--allow-empty", "-m", &message, "--", IN_REPOSITORY];
+    git(repository, &[author.as_slice(), &commit].concat()).await
+}
+
+async fn git(repository: &Path, args: &[&str]) -> Result<(), CopyError> {
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let said = host_git(repository, &args).await?;
+    match said.code {
+        0 => Ok(()),
+        code => Err(CopyError::Refused { code, said: said.stderr.chars().take(500).collect() }),
+    }
+}

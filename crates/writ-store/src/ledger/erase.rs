@@ -1,0 +1,133 @@
+//! Which payloads may be erased: those that nothing rests on any more.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use writ_types::id::EntrySeq;
+use writ_types::unit::Timestamp;
+
+use crate::codec::{int, uint};
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// The most payloads that are named at once for being old: a transaction of some milliseconds.
+pub const MAX_ERASED_AT_ONCE: usize = 500;
+
+/// After so many entries that are young it is looked no further for one that is old.
+const MAX_YOUNG: usize = 1_000;
+
+/// What rests on the payload of an entry, if anything does.
+struct Rest {
+    why: &'static str,
+    hint: &'static str,
+}
+
+/// Refuses to erase what something rests on.
+pub(crate) fn check(conn: &Connection, entry: EntrySeq, now: Timestamp) -> Result<(), StoreError> {
+    let found: Option<(String, Option<String>)> = conn
+        .prepare_cached(
+            "SELECT l.event, p.payload FROM ledger l LEFT JOIN ledger_payload p ON p.seq = l.seq WHERE l.seq = ?1",
+        )?
+        .query_row([int(entry.0)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    // What is not there is refused by whoever erases it.
+    let Some((event, Some(payload))) = found else { return Ok(()) };
+    match rests_on(conn, entry, &event, &payload, now)? {
+        None => Ok(()),
+        Some(Rest { why, hint }) => Err(Conflict::Needed { entry, why, hint }.into()),
+    }
+}
+
+fn rests_on(
+    conn: &Connection,
+    entry: EntrySeq,
+    event: &str,
+    payload: &str,
+    now: Timestamp,
+) -> Result<Option<Rest>, StoreError> {
+    let yes = |sql: &str, key: &dyn rusqlite::ToSql| -> Result<bool, StoreError> {
+        Ok(conn.prepare_cached(sql)?.exists(params![key])?)
+    };
+    let field = |path: &str| -> Result<Option<String>, StoreError> {
+        let sql = "SELECT json_extract(?1, ?2)";
+        Ok(conn.prepare_cached(sql)?.query_row(params![payload, path], |row| row.get(0))?)
+    };
+    let turn = "SELECT 1 FROM ledger l JOIN turn t ON t.id = l.turn WHERE l.seq = ?1 AND t.ended_at IS NULL";
+    if yes(turn, &int(entry.0))? {
+        let hint = "wait until it has ended, or stop it";
+        return Ok(Some(Rest { why: "its turn is not over", hint }));
+    }
+    Ok(match event {
+        "restored" => Some(Rest { why: "it explains a gap to whoever verifies", hint: "" }),
+        "erased" => Some(Rest { why: "it says what was erased, and why", hint: "" }),
+        "received" => {
+            let sql = "SELECT 1 FROM message WHERE entry = ?1 AND state IN ('ready', 'leased')";
+            let hint = "wait until the message is answered, or stop its turn";
+            yes(sql, &int(entry.0))?.then_some(Rest { why: "its message waits or is worked on", hint })
+        }
+        "intent" => {
+            let open = yes("SELECT 1 FROM intent WHERE entry = ?1 AND closed_by IS NULL", &int(entry.0))?;
+            let sends = field("$.action.kind")?.as_deref() == Some("send_file");
+            match (open, sends) {
+                (true, _) => Some(Rest {
+                    why: "nobody knows yet what came of the attempt",
+                    hint: "wait for its end; `writ status` shows open attempts",
+                }),
+                (false, true) => {
+                    Some(Rest { why: "the page hands out the file that was sent by it", hint: "" })
+                }
+                (false, false) => None,
+            }
+        }
+        "asked" | "answered" => {
+            let Some(ask) = field("$.ask")? else { return Ok(None) };
+            let waits = yes("SELECT 1 FROM ask WHERE id = ?1 AND state IN ('open', 'approved')", &ask)?;
+            let sql = "SELECT 1 FROM approval WHERE ask = ?1 AND revoked = 0 AND executions_used < max_uses
+                       AND expires_at > ?2";
+            let in_force = conn.prepare_cached(sql)?.exists(params![ask, now.as_millis()])?;
+            (waits || in_force).then_some(Rest {
+                why: "its ask is open, or an approval of it is in force",
+                hint: "answer it first, or take the approval back with `writ approvals revoke`",
+            })
+        }
+        _ => None,
+    })
+}
+
+// === impl Store ===
+
+impl Store {
+    /// The oldest entries from before a time whose payloads may be erased, at most [`MAX_ERASED_AT_ONCE`].
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn old_payloads(&self, before: Timestamp, now: Timestamp) -> Result<Vec<EntrySeq>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT l.seq, l.at, l.event, p.payload FROM ledger_payload p JOIN ledger l ON l.seq = p.seq
+                 ORDER BY p.seq",
+            )?;
+            let mut rows = statement.query([])?;
+            let (mut found, mut young) = (Vec::new(), 0_usize);
+            while let Some(row) = rows.next()? {
+                let at: i64 = row.get("at")?;
+                // Entries stand in the order of their times, but for a clock that was set.
+                young += usize::from(at >= before.as_millis());
+                if young > MAX_YOUNG || found.len() >= MAX_ERASED_AT_ONCE {
+                    break;
+                }
+                if at >= before.as_millis() {
+                    continue;
+                }
+                let entry = EntrySeq(uint(row.get("seq")?));
+                let (event, payload): (String, String) = (row.get("event")?, row.get("payload")?);
+                if rests_on(conn, entry, &event, &payload, now)?.is_none() {
+                    found.push(entry);
+                }
+            }
+            Ok(found)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
