@@ -76,6 +76,9 @@ mod observe;
 #[path = "suite/verifier.rs"]
 mod verifier;
 
+#[path = "suite/vault.rs"]
+mod vault;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
