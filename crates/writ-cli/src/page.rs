@@ -14,6 +14,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::wiring::Credentials;
 
 /// Takes secrets in that the API is given.
 struct Intake(Arc<SecretStore>);
@@ -29,31 +30,22 @@ impl SecretIntake for Intake {
 /// # Errors
 ///
 /// If it may not or cannot listen.
-pub(crate) fn bind(context: &Context, config: &Config, secrets: &Arc<SecretStore>) -> Result<Http, Failure> {
+pub(crate) fn bind(context: &Context, config: &Config, credentials: &Credentials) -> Result<Http, Failure> {
     let token = match &config.server.auth_token {
         None => None,
-        Some(reference) => Some(token(context, secrets, reference)?),
+        Some(reference) => Some(token(credentials, reference)?),
     };
     Ok(Http::bind(http::Parts {
         config: config.server.clone(),
         runtime: context.home.runtime(),
         token,
-        secrets: Some(Arc::new(Intake(Arc::clone(secrets)))),
+        secrets: Some(Arc::new(Intake(Arc::clone(&credentials.secrets)))),
     })?)
 }
 
-fn token(
-    context: &Context,
-    secrets: &SecretStore,
-    reference: &CredentialRef,
-) -> Result<SecretString, Failure> {
-    let found = match reference {
-        CredentialRef::Env(name) => context.env.secret(name),
-        CredentialRef::Secret(name) => secrets.get(name)?,
-        CredentialRef::Vault { .. } => None,
-    };
-    found.ok_or_else(|| {
-        let text = "the token of server.auth_token is not there";
+fn token(credentials: &Credentials, reference: &CredentialRef) -> Result<SecretString, Failure> {
+    credentials.value(reference).map_err(|error| {
+        let text = format!("the token of server.auth_token: {error}");
         let hint = "store it with `writ secrets set NAME`, or set the environment variable";
         Failure::new(Exit::Config, "server.no_token", text, hint)
     })

@@ -1,12 +1,9 @@
 //! Wires an engine: every part is made here and handed in, and nothing else decides who talks to whom.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use secrecy::SecretString;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{SystemSource, SystemText};
@@ -15,38 +12,40 @@ use writ_egress::{Egress, EgressConfig};
 use writ_gateway::control::Control;
 use writ_gateway::http::Http;
 use writ_models::Models;
-use writ_models::credential::{CredentialError, CredentialSource};
 use writ_models::detect;
-use writ_models::provider::{ModelsConfigError, Routes};
+use writ_models::provider::ModelsConfigError;
 use writ_policy::gate::GateSet;
-use writ_policy::redact::{KnownSecret, Redactor};
+use writ_policy::redact::Redactor;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
-use writ_runtime::core::{EngineKeys, Parts, SecretSource};
+use writ_runtime::core::{EngineKeys, Parts};
 use writ_runtime::engine::Engine;
 use writ_sandbox::Sandbox;
-use writ_search::error::KeyError;
 use writ_search::{Search, SearchKeys};
 use writ_secrets::store::EngineKey;
-use writ_secrets::store::SecretStore;
 use writ_store::config::StoreConfig;
 use writ_store::store::Store;
 use writ_telemetry::collect::Collected;
 use writ_telemetry::export::{END_LIMIT, Exporter};
 use writ_telemetry::otlp::{self, Resource};
 use writ_tools::registry::Registry;
-use writ_types::credential::CredentialRef;
-use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::error::Exit;
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
 use crate::config::{Config, policies};
 use crate::context::Context;
-use crate::env::Env;
 use crate::failure::Failure;
 use crate::keyring;
 use crate::ledger::{self, Locks};
 use crate::page;
+
+mod credentials;
+
+mod vault;
+
+pub(crate) use credentials::Credentials;
+use credentials::{Known, variables};
 
 /// What the agent is told about itself and its work.
 const CONSTITUTION: &str = include_str!("constitution.md");
@@ -104,10 +103,9 @@ impl Traces {
 /// # Errors
 ///
 /// If the credential of the collector is missing, or there is no way out.
-async fn exporter(
-    context: &Context,
+fn exporter(
     config: &Config,
-    secrets: &Arc<SecretStore>,
+    credentials: &Arc<Credentials>,
     egress: &Arc<Egress>,
     resource: Resource,
 ) -> Result<Option<Exporter>, Failure> {
@@ -115,10 +113,12 @@ async fn exporter(
     let wrong = |text: String, hint| Failure::new(Exit::Config, "telemetry.endpoint", text, hint);
     let bearer = match &config.telemetry.otlp_token {
         Some(key) => {
-            let source = Credentials { secrets: Arc::clone(secrets), env: context.env.clone() };
             let hint = "set it, or leave telemetry.otlp_token out";
-            let found = source.resolve(key).await;
-            Some(found.map_err(|error| wrong(format!("telemetry.otlp_token: {error}"), hint))?)
+            Some(
+                credentials
+                    .value(key)
+                    .map_err(|error| wrong(format!("telemetry.otlp_token: {error}"), hint))?,
+            )
         }
         None => None,
     };
@@ -148,8 +148,10 @@ pub(crate) async fn engine(
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
     ledger::require(&config.database())?;
     let secrets = Arc::new(keyring::open_secrets(context, config)?);
+    let egress = way_out(context)?;
+    let credentials = Credentials::gather(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
-    let http = if serves { Some(page::bind(context, config, &secrets)?) } else { None };
+    let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config), Arc::new(harness.clone()))?;
     let rules = policies::load(&context.home, None)?;
@@ -177,17 +179,16 @@ pub(crate) async fn engine(
         run: run.map(|run| run.to_string()).unwrap_or_default(),
         installation: runtime.installation.to_string(),
     };
-    let egress = way_out(context)?;
-    let exporter = exporter(context, config, &secrets, &egress, resource).await?;
+    let exporter = exporter(config, &credentials, &egress, resource)?;
     let clock = Arc::new(SystemClock);
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
-    let search = search(context, config, &secrets, &egress).await?;
-    let known = Known::of(context, config, &secrets);
+    let search = search(config, &credentials, &egress).await?;
+    let known = Known::of(config, &credentials);
     let parts = Parts {
         secrets: Arc::new(known),
         redactor,
-        models: models(context, config, secrets, Arc::clone(&egress)).await?,
+        models: models(config, credentials, Arc::clone(&egress)).await?,
         search,
         egress,
         config: runtime,
@@ -234,15 +235,13 @@ fn way_out(context: &Context) -> Result<Arc<Egress>, Failure> {
 
 /// The models, if any is configured, or else found.
 async fn models(
-    context: &Context,
     config: &Config,
-    secrets: Arc<SecretStore>,
+    credentials: Arc<Credentials>,
     egress: Arc<Egress>,
 ) -> Result<Option<Models>, Failure> {
     if !wants_models(config) {
         return Ok(None);
     }
-    let credentials = Arc::new(Credentials { secrets, env: context.env.clone() });
     let mut config = config.models.clone();
     let found = detect::detect(&config, credentials.as_ref(), &egress).await;
     if let Some(found) = &found {
@@ -258,13 +257,12 @@ async fn models(
 
 /// Who searches the web, if anybody is configured. A provider without its key ends the start.
 async fn search(
-    context: &Context,
     config: &Config,
-    secrets: &Arc<SecretStore>,
+    credentials: &Arc<Credentials>,
     egress: &Arc<Egress>,
 ) -> Result<Option<Search>, Failure> {
-    let credentials = Credentials { secrets: Arc::clone(secrets), env: context.env.clone() };
-    let found = Search::new(&config.search, Arc::new(credentials), Arc::clone(egress))?;
+    let keys: Arc<dyn SearchKeys> = Arc::<Credentials>::clone(credentials);
+    let found = Search::new(&config.search, keys, Arc::clone(egress))?;
     if let Some(search) = &found
         && let Err(error) = search.check_key().await
     {
@@ -287,74 +285,6 @@ fn sweep(runtime: &Path) {
             // What cannot be removed is in nobody's way: new folders have new names.
             let _removed = std::fs::remove_dir_all(entry.path());
         }
-    }
-}
-
-/// Where keys of providers lie: in the home's secrets or in the environment.
-struct Credentials {
-    secrets: Arc<SecretStore>,
-    env: Env,
-}
-
-impl CredentialSource for Credentials {
-    fn resolve<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
-        Box::pin(async move {
-            match key {
-                CredentialRef::Env(name) => self.env.secret(name).ok_or(CredentialError::Missing),
-                CredentialRef::Secret(name) => {
-                    let found = self.secrets.get(name);
-                    let found = found.map_err(|error| CredentialError::Unreadable(error.to_string()))?;
-                    found.ok_or(CredentialError::Missing)
-                }
-                CredentialRef::Vault { .. } => {
-                    Err(CredentialError::Unreadable("Vault is not available yet".to_owned()))
-                }
-            }
-        })
-    }
-}
-
-/// The secrets that must stand in no text: all of the home's, and the variables that the configuration names.
-struct Known {
-    secrets: Arc<SecretStore>,
-    env: Env,
-    variables: Vec<String>,
-}
-
-impl Known {
-    fn of(context: &Context, config: &Config, secrets: &Arc<SecretStore>) -> Self {
-        let variables =
-            variables(config).into_iter().chain(detect::key_variables().map(str::to_owned)).collect();
-        Self { secrets: Arc::clone(secrets), env: context.env.clone(), variables }
-    }
-}
-
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("variables", &self.variables).finish_non_exhaustive()
-    }
-}
-
-impl SecretSource for Known {
-    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
-        let stored = self.secrets.all().map_err(|error| error.report())?;
-        let stored =
-            stored.into_iter().map(|(name, value)| KnownSecret { name: format!("secret:{name}"), value });
-        let named = self.variables.iter().filter_map(|name| {
-            Some(KnownSecret { name: format!("env:{name}"), value: self.env.secret(name)? })
-        });
-        Ok(stored.chain(named).collect())
-    }
-}
-
-impl SearchKeys for Credentials {
-    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
-        Box::pin(async move {
-            self.resolve(key).await.map_err(|error| match error {
-                CredentialError::Missing => KeyError::Missing,
-                CredentialError::Unreadable(why) => KeyError::Unreadable(why),
-            })
-        })
     }
 }
 
@@ -408,18 +338,6 @@ fn read_notes(path: &Path) -> Result<String, NotesError> {
     let mut text = String::new();
     file.take(MAX_NOTES_BYTES).read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// The environment variables that the configuration names as credentials.
-fn variables(config: &Config) -> Vec<String> {
-    let routes = Routes::new(&config.models);
-    let keys = routes.iter().flat_map(Routes::all).filter_map(|(_, route)| route.provider.key.as_ref());
-    let others = [&config.telemetry.otlp_token, &config.search.api_key, &config.server.auth_token];
-    let named = keys.chain(others.into_iter().flatten()).filter_map(|key| match key {
-        CredentialRef::Env(name) => Some(name.clone()),
-        CredentialRef::Secret(_) | CredentialRef::Vault { .. } => None,
-    });
-    named.collect()
 }
 
 /// The variables that a detached engine is started with: what it needs, never everything.

@@ -79,6 +79,9 @@ mod verifier;
 #[path = "suite/policy.rs"]
 mod policy;
 
+#[path = "suite/vault.rs"]
+mod vault;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

@@ -50,6 +50,11 @@ impl Endpoint {
         Ok(Self { url, host })
     }
 
+    /// Its address, and the host that is connected to.
+    pub(crate) fn parts(&self) -> (Url, HostPort) {
+        (self.url.clone(), self.host.clone())
+    }
+
     /// Whether nobody on the way can read what is sent there: over TLS, or not beyond this machine.
     pub fn is_private(&self) -> bool {
         let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);

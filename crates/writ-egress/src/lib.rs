@@ -38,6 +38,8 @@ pub mod perform;
 
 pub mod loopback;
 
+pub mod consult;
+
 pub mod deliver;
 
 pub mod gatekeeper;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use writ_types::credential::{CredentialRef, Reference};
+use writ_types::credential::Reference;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::backend::Backend;
@@ -85,12 +85,6 @@ pub enum SecretsError {
     /// There is no such secret.
     #[error("there is no secret '{0}'")]
     NoSuchSecret(Reference),
-    /// There is no such environment variable.
-    #[error("the environment variable '{0}' is not set")]
-    NoSuchVariable(String),
-    /// Vault servers are not supported yet.
-    #[error("'{0}' names a vault server; that is not available yet")]
-    VaultNotAvailable(CredentialRef),
     /// There is no such key.
     #[error("there is no {0} key yet")]
     NoSuchKey(&'static str),
@@ -165,12 +159,6 @@ impl SecretsError {
             Self::NoSuchSecret(name) => {
                 ("secrets.no_such_secret", Config, format!("writ secrets set {name}"))
             }
-            Self::NoSuchVariable(name) => {
-                ("secrets.no_such_variable", Config, format!("export {name}=…, or use `secret:NAME`"))
-            }
-            Self::VaultNotAvailable(_) => {
-                ("secrets.vault_not_available", Config, "use `secret:NAME` or `env:NAME`".into())
-            }
             Self::NoSuchKey(role) => ("secrets.no_such_key", Config, format!("writ keys {role}")),
             Self::KeyExists(_) => ("secrets.key_exists", Usage, "nothing was changed".into()),
             Self::Busy => ("secrets.busy", Blocked, "wait for the other command, or end it".into()),
@@ -204,8 +192,6 @@ impl ToReport for SecretsError {
             | Self::TooLarge { .. }
             | Self::EmptyValue(_)
             | Self::NoSuchSecret(_)
-            | Self::NoSuchVariable(_)
-            | Self::VaultNotAvailable(_)
             | Self::NoSuchKey(_)
             | Self::KeyExists(_)
             | Self::Busy

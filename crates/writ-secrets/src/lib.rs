@@ -24,6 +24,8 @@ pub mod backend;
 
 pub mod error;
 
+pub mod server;
+
 mod document;
 
 mod files;

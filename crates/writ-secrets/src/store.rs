@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use secrecy::{ExposeSecret as _, SecretString};
-use writ_types::credential::{CredentialRef, Reference};
+use writ_types::credential::Reference;
 
 use crate::backend::Backend;
 use crate::config::Config;
@@ -139,26 +139,6 @@ impl SecretStore {
     pub fn all(&self) -> Result<Vec<(Reference, SecretString)>, SecretsError> {
         let secrets = self.vault.read()?.secrets.into_iter();
         Ok(secrets.map(|(name, hidden)| (name, hidden.0)).collect())
-    }
-
-    /// The value that a credential of the configuration stands for. `env` looks up environment variables:
-    /// only the binary reads them.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such secret or variable, or the reference names a vault server.
-    pub fn resolve(
-        &self,
-        credential: &CredentialRef,
-        env: impl FnOnce(&str) -> Option<SecretString>,
-    ) -> Result<SecretString, SecretsError> {
-        match credential {
-            CredentialRef::Secret(name) => {
-                self.get(name)?.ok_or_else(|| SecretsError::NoSuchSecret(name.clone()))
-            }
-            CredentialRef::Env(name) => env(name).ok_or_else(|| SecretsError::NoSuchVariable(name.clone())),
-            CredentialRef::Vault { .. } => Err(SecretsError::VaultNotAvailable(credential.clone())),
-        }
     }
 
     /// Makes a key from the operating system's random bytes. An existing one is never overwritten.

@@ -4,6 +4,8 @@ pub mod model_server;
 
 pub mod trace_collector;
 
+pub mod vault_server;
+
 pub mod search_server;
 
 pub mod repo;

@@ -216,13 +216,23 @@ mod tests {
         }
     }
 
+    /// Rows: SF-523
     #[test]
     fn credentials_have_three_forms() {
         for text in ["secret:openai", "env:OPENAI_API_KEY", "vault://kv/team/models#api_key"] {
             let parsed: CredentialRef = text.parse().expect("parses");
             assert_eq!(parsed.to_string(), text);
         }
-        for bad in ["secret:", "secret:A B", "env:", "env:1A", "env:A=B", "env:$(id)"] {
+        for bad in [
+            "http://kv/a#f",
+            "consul://kv/a#f",
+            "secret:",
+            "secret:A B",
+            "env:",
+            "env:1A",
+            "env:A=B",
+            "env:$(id)",
+        ] {
             assert!(bad.parse::<CredentialRef>().is_err(), "{bad}");
         }
         for bad in [

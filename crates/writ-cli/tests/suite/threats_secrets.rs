@@ -213,3 +213,25 @@ fn needs_userns_the_limit_is_a_value_with_other_characters_between_its_own() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(bench.requests().pop().expect("one").contains(&spread), "as docs/known-limitations.md says");
 }
+
+/// Programs have neither the secrets of the home nor the variables that hold some: they look for them wherever they can.
+///
+/// Rows: WIN-411
+#[test]
+fn needs_userns_no_secret_is_where_a_program_can_look() {
+    // In two pieces, as a value in an argument would be masked.
+    let look = "p=kq7Zt-plan; grep -rlsF \"${p}ted/secret\" /proc/self/environ /proc/1/environ /proc/*/environ \
+                /etc /home /root /tmp /run /work \"$HOME\" || echo found nothing";
+    let mut bench =
+        planted(OTHER, calls(vec![("shell_exec", json!({ "argv": ["sh", "-c", look] }))], "Done."));
+    bench.home = bench.home.with("SCRIPTED_KEY", SECRET).with("PLANTED", SECRET);
+    let set = bench.home.run_with(&["secrets", "set", "planted"], SECRET.as_bytes());
+    assert_eq!(code(&set), 0, "{}", text(&set));
+    let done = bench.chat("look around", &["--new"]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let told = bench.requests().pop().expect("one");
+    assert!(told.contains("found nothing"), "{told}");
+    std::fs::write(bench.project().join("raw.txt"), SECRET).expect("written");
+    let done = bench.chat("look again", &["--new"]);
+    assert!(bench.requests().pop().expect("one").contains("/work/raw.txt"), "twin: {}", text(&done));
+}

@@ -86,21 +86,20 @@ fn values_are_bounded() {
 }
 
 #[test]
-fn credentials_are_resolved_from_the_store_and_the_environment() {
+fn a_secret_is_had_by_its_name_and_all_of_them_are_had_at_once() {
     let home = home();
     let store = plain(&home);
     store.set(&name("openai"), "sk-1".into()).expect("set");
-    let resolve = |text: &str| {
-        let env = |variable: &str| (variable == "KEY").then(|| SecretString::from("from-env"));
-        let credential: CredentialRef = text.parse().expect("parses");
-        store.resolve(&credential, env).map(|value| value.expose_secret().to_owned())
-    };
-    assert_eq!(resolve("secret:openai").expect("resolved"), "sk-1");
-    assert_eq!(resolve("env:KEY").expect("resolved"), "from-env");
-    let missing = resolve("secret:other").expect_err("missing");
+    store.set(&name("mail"), "pw".into()).expect("set");
+    let value =
+        |text: &str| store.get(&name(text)).expect("reads").map(|value| value.expose_secret().to_owned());
+    assert_eq!((value("openai").as_deref(), value("other")), (Some("sk-1"), None));
+    let all = store.all().expect("reads");
+    let all: Vec<(String, &str)> =
+        all.iter().map(|(name, value)| (name.to_string(), value.expose_secret())).collect();
+    assert_eq!(all, [("mail".to_owned(), "pw"), ("openai".to_owned(), "sk-1")]);
+    let missing = store.remove(&name("other")).expect_err("missing");
     assert_eq!(missing.report().hint, "writ secrets set other");
-    assert!(matches!(resolve("env:OTHER"), Err(SecretsError::NoSuchVariable(_))));
-    assert!(matches!(resolve("vault://kv/a#b"), Err(SecretsError::VaultNotAvailable(_))));
 }
 
 /// Part of SIL-157: files.

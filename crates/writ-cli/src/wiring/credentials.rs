@@ -1,0 +1,148 @@
+//! Where credentials come from, and which of them must stand in no text.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use writ_egress::Egress;
+use writ_models::credential::{CredentialError, CredentialSource};
+use writ_models::detect;
+use writ_models::provider::Routes;
+use writ_policy::redact::KnownSecret;
+use writ_runtime::core::SecretSource;
+use writ_search::SearchKeys;
+use writ_search::error::KeyError;
+use writ_secrets::server::Fetched;
+use writ_secrets::store::SecretStore;
+use writ_types::credential::CredentialRef;
+use writ_types::error::{Report, ToReport as _};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::env::Env;
+use crate::failure::Failure;
+use crate::wiring::vault;
+
+/// Where keys of providers lie: in the home's secrets, in the environment, or in a vault server.
+pub(crate) struct Credentials {
+    pub(crate) secrets: Arc<SecretStore>,
+    env: Env,
+    vault: Fetched,
+}
+
+impl Credentials {
+    /// Reads what the configuration names of a vault server; the rest is looked up when it is needed.
+    ///
+    /// # Errors
+    ///
+    /// If something is named of a vault server and cannot be had.
+    pub(crate) async fn gather(
+        context: &Context,
+        config: &Config,
+        secrets: Arc<SecretStore>,
+        egress: &Arc<Egress>,
+    ) -> Result<Arc<Self>, Failure> {
+        let vault = vault::fetch(context, &named(config), egress).await?;
+        Ok(Arc::new(Self { secrets, env: context.env.clone(), vault }))
+    }
+
+    /// The value that a reference stands for now.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or cannot be read.
+    pub(crate) fn value(&self, key: &CredentialRef) -> Result<SecretString, CredentialError> {
+        let found = match key {
+            CredentialRef::Env(name) => self.env.secret(name),
+            CredentialRef::Secret(name) => {
+                self.secrets.get(name).map_err(|error| CredentialError::Unreadable(error.to_string()))?
+            }
+            CredentialRef::Vault { .. } => self.vault.get(key),
+        };
+        found.ok_or(CredentialError::Missing)
+    }
+}
+
+impl CredentialSource for Credentials {
+    fn resolve<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
+        Box::pin(async move { self.value(key) })
+    }
+}
+
+/// The secrets that must stand in no text: all of the home's, the variables that the configuration names, and what a
+/// vault server was asked for, and with.
+pub(crate) struct Known {
+    credentials: Arc<Credentials>,
+    variables: Vec<String>,
+}
+
+impl Known {
+    pub(crate) fn of(config: &Config, credentials: &Arc<Credentials>) -> Self {
+        let keys = detect::key_variables().map(str::to_owned);
+        let logins = vault::VARIABLES.iter().map(|name| (*name).to_owned());
+        // Where it is, is no secret.
+        let logins = logins.filter(|name| name != vault::ADDRESS && name != vault::NAMESPACE);
+        let variables = variables(config).into_iter().chain(keys).chain(logins).collect();
+        Self { credentials: Arc::clone(credentials), variables }
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known").field("variables", &self.variables).finish_non_exhaustive()
+    }
+}
+
+impl SecretSource for Known {
+    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
+        let stored = self.credentials.secrets.all().map_err(|error| error.report())?;
+        let stored =
+            stored.into_iter().map(|(name, value)| KnownSecret { name: format!("secret:{name}"), value });
+        let named = self.variables.iter().filter_map(|name| {
+            Some(KnownSecret { name: format!("env:{name}"), value: self.credentials.env.secret(name)? })
+        });
+        let fetched = self.credentials.vault.all();
+        let fetched =
+            fetched.map(|(name, value)| KnownSecret { name: name.to_string(), value: value.clone() });
+        Ok(stored.chain(named).chain(fetched).collect())
+    }
+}
+
+impl SearchKeys for Credentials {
+    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
+        Box::pin(async move {
+            self.resolve(key).await.map_err(|error| match error {
+                CredentialError::Missing => KeyError::Missing,
+                CredentialError::Unreadable(why) => KeyError::Unreadable(why),
+            })
+        })
+    }
+}
+
+/// Every credential that the configuration names.
+pub(crate) fn named(config: &Config) -> BTreeSet<CredentialRef> {
+    let routes = Routes::new(&config.models);
+    let keys = routes.iter().flat_map(Routes::all).filter_map(|(_, route)| route.provider.key.clone());
+    let others = [&config.telemetry.otlp_token, &config.search.api_key, &config.server.auth_token];
+    keys.chain(others.into_iter().flatten().cloned()).collect()
+}
+
+/// The environment variables that the configuration names as credentials, and those that a vault server which it names
+/// is found and asked with.
+pub(super) fn variables(config: &Config) -> Vec<String> {
+    let mut vault = false;
+    let mut names = Vec::new();
+    for key in named(config) {
+        match key {
+            CredentialRef::Env(name) => names.push(name),
+            CredentialRef::Vault { .. } => vault = true,
+            CredentialRef::Secret(_) => {}
+        }
+    }
+    if vault {
+        names.extend(vault::VARIABLES.map(str::to_owned));
+    }
+    names
+}

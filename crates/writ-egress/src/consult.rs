@@ -1,0 +1,84 @@
+//! Consulting a server that the owner names about the engine's own credentials: a vault.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use crate::deliver::{DeliverError, Endpoint};
+use crate::line::{Limits, Way};
+use crate::perform::Egress;
+
+/// The most bytes that one question may send, headers and TLS included.
+const MAX_QUESTION_BYTES: u64 = 256 * 1024;
+/// The most bytes that an answer may bring, headers and TLS included: secrets have 64 KiB at most.
+const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
+
+/// What is asked.
+#[derive(Debug, Default)]
+pub struct Question {
+    /// Headers whose values nobody else may know.
+    pub headers: Vec<(&'static str, SecretString)>,
+    /// What is posted, in JSON; `None`: nothing, it is read.
+    pub body: Option<Zeroizing<Vec<u8>>>,
+}
+
+/// What was answered.
+pub struct Consulted {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, in memory that is wiped.
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Consulted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consulted").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Egress {
+    /// Asks, and gives the answer. No client is lent, no redirect followed. It takes no permit, since no agent wishes it:
+    /// the engine asks for its own credentials, at the place that its owner names and at no other.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint cannot be reached, answers too much, or does not answer within `limit`.
+    pub async fn consult(
+        &self,
+        at: &Endpoint,
+        question: Question,
+        limit: Duration,
+    ) -> Result<Consulted, DeliverError> {
+        let mut headers = Vec::new();
+        for (name, value) in &question.headers {
+            let value = HeaderValue::from_str(value.expose_secret());
+            let mut value = value.map_err(|_| DeliverError::Credential)?;
+            value.set_sensitive(true);
+            headers.push((*name, value));
+        }
+        let (url, host) = at.parts();
+        let way = Way { host, addresses: None };
+        let limits = Limits { connect: limit, sent: MAX_QUESTION_BYTES, received: MAX_ANSWER_BYTES };
+        let asking = self.lend(way, limits, async move |lent| {
+            let mut request = match question.body {
+                Some(body) => {
+                    lent.client.post(url).header(CONTENT_TYPE, "application/json").body(body.to_vec())
+                }
+                None => lent.client.get(url),
+            };
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            let answer = request.send().await?;
+            let status = answer.status().as_u16();
+            Ok::<_, reqwest::Error>(Consulted {
+                status,
+                body: Zeroizing::new(answer.bytes().await?.to_vec()),
+            })
+        });
+        let asked = tokio::time::timeout(limit, asking).await.map_err(|_| DeliverError::Timeout(limit))?;
+        asked?.map_err(DeliverError::Request)
+    }
+}
