@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Limits, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one delivery may send, headers included.
@@ -48,6 +48,11 @@ impl Endpoint {
         let (host, port) = (url.host_str().ok_or(InvalidEndpoint)?, url.port_or_known_default());
         let host = format!("{host}:{}", port.ok_or(InvalidEndpoint)?).parse().map_err(|_| InvalidEndpoint)?;
         Ok(Self { url, host })
+    }
+
+    /// The host and the port, as a permit names them.
+    pub fn host(&self) -> String {
+        self.host.to_string()
     }
 
     /// Whether nobody on the way can read what is sent there: over TLS, or not beyond this machine.
@@ -108,7 +113,8 @@ impl Egress {
             authorization = Some(value);
         }
         let way = Way { host: to.host.clone(), addresses: None };
-        let limits = Limits { connect: limit, sent: MAX_DELIVERY_BYTES, received: MAX_ANSWER_BYTES };
+        let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
+        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
         let url = to.url.clone();
         let posting = self.lend(way, limits, async move |lent| {
             let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
