@@ -4,7 +4,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{AskId, EntrySeq, KeyId, MemoryId, SessionId, TurnId};
+use writ_types::id::{AskId, EntrySeq, KeyId, SessionId, TurnId};
+
+mod mcp;
+
+mod memory;
+
+pub(crate) use mcp::{AddServer, McpCommand};
+pub(crate) use memory::MemoryCommand;
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -76,6 +83,9 @@ pub(crate) enum Command {
     /// Store secrets, by name
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Name servers of tools (MCP) that the agent may use
+    #[command(subcommand)]
+    Mcp(McpCommand),
     /// Search and change what is remembered
     #[command(subcommand)]
     Memory(MemoryCommand),
@@ -431,32 +441,6 @@ pub(crate) enum SecretsCommand {
     Remove {
         /// Its name
         name: String,
-    },
-}
-
-/// `writ memory …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum MemoryCommand {
-    /// Find what is remembered
-    Search {
-        /// The words
-        query: String,
-        /// How many
-        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
-        limit: u32,
-    },
-    /// Remember something
-    Add {
-        /// What
-        text: String,
-        /// What kind of thing it is
-        #[arg(long, default_value = "fact", value_parser = ["fact", "episode", "preference", "procedure", "profile"])]
-        kind: String,
-    },
-    /// Forget something
-    Forget {
-        /// Its id
-        id: MemoryId,
     },
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use secrecy::SecretString;
@@ -22,6 +23,7 @@ use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
 use writ_runtime::core::{EngineKeys, Parts};
 use writ_runtime::engine::Engine;
+use writ_runtime::servers::SERVER_IDLE;
 use writ_sandbox::Sandbox;
 use writ_search::error::KeyError;
 use writ_search::{Search, SearchKeys};
@@ -38,6 +40,7 @@ use writ_types::error::Exit;
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
+use crate::config::servers::OwnServers;
 use crate::config::{Config, policies};
 use crate::context::Context;
 use crate::env::Env;
@@ -157,6 +160,8 @@ pub(crate) async fn engine(
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
         sent: config.sent(),
+        servers: config.servers(),
+        server_idle: server_idle(context),
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
@@ -178,6 +183,10 @@ pub(crate) async fn engine(
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
     drop(root);
     let search = search(context, config, &secrets, &egress).await?;
+    let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
+    // Before anybody can connect: who waits is told what is wrong, and not that nobody is there any more.
+    writ_runtime::servers::check(servers.as_ref(), &Registry::core())
+        .map_err(|report| Failure::Report(Box::new(report)))?;
     let parts = Parts {
         models: models(context, config, secrets, Arc::clone(&egress)).await?,
         search,
@@ -188,6 +197,7 @@ pub(crate) async fn engine(
         rules,
         gates: GateSet::new(config.gates.clone())?,
         tools: Registry::core(),
+        servers,
         sandbox,
         keys,
     };
@@ -209,6 +219,19 @@ fn store_config(context: &Context, config: &Config) -> StoreConfig {
 #[cfg(not(debug_assertions))]
 fn store_config(_: &Context, config: &Config) -> StoreConfig {
     StoreConfig::new(config.database())
+}
+
+/// How long a server of tools stays that nobody calls.
+#[cfg(debug_assertions)]
+fn server_idle(context: &Context) -> Duration {
+    // For tests that wait for the end of one.
+    let wanted = context.env.text("WRIT_MCP_IDLE_MS").and_then(|ms| ms.parse().ok());
+    wanted.map_or(SERVER_IDLE, Duration::from_millis)
+}
+
+#[cfg(not(debug_assertions))]
+const fn server_idle(_: &Context) -> Duration {
+    SERVER_IDLE
 }
 
 /// Whether any model is configured, or is to be looked for.

@@ -173,9 +173,10 @@ impl Place {
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
-        let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
+        let tools = self.core.servers.registry();
+        let allow = tools.allow_list(&self.core.config.tools, EmptyMeans::All);
         let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
-        let toolset = self.core.tools.toolset_of(&ROLES, &allow);
+        let toolset = tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
             Err(error) => return Ok(Err(toolset.refusal(&error, label))),

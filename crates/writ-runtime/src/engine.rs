@@ -135,7 +135,7 @@ impl Engine {
     ///
     /// If the store cannot be read or written.
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
-        let core = Arc::new(Core::new(parts));
+        let core = Arc::new(Core::new(parts)?);
         recover::requeue(&core).await?;
         recover::note_surroundings(&core).await?;
         recover::give_up(&core).await?;
@@ -195,6 +195,9 @@ impl Engine {
         self.core.stop_now.cancel();
         if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop when they were told to; the process ends without them");
+        }
+        if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
+            tracing::error!("servers of tools did not end when they were told to; they end with the process");
         }
         in_time
     }

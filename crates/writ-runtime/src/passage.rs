@@ -75,7 +75,9 @@ impl Core {
         let owned = self.is_owned(&prepared)?;
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
-        let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let mut egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let listed = Self::hosts_of_server(&prepared.action);
+        egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
         let mut facts = Facts {
             authority: standing.authority,
             revoked: &revoked,

@@ -1,5 +1,6 @@
 //! What came of a permitted action, as plain data. The runtime fills it from sandbox and store.
 
+use serde_json::Value;
 use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
@@ -106,6 +107,23 @@ pub enum PerformedOutcome {
         host: String,
         /// The port.
         port: u16,
+    },
+    /// A foreign tool answered. Everything but the names is its server's words.
+    Called {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// The text of its answer.
+        text: String,
+        /// Its structured answer, for who asks after single values.
+        structured: Option<Value>,
+        /// Whether the server says that it failed.
+        is_error: bool,
+        /// How far the server's words may be trusted.
+        taint: Taint,
+        /// Whether everybody may read them.
+        public: bool,
     },
     /// Something was said.
     Said,

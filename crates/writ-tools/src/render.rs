@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
 use writ_policy::prepared::Prepared;
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
 use writ_types::chat::ToolOutcome;
@@ -71,6 +72,9 @@ pub fn render(prepared: &Prepared, performed: &PerformedOutcome) -> Rendered {
         PerformedOutcome::Reachable { host, port } => {
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
+        PerformedOutcome::Called { text, structured, is_error, .. } => {
+            called(text, structured.as_ref(), *is_error)
+        }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
         PerformedOutcome::Sent { name, bytes } => {
             (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
@@ -118,6 +122,11 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::Operate(_) => Some(source(prepared.action.kind().as_str())),
     };
     let mut label = from_action.unwrap_or_else(|| prepared.label.clone());
+    if let PerformedOutcome::Called { server, tool, taint, .. } = performed {
+        let detail = one_line(&format!("{server}/{tool}"), MAX_DETAIL_CHARS);
+        let source = Source { origin: prepared.tool.clone(), detail, entry: None };
+        label = Label::from_source(*taint, source);
+    }
     if let PerformedOutcome::Memories { hits } = performed {
         for hit in hits {
             let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
@@ -273,6 +282,19 @@ const fn trust_name(trust: MemoryTrust) -> &'static str {
         MemoryTrust::Working => "working",
         MemoryTrust::Verified => "verified",
         MemoryTrust::Constitutional => "constitutional",
+    }
+}
+
+/// What a foreign tool answered: its text, or its structured answer where it gave no text.
+fn called(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
+    let said = match structured {
+        Some(structured) if text.trim().is_empty() => format!("{structured:#}"),
+        Some(_) | None => text.to_owned(),
+    };
+    match (is_error, said.trim().is_empty()) {
+        (false, false) => (said, ToolOutcome::Done),
+        (false, true) => ("(the tool answered nothing)".to_owned(), ToolOutcome::Done),
+        (true, _) => (format!("the tool says that it failed:\n{said}"), ToolOutcome::Failed),
     }
 }
 

@@ -393,6 +393,8 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             agent_config: Default::default(),
             system: Vec::new(),
             max_chronicle_entries: 50,
+            servers: dir.path().join("servers"),
+            server_idle: writ_runtime::servers::SERVER_IDLE,
             egress: Default::default(),
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
@@ -409,6 +411,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
             search: None,
             tools: Registry::core(),
+            servers: Arc::new(writ_runtime::servers::NoServers),
             sandbox,
             keys,
         };
