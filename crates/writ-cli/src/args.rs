@@ -4,18 +4,23 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{AskId, EntrySeq, MemoryId, SessionId, TurnId};
-
-mod keys;
-
-mod policy;
-
-pub(crate) use keys::{ApproverCommand, KeysCommand};
-pub(crate) use policy::PolicyCommand;
+use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
 
 mod audit;
 
+mod keys;
+
+mod mcp;
+
+mod memory;
+
+mod policy;
+
 pub(crate) use audit::AuditCommand;
+pub(crate) use keys::{ApproverCommand, KeysCommand};
+pub(crate) use mcp::{AddServer, McpCommand};
+pub(crate) use memory::MemoryCommand;
+pub(crate) use policy::PolicyCommand;
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -90,6 +95,9 @@ pub(crate) enum Command {
     /// Store secrets, by name
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Name servers of tools (MCP) that the agent may use
+    #[command(subcommand)]
+    Mcp(McpCommand),
     /// Search and change what is remembered
     #[command(subcommand)]
     Memory(MemoryCommand),
@@ -359,32 +367,6 @@ pub(crate) enum SecretsCommand {
     Remove {
         /// Its name
         name: String,
-    },
-}
-
-/// `writ memory …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum MemoryCommand {
-    /// Find what is remembered
-    Search {
-        /// The words
-        query: String,
-        /// How many
-        #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
-        limit: u32,
-    },
-    /// Remember something
-    Add {
-        /// What
-        text: String,
-        /// What kind of thing it is
-        #[arg(long, default_value = "fact", value_parser = ["fact", "episode", "preference", "procedure", "profile"])]
-        kind: String,
-    },
-    /// Forget something
-    Forget {
-        /// Its id
-        id: MemoryId,
     },
 }
 

@@ -27,6 +27,8 @@ mod secrets;
 
 mod memory;
 
+mod mcp;
+
 mod backup;
 
 mod trace;
@@ -63,6 +65,7 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => or_done(move || config::run(&context, &command)),
         Command::Keys(command) => or_done(move || keys::run(&context, &command)),
         Command::Secrets(command) => or_done(move || secrets::run(&context, &command)),
+        Command::Mcp(command) => or_done(move || mcp::run(&context, &command)),
         Command::Memory(command) => or_done(move || memory::run(&context, &command)),
         Command::Backup(args) => or_done(move || backup::run(&context, &args)),
         Command::Trace(args) => or_done(move || trace::run(&context, &args)),

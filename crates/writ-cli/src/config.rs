@@ -40,6 +40,8 @@ pub(crate) mod merge;
 
 pub(crate) mod policies;
 
+pub(crate) mod servers;
+
 pub(crate) mod egress;
 
 mod observe;
@@ -398,6 +400,11 @@ impl Config {
     /// Where sessions keep their overlays.
     pub(crate) fn overlays(&self) -> PathBuf {
         self.data_dir().join("overlays")
+    }
+
+    /// Where servers of tools have their folders.
+    pub(crate) fn servers(&self) -> PathBuf {
+        self.data_dir().join("servers")
     }
 
     /// Where files are kept that agents send.

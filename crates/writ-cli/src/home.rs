@@ -167,6 +167,11 @@ impl Home {
         self.root.join("policies")
     }
 
+    /// The owner's servers of tools, and what was pinned of them.
+    pub(crate) fn servers(&self) -> PathBuf {
+        self.root.join("mcp")
+    }
+
     /// The work tree that the agent may change.
     pub(crate) fn agent(&self) -> PathBuf {
         self.root.join("agent")

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,7 @@ use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
 use writ_runtime::core::{EngineKeys, Parts};
 use writ_runtime::engine::Engine;
+use writ_runtime::servers::SERVER_IDLE;
 use writ_sandbox::Sandbox;
 use writ_search::{Search, SearchKeys};
 use writ_secrets::store::EngineKey;
@@ -33,6 +35,7 @@ use writ_types::error::Exit;
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
+use crate::config::servers::OwnServers;
 use crate::config::{Config, policies};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -155,24 +158,7 @@ pub(crate) async fn engine(
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config), Arc::new(harness.clone()))?;
     let rules = policies::load(&context.home, None)?;
-    let runtime = RuntimeConfig {
-        agent: config.general.agent.clone(),
-        installation: store.installation(),
-        epoch: store.epoch()?,
-        home_uid: nix::unistd::getuid().as_raw(),
-        overlays: config.overlays(),
-        sent: config.sent(),
-        approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
-        budget: config.budget.clone(),
-        agent_config: config.turn.clone(),
-        system: system_texts(context),
-        max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
-        egress: config.egress.scope(&config.models),
-        timeouts: config.timeouts.clone(),
-        tools: config.general.tools.clone(),
-        strict: config.general.strict,
-        ledger: config.ledger.clone(),
-    };
+    let runtime = runtime(context, config, &store)?;
     let (collected, run) = telling.unzip();
     let resource = Resource {
         version: env!("CARGO_PKG_VERSION"),
@@ -185,6 +171,10 @@ pub(crate) async fn engine(
     drop(root);
     let search = search(config, &credentials, &egress).await?;
     let known = Known::of(config, &credentials);
+    let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
+    // Before anybody can connect: who waits is told what is wrong, and not that nobody is there any more.
+    writ_runtime::servers::check(servers.as_ref(), &Registry::core())
+        .map_err(|report| Failure::Report(Box::new(report)))?;
     let parts = Parts {
         secrets: Arc::new(known),
         redactor,
@@ -198,6 +188,7 @@ pub(crate) async fn engine(
         files: Arc::new(policies::Files { home: context.home.clone() }),
         gates: GateSet::new(config.gates.clone())?,
         tools: Registry::core(),
+        servers,
         sandbox,
         keys,
     };
@@ -205,6 +196,30 @@ pub(crate) async fn engine(
     let traces = exporter.zip(collected).map(|(exporter, collected)| Traces::begin(exporter, collected));
     let engine = Engine::start(parts).await?;
     Ok(Wired { engine, control, http, locks, traces })
+}
+
+/// What the runtime is told of the configuration.
+fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeConfig, Failure> {
+    Ok(RuntimeConfig {
+        agent: config.general.agent.clone(),
+        installation: store.installation(),
+        epoch: store.epoch()?,
+        home_uid: nix::unistd::getuid().as_raw(),
+        overlays: config.overlays(),
+        sent: config.sent(),
+        servers: config.servers(),
+        server_idle: server_idle(context),
+        approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
+        budget: config.budget.clone(),
+        agent_config: config.turn.clone(),
+        system: system_texts(context),
+        max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
+        egress: config.egress.scope(&config.models),
+        timeouts: config.timeouts.clone(),
+        tools: config.general.tools.clone(),
+        strict: config.general.strict,
+        ledger: config.ledger.clone(),
+    })
 }
 
 #[cfg(debug_assertions)]
@@ -219,6 +234,19 @@ fn store_config(context: &Context, config: &Config) -> StoreConfig {
 #[cfg(not(debug_assertions))]
 fn store_config(_: &Context, config: &Config) -> StoreConfig {
     StoreConfig::new(config.database())
+}
+
+/// How long a server of tools stays that nobody calls.
+#[cfg(debug_assertions)]
+fn server_idle(context: &Context) -> Duration {
+    // For tests that wait for the end of one.
+    let wanted = context.env.text("WRIT_MCP_IDLE_MS").and_then(|ms| ms.parse().ok());
+    wanted.map_or(SERVER_IDLE, Duration::from_millis)
+}
+
+#[cfg(not(debug_assertions))]
+const fn server_idle(_: &Context) -> Duration {
+    SERVER_IDLE
 }
 
 /// Whether any model is configured, or is to be looked for.

@@ -64,6 +64,9 @@ mod rows_scl;
 #[path = "suite/rows_sil.rs"]
 mod rows_sil;
 
+#[path = "suite/mcp.rs"]
+mod mcp;
+
 #[path = "suite/tasks.rs"]
 mod tasks;
 

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use crate::deliver::{DeliverError, Endpoint};
-use crate::line::{Limits, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one question may send, headers and TLS included.
@@ -60,7 +60,12 @@ impl Egress {
         }
         let (url, host) = at.parts();
         let way = Way { host, addresses: None };
-        let limits = Limits { connect: limit, sent: MAX_QUESTION_BYTES, received: MAX_ANSWER_BYTES };
+        let limits = Limits {
+            connect: limit,
+            sent: MAX_QUESTION_BYTES,
+            received: MAX_ANSWER_BYTES,
+            connections: MAX_CONNECTIONS,
+        };
         let asking = self.lend(way, limits, async move |lent| {
             let mut request = match question.body {
                 Some(body) => {

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Limits, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one delivery may send, headers included.
@@ -53,6 +53,11 @@ impl Endpoint {
     /// Its address, and the host that is connected to.
     pub(crate) fn parts(&self) -> (Url, HostPort) {
         (self.url.clone(), self.host.clone())
+    }
+
+    /// The host and the port, as a permit names them.
+    pub fn host(&self) -> String {
+        self.host.to_string()
     }
 
     /// Whether nobody on the way can read what is sent there: over TLS, or not beyond this machine.
@@ -113,7 +118,8 @@ impl Egress {
             authorization = Some(value);
         }
         let way = Way { host: to.host.clone(), addresses: None };
-        let limits = Limits { connect: limit, sent: MAX_DELIVERY_BYTES, received: MAX_ANSWER_BYTES };
+        let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
+        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
         let url = to.url.clone();
         let posting = self.lend(way, limits, async move |lent| {
             let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);

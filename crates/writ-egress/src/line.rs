@@ -16,10 +16,10 @@ use crate::connect::{Resolver as _, SystemResolver, dial};
 use crate::error::Fault;
 use crate::host::HostPort;
 
-/// The most connections that one permit's work may open; more are closed unanswered.
+/// The most connections that one permit's work may open, unless it is known to need more.
 ///
 /// One request needs one, and one more if the server closes it between two uses.
-const MAX_CONNECTIONS: usize = 4;
+pub(crate) const MAX_CONNECTIONS: usize = 4;
 
 /// How many connections a line must have left to be kept for another permit.
 const SPARE_CONNECTIONS: usize = 2;
@@ -36,6 +36,8 @@ pub(crate) struct Limits {
     pub(crate) connect: Duration,
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// Connections; more are closed unanswered.
+    pub(crate) connections: usize,
 }
 
 /// Where a line leads.
@@ -185,7 +187,7 @@ async fn accept(
 ) {
     let mut connections = JoinSet::new();
     let way = Arc::new(way);
-    for _ in 0..MAX_CONNECTIONS {
+    for _ in 0..limits.connections {
         let Ok((local, _)) = listener.accept().await else { break };
         accepted.fetch_add(1, Ordering::SeqCst);
         if carried.is_resting() {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::line::{Limits, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The longest answer. A list of models has a few kilobytes.
@@ -20,7 +20,8 @@ impl Egress {
         let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), (Ipv6Addr::LOCALHOST, port).into()];
         let host = format!("localhost:{port}").parse().ok()?;
         let way = Way { host, addresses: Some(addresses.to_vec()) };
-        let limits = Limits { connect: limit, sent: MAX_QUESTION_BYTES, received: MAX_ANSWER_BYTES };
+        let (sent, received) = (MAX_QUESTION_BYTES, MAX_ANSWER_BYTES);
+        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
         let url = format!("http://localhost:{port}{path}");
         let asked = self.lend(way, limits, async |lent| {
             let response = lent.client.get(url).send().await?.error_for_status()?;

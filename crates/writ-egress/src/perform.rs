@@ -18,8 +18,12 @@ use crate::connect::{Resolver, SystemResolver};
 use crate::error::EgressError;
 use crate::host::HostPort;
 use crate::keep::{Keep, Kept, Owner, REST};
-use crate::line::{Carried, Limits, Line, Way};
+use crate::line::{Carried, Limits, Line, MAX_CONNECTIONS, Way};
 use crate::proxy::rate::Windows;
+
+/// The most connections of a visit to a server of tools: greeting, list, call and leave are requests of their own, and
+/// what the server asks meanwhile is answered over another.
+const VISIT_CONNECTIONS: usize = 32;
 
 /// Limits of what leaves and comes in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,6 +134,7 @@ impl Egress {
             connect: Duration::from_millis(config.connect_timeout_ms),
             sent: config.max_sent_bytes,
             received: config.max_received_bytes,
+            connections: MAX_CONNECTIONS,
         };
         Ok(Self {
             limits,
@@ -182,8 +187,11 @@ impl Egress {
         W: Future<Output = Result<T, E>>,
     {
         let opened = permit.open(now)?;
-        let host = permitted_host(&opened.prepared.action)?;
-        self.lend(Way { host, addresses: None }, self.limits, work).await
+        let action = &opened.prepared.action;
+        let host = permitted_host(action)?;
+        let connections =
+            if matches!(action, Action::CallTool(_)) { VISIT_CONNECTIONS } else { MAX_CONNECTIONS };
+        self.lend(Way { host, addresses: None }, Limits { connections, ..self.limits }, work).await
     }
 
     /// As [`Self::perform`]; the connection is kept for a few seconds, for the next permit that names the same host and
@@ -300,13 +308,18 @@ impl reqwest::dns::Resolve for NoNames {
     }
 }
 
-/// The host that a model call or a search leads to: it is the owner's configuration that names it, so its address is
+/// The host that a model call, a search or a call of a server's tool leads to: it is the owner's configuration that names it, so its address is
 /// not judged.
 /// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
     match action {
         Action::ModelCall(call) => Ok(call.host.parse()?),
         Action::Search(search) => Ok(search.host.parse()?),
+        // The owner's file names it; a server that is a program has none.
+        Action::CallTool(call) => match &call.host {
+            Some(host) => Ok(host.parse()?),
+            None => Err(EgressError::NotOutbound(action.kind())),
+        },
         Action::Exec(_)
         | Action::ReadFile(_)
         | Action::WriteFile(_)
@@ -317,7 +330,6 @@ fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
         | Action::Forget(_)
         | Action::Say(_)
         | Action::SendFile(_)
-        | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)

@@ -271,6 +271,7 @@ impl RuleSet {
         let action = uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
         let facts = Circumstances::of(&prepared.action);
+        let call = if let Action::CallTool(call) = &prepared.action { Some(call) } else { None };
         let context = Context::from_pairs([
             ("taint".to_owned(), string(prepared.label.taint.as_str())),
             ("place".to_owned(), string(facts.place)),
@@ -282,6 +283,8 @@ impl RuleSet {
             ("reach".to_owned(), string(standing.reach.as_str())),
             ("owned".to_owned(), RestrictedExpression::new_bool(standing.owned)),
             ("large".to_owned(), RestrictedExpression::new_bool(is_large(&prepared.action))),
+            ("effect".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.effect))),
+            ("declared".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.declared))),
         ])
         .ok()?;
         Request::new(
@@ -374,6 +377,7 @@ impl Circumstances {
                 let profile = match exec.profile {
                     ExecProfile::Task => "task",
                     ExecProfile::Verification => "verification",
+                    ExecProfile::Server => "server",
                 };
                 Self { profile, network: !exec.hosts.is_empty(), ..none }
             }

@@ -124,6 +124,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
             let profile = match exec.profile {
                 ExecProfile::Task => "task",
                 ExecProfile::Verification => "verification",
+                ExecProfile::Server => "server",
             };
             let hosts = exec.hosts.iter().map(|host| (Dimension::Host, host.clone()));
             [(Dimension::Profile, profile.to_owned())].into_iter().chain(hosts).collect()
@@ -151,7 +152,10 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::SendFile(send) => {
             vec![(Dimension::Recipient, send.to.clone()), (Dimension::Path, resolve(WORK, &send.path))]
         }
-        Action::CallTool(call) => named(&format!("{}/{}", call.server, call.tool)),
+        Action::CallTool(call) => {
+            let host = call.host.as_ref().map(|host| (Dimension::Host, host_of(&format!("https://{host}/"))));
+            named(&format!("{}/{}", call.server, call.tool)).into_iter().chain(host).collect()
+        }
         Action::CreateTool(create) => named(&create.name),
         Action::InstallSkill(install) => named(&install.name),
         Action::Docker(docker) => named(&docker.image),

@@ -247,6 +247,7 @@ fn describe_exec(exec: &Exec, page: &mut Page) {
     let profile = match exec.profile {
         ExecProfile::Task => "the session's sandbox",
         ExecProfile::Verification => "a verification sandbox",
+        ExecProfile::Server => "the sandbox of a server of tools",
     };
     page.line("where", profile);
     let hosts: Vec<String> = exec.hosts.iter().map(|name| host(name)).collect();
@@ -299,7 +300,6 @@ pub const fn risk(action: &Action) -> Risk {
         Action::Fetch(_)
         | Action::Browse(_)
         | Action::Forget(_)
-        | Action::CallTool(_)
         | Action::Subscribe(_)
         | Action::Spawn(_)
         | Action::Escalate(_)
@@ -307,6 +307,8 @@ pub const fn risk(action: &Action) -> Risk {
         | Action::Handoff(_)
         | Action::Connect(_)
         | Action::Search(_) => Risk::Medium,
+        // The owner's word; who has said nothing is taken to mean medium.
+        Action::CallTool(call) => call.risk,
         Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)

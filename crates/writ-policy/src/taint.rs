@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use writ_types::action::{Action, MemoryTrust, Place, Remember};
+use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
 use crate::origin::Origins;
@@ -82,7 +82,7 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         // As with what is said: a file that rests on external content is marked, and waits to be fetched.
         Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
         Action::CallTool(_) if labels.strict => LEAVES,
-        Action::CallTool(_) => judge_call(prepared, labels.origins),
+        Action::CallTool(call) => judge_call(prepared, call, labels.origins),
         Action::Browse(_)
         | Action::Forget(_)
         | Action::SendFile(_)
@@ -101,8 +101,9 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
 }
 
 /// A call of a foreign tool: one of those that were fixed, with arguments that nobody has composed.
-fn judge_call(prepared: &Prepared, origins: &Origins) -> TaintVerdict {
-    if prepared.label.outside && !origins.offers(&prepared.tool) {
+fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
+    // What only reads is judged by what it tells whom it reads from.
+    if call.effect && prepared.label.outside && !origins.offers(&prepared.tool) {
         let why = format!(
             "'{}' was neither used nor named for this before content from outside was read.",
             prepared.tool
@@ -116,7 +117,7 @@ fn judge_call(prepared: &Prepared, origins: &Origins) -> TaintVerdict {
         );
         return TaintVerdict::Ask(why.into());
     }
-    if prepared.label.private && origins.foreign(&prepared.sinks).is_some() {
+    if call.sends && prepared.label.private && origins.foreign(&prepared.sinks).is_some() {
         return PRIVATE;
     }
     TaintVerdict::Pass

@@ -151,7 +151,8 @@ impl Place {
                 ops.extend(self.leaked(&call.name, rendered.text.secrets()));
                 ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
                 let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                (acted.touched, acted.inside, acted.result.fields) = (touched, inside, fields(&outcome));
+                (acted.touched, acted.inside, acted.result.fields) =
+                    (touched, inside, fields(&outcome, &self.core.redactor));
                 Ok(acted)
             }
         }
@@ -190,9 +191,10 @@ impl Place {
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
-        let allow = self.core.tools.allow_list(&self.core.config.tools, EmptyMeans::All);
+        let tools = self.core.servers.registry();
+        let allow = tools.allow_list(&self.core.config.tools, EmptyMeans::All);
         let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
-        let toolset = self.core.tools.toolset_of(&ROLES, &allow);
+        let toolset = tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
             Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.redactor))),

@@ -42,6 +42,8 @@ mod keys;
 
 mod ledger;
 
+mod mcp;
+
 mod sessions;
 
 /// The most rows that one answer lists.
@@ -116,6 +118,11 @@ pub(crate) async fn call(
         "memory.forget" => memory_forget(core, read(method, params)?).await,
         "diff" => diff(core, session, &read(method, params)?).await,
         "apply" => apply(core, session, &read(method, params)?).await,
+        "mcp.probe" | "mcp.reload" if caller == Caller::Elsewhere => {
+            Err(EngineError::TerminalOnly(method.to_owned()))
+        }
+        "mcp.probe" => mcp::probe(core, read(method, params)?).await,
+        "mcp.reload" => mcp::reload(core).await,
         "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,
         other => Err(EngineError::NoMethod(other.chars().take(64).collect())),
     }
@@ -158,6 +165,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
         "queue": { "ready": queue.ready, "leased": queue.leased, "dead": queue.dead },
         "open_asks": core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
         "sandboxes_ready": core.sandbox.ready(),
+        "servers_running": core.servers.running(),
         "open_intents": open_intents.iter().map(|open| json!({
             "attempt": open.attempt, "entry": open.seq,
         })).collect::<Vec<_>>(),

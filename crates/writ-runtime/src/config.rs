@@ -59,6 +59,10 @@ pub struct RuntimeConfig {
     pub home_uid: u32,
     /// Where sessions keep their overlays.
     pub overlays: PathBuf,
+    /// Where servers of tools have their folders, by session.
+    pub servers: PathBuf,
+    /// How long a server that nobody calls stays.
+    pub server_idle: Duration,
     /// Where files are kept that agents send to their person.
     pub sent: PathBuf,
     /// How long an ask lives.

@@ -39,6 +39,7 @@ use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
 use crate::rules::RuleFiles;
+use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
 
 /// The keys that the engine holds. Approver keys are not among them.
@@ -103,6 +104,7 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
         .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
         .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
 /// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
@@ -111,10 +113,10 @@ fn base_grants() -> Grants {
 /// use writ_runtime::core::Parts;
 ///
 /// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, keys: _, .. } =
+///     let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
 ///     let (secrets, redactor) = (parts.secrets, parts.redactor);
-///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, secrets, redactor }
+///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -137,8 +139,10 @@ pub struct Parts {
     pub egress: Arc<Egress>,
     /// Who searches the web; `None`: nobody is configured, and there is no such tool.
     pub search: Option<Search>,
-    /// The tools.
+    /// Our own tools.
     pub tools: Registry,
+    /// Where the owner's servers of tools stand.
+    pub servers: Arc<dyn ServerSource>,
     /// The sandbox.
     pub sandbox: Sandbox,
     /// The keys.
@@ -174,7 +178,8 @@ pub(crate) struct Core {
     /// The way out of sandboxes; clones share its rates.
     pub(crate) proxy: Proxy,
     pub(crate) search: Option<Search>,
-    pub(crate) tools: Registry,
+    /// The tools: our own, and those of the owner's servers.
+    pub(crate) servers: Servers,
     pub(crate) sandbox: Sandbox,
     pub(crate) keys: EngineKeys,
     pub(crate) secrets: Arc<dyn SecretSource>,
@@ -211,12 +216,29 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(parts: Parts) -> Self {
+    /// # Errors
+    ///
+    /// If what the owner says of servers cannot stand.
+    pub(crate) fn new(parts: Parts) -> Result<Self, EngineError> {
         let Parts {
-            config, clock, store, rules, files, gates, models, egress, search, tools, sandbox, ..
+            config,
+            clock,
+            store,
+            rules,
+            files,
+            gates,
+            models,
+            egress,
+            search,
+            tools,
+            servers,
+            sandbox,
+            ..
         } = parts;
         let (keys, secrets, redactor) = (parts.keys, parts.secrets, parts.redactor);
         let tools = if search.is_some() { tools.with_search() } else { tools };
+        let servers = Servers::new(servers, tools, config.server_idle);
+        let servers = servers.map_err(|report| EngineError::Server(Box::new(report)))?;
         let verifier = Verifier {
             root: keys.root,
             router: keys.harness.verifying_key(),
@@ -224,7 +246,7 @@ impl Core {
             epoch: config.epoch,
         };
         let started_at = clock.now();
-        Self {
+        Ok(Self {
             config,
             clock,
             ids: Ids,
@@ -236,7 +258,7 @@ impl Core {
             egress,
             proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver)),
             search,
-            tools,
+            servers,
             sandbox,
             keys,
             secrets,
@@ -259,7 +281,7 @@ impl Core {
             metrics: Metrics::new(),
             started_at,
             heads: Mutex::default(),
-        }
+        })
     }
 
     /// The sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.

@@ -8,6 +8,8 @@ mod finish;
 
 mod judge;
 
+mod origins;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -23,13 +25,12 @@ use writ_agent::turn::Turn;
 use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
-use writ_policy::origin::Origins;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
-use writ_types::taint::{Label, Source, Taint};
+use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::act::Place;
@@ -202,24 +203,6 @@ impl Drive {
             Watched::Stopping => return Ok(false),
         }
         Ok(true)
-    }
-
-    /// What the arguments of a call may be made of, where its tool may lead out.
-    fn origins(&self, call: &ToolCall, label: &Label) -> Result<Option<Arc<Origins>>, EngineError> {
-        if !self.core.tools.get(&call.name).is_some_and(|tool| tool.leaves()) {
-            return Ok(None);
-        }
-        let mut origins = Origins::new(self.core.owner_texts(self.session.id)?);
-        if label.taint == Taint::External {
-            origins.trust(self.machine.trusted_memories().map(str::to_owned));
-        }
-        origins.read(self.machine.seen());
-        if label.outside {
-            for tool in self.core.store.approved_tools(self.session.id)? {
-                origins.approve(tool);
-            }
-        }
-        Ok(Some(Arc::new(origins)))
     }
 
     /// A step that was given what was held, and failed, may have lost it: the machine is ahead of the store then.

@@ -137,7 +137,7 @@ impl Engine {
     ///
     /// If the store cannot be read or written.
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
-        let core = Arc::new(Core::new(parts));
+        let core = Arc::new(Core::new(parts)?);
         core.learn_secrets().await?;
         recover::requeue(&core).await?;
         recover::note_surroundings(&core).await?;
@@ -201,6 +201,9 @@ impl Engine {
         self.core.stop_now.cancel();
         if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop when they were told to; the process ends without them");
+        }
+        if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
+            tracing::error!("servers of tools did not end when they were told to; they end with the process");
         }
         self.core.copy_heads(true).await;
         in_time

@@ -118,6 +118,9 @@ pub enum EngineError {
     /// The secrets that must stand in no text cannot be read.
     #[error("{0}")]
     Secrets(Report),
+    /// A server of tools cannot be used.
+    #[error("{}", .0.inside)]
+    Server(Box<Report>),
     /// No model is configured.
     #[error("no model is configured")]
     NoModel,
@@ -198,6 +201,7 @@ impl ToReport for EngineError {
             Self::NotApplied { exit, .. } => {
                 plain(*exit, "apply.refused").hint("`writ diff` shows what is left to apply")
             }
+            Self::Server(report) => report.as_ref().clone(),
             Self::NoModel => plain(Exit::Model, "model.none").hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",

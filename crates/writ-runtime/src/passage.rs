@@ -78,7 +78,9 @@ impl Core {
         let origins = self.origins_of(&prepared, standing.origins)?;
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
-        let egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let mut egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let listed = Self::hosts_of_server(&prepared.action);
+        egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
         let rules = self.rules_of(at);
         let mut facts = Facts {
             authority: standing.authority,

@@ -11,7 +11,7 @@ use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
-use writ_types::action::{Action, Exec, Place as WritePlace, WriteFile};
+use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::error::{Exit, Report, ToReport};
@@ -35,6 +35,8 @@ pub(crate) struct Performed {
 
 pub(crate) mod send;
 
+mod tool;
+
 mod web;
 
 /// Performs what a permit allows. What the tool itself cannot do is an outcome, not an error.
@@ -50,6 +52,10 @@ pub(crate) async fn perform(
     let prepared = permit.prepared().clone();
     let (mut ops, mut undo) = (Vec::new(), None);
     let outcome = match &prepared.action {
+        Action::Exec(exec) if exec.profile == ExecProfile::Server => {
+            place.core.start_approved(place, permit, exec, cancel).await?
+        }
+        Action::CallTool(wished) => tool::call(place, permit, wished, cancel).await?,
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.session.workspace(&place.core).await?;
@@ -89,7 +95,6 @@ pub(crate) async fn perform(
         }
         Action::Forget(_)
         | Action::Browse(_)
-        | Action::CallTool(_)
         | Action::CreateTool(_)
         | Action::InstallSkill(_)
         | Action::Docker(_)

@@ -252,6 +252,7 @@ pub(crate) async fn carry_out(
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Called { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. } => {
             said.insert(0, rendered.text.into_string());

@@ -45,6 +45,8 @@ pub(crate) struct Gate {
     granted: Mutex<Vec<HostPattern>>,
     /// What it has asked about and is asked about each time. `None`: it asks about no such host.
     asked: Option<Mutex<BTreeSet<HostPattern>>>,
+    /// Nothing else is reached, and nobody is asked: what the session may reach is no business of this work.
+    alone: bool,
 }
 
 impl Gate {
@@ -57,12 +59,18 @@ impl Gate {
     pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         granted.extend(place.core.take_once(&place.session).await?);
-        Ok(Self { place, granted: Mutex::new(granted), asked: Some(Mutex::default()) })
+        Ok(Self { place, granted: Mutex::new(granted), asked: Some(Mutex::default()), alone: false })
     }
 
     /// For a fetch, whose permit opens its own host.
     pub(crate) fn for_fetch(place: Place) -> Self {
-        Self { place, granted: Mutex::default(), asked: None }
+        Self { place, granted: Mutex::default(), asked: None, alone: false }
+    }
+
+    /// For a server of tools: it reaches the hosts that its owner's file names, and no others.
+    pub(crate) fn for_server(place: Place, hosts: &[String]) -> Self {
+        let granted = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        Self { place, granted: Mutex::new(granted), asked: None, alone: true }
     }
 
     /// What was approved for this work alone, also since it has begun.
@@ -76,6 +84,9 @@ impl Gate {
     }
 
     async fn open_ask(&self, target: &Target) -> Result<AskId, NotAsked> {
+        if self.alone {
+            return Err(NotAsked("the file of this server does not name the host".to_owned()));
+        }
         let (core, session) = (&self.place.core, &self.place.session);
         let broken = |error: &dyn std::fmt::Display| {
             tracing::warn!(%error, "nobody could be asked about a host");
@@ -154,7 +165,14 @@ impl Gate {
 
 impl Gatekeeper for Gate {
     fn scope(&self) -> Arc<EgressScope> {
-        let mut scope = self.place.core.scope_of(&self.place.session);
+        let mut scope = if self.alone {
+            let EgressScope { blocked, pins, opaque, own_addresses, .. } =
+                self.place.core.config.egress.clone();
+            let registries = BTreeSet::new();
+            EgressScope { blocked, pins, opaque, own_addresses, registries, ..EgressScope::default() }
+        } else {
+            self.place.core.scope_of(&self.place.session)
+        };
         scope.granted.extend(self.granted());
         Arc::new(scope)
     }

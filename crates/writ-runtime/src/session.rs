@@ -251,7 +251,8 @@ impl Session {
             .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
             .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
             .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
+            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+            .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)]);
         let preapproved = self.terms.write && !self.state().left_behind;
         if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }
     }

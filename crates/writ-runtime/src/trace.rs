@@ -120,7 +120,8 @@ pub(crate) fn model_retrying(requested: &str, wait: Duration) {
 
 /// The span of one tool call, with everything that it takes: preparing, deciding, performing.
 pub(crate) fn tool(core: &Core, name: &str) -> Span {
-    let name = core.tools.get(name).map_or(UNKNOWN_TOOL, |tool| tool.name);
+    let tools = core.servers.registry();
+    let name = tools.name_of(name).unwrap_or(UNKNOWN_TOOL);
     info_span!(
         "execute_tool",
         otel.name = format!("execute_tool {name}"),
@@ -134,7 +135,8 @@ pub(crate) fn tool(core: &Core, name: &str) -> Span {
 
 /// What a tool call came to.
 pub(crate) fn tool_ended(core: &Core, name: &str, took: Duration, outcome: ToolOutcome) {
-    let name = core.tools.get(name).map_or(UNKNOWN_TOOL, |tool| tool.name);
+    let tools = core.servers.registry();
+    let name = tools.name_of(name).unwrap_or(UNKNOWN_TOOL);
     let (span, outcome_text, duration_ms) = (Span::current(), outcome_name(outcome), millis(took));
     span.record("writ.outcome", outcome_text);
     let told = match outcome {

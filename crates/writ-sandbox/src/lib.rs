@@ -17,6 +17,8 @@ pub mod status;
 
 pub mod exec;
 
+pub mod serve;
+
 pub mod file;
 
 pub mod changes;

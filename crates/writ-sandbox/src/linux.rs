@@ -240,6 +240,7 @@ impl Inner {
             options: ExecOptions::default(),
             again: false,
             hold: None,
+            talk: None,
         });
         match finished.await?.event {
             Event::Exited(0) => Ok(()),
@@ -283,7 +284,7 @@ impl Inner {
         let order = Order {
             job,
             cwd: PathBuf::from(init::WORK),
-            env: Vec::new(),
+            env: spec::Environment::default(),
             readable: Vec::new(),
             writable: Vec::new(),
         };

@@ -15,6 +15,7 @@ use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult};
 use crate::file::{Peeked, ReadResult, Written};
 use crate::outbox::Taken;
+use crate::serve::{ServeOptions, Served};
 use crate::status::{Cgroup, Rung, SandboxStatus};
 
 /// Why nothing is run.
@@ -111,6 +112,10 @@ impl Workspace {
     }
 
     pub async fn exec(&self, _: Permit, _: Timestamp, _: ExecOptions) -> Result<ExecResult, SandboxError> {
+        match self.0 {}
+    }
+
+    pub async fn serve(&self, _: Permit, _: Timestamp, _: ServeOptions) -> Result<Served, SandboxError> {
         match self.0 {}
     }
 

@@ -52,6 +52,14 @@ pub enum ToolError {
         /// An example of right arguments.
         usage: &'static str,
     },
+    /// The arguments of a foreign tool do not fit its schema.
+    #[error("{tool}: {}", problems.join("; "))]
+    Foreign {
+        /// The tool.
+        tool: String,
+        /// What is wrong, in our own words.
+        problems: Vec<String>,
+    },
     /// The file is not one that the tool can work on.
     #[error("{tool}: '{path}' {reason}")]
     Target {
@@ -108,6 +116,7 @@ impl ToolError {
             | Self::NotOffered { .. }
             | Self::TooLarge { .. }
             | Self::Invalid { .. }
+            | Self::Foreign { .. }
             | Self::Target { .. }
             | Self::Ambiguous { .. }
             | Self::NotPeeked { .. } => None,
@@ -119,7 +128,7 @@ impl ToolError {
             Self::Unknown { .. } => (Exit::Model, "tools.unknown"),
             Self::NotOffered { .. } => (Exit::Denied, "tools.not_offered"),
             Self::TooLarge { .. } => (Exit::Model, "tools.too_large"),
-            Self::Invalid { .. } => (Exit::Model, "tools.invalid_arguments"),
+            Self::Invalid { .. } | Self::Foreign { .. } => (Exit::Model, "tools.invalid_arguments"),
             Self::Target { .. } => (Exit::Model, "tools.wrong_target"),
             Self::NoMatch { .. } => (Exit::Model, "tools.no_match"),
             Self::Ambiguous { .. } => (Exit::Model, "tools.ambiguous"),

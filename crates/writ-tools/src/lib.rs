@@ -7,12 +7,14 @@
 //! Nothing here decides whether a call is allowed.
 //!
 //! A tool is a row of a table ([`def::ToolDef`]): name, text for the model, schema, sinks, and one function
-//! that makes an action. Tools that an agent makes itself will be rows made at run time, added to
-//! [`registry::Registry`].
+//! that makes an action. Tools of other programs are rows made at run time ([`foreign::Row`]), added to
+//! [`registry::Registry`]; tools that an agent makes itself will be.
 
 pub mod def;
 
 pub mod registry;
+
+pub mod foreign;
 
 pub mod config;
 

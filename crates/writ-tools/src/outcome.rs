@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
 use writ_policy::redact::Redactor;
 use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::error::Report;
@@ -110,6 +111,23 @@ pub enum PerformedOutcome {
         /// The port.
         port: u16,
     },
+    /// A foreign tool answered. Everything but the names is its server's words.
+    Called {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// The text of its answer.
+        text: String,
+        /// Its structured answer, for who asks after single values.
+        structured: Option<Value>,
+        /// Whether the server says that it failed.
+        is_error: bool,
+        /// How far the server's words may be trusted.
+        taint: Taint,
+        /// Whether everybody may read them.
+        public: bool,
+    },
     /// Something was said.
     Said,
     /// A file was sent.
@@ -164,6 +182,12 @@ impl PerformedOutcome {
                 scrub(
                     hits.iter_mut().flat_map(|hit| [&mut hit.title, &mut hit.url, &mut hit.text]).collect(),
                 );
+            }
+            Self::Called { text, structured, .. } => {
+                scrub(vec![text]);
+                if let Some(structured) = structured {
+                    redactor.mask_json(structured);
+                }
             }
             Self::Sent { name, .. } => scrub(vec![name]),
             Self::Failed { report } => {

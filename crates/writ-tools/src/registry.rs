@@ -11,6 +11,7 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::arguments::checked;
 use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
+use crate::foreign::{ForeignError, MAX_CALLED_NAME, MAX_TOLD_BYTES, Row};
 use crate::path::WorkPath;
 use crate::render::Rendered;
 use crate::tools::{CORE, OPTIONAL};
@@ -19,6 +20,8 @@ use crate::tools::{CORE, OPTIONAL};
 #[derive(Clone, Debug)]
 pub struct Registry {
     tools: BTreeMap<&'static str, &'static ToolDef>,
+    /// Tools of other programs, by the names that models call.
+    foreign: BTreeMap<String, Arc<Row>>,
     /// What was told of tools last; clones share it.
     told: Arc<Mutex<Option<Told>>>,
 }
@@ -26,7 +29,7 @@ pub struct Registry {
 /// What models are told of the tools with these names: their schemas are not made anew for each turn.
 #[derive(Debug)]
 struct Told {
-    names: Vec<&'static str>,
+    names: Vec<String>,
     specs: ToolSpecs,
 }
 
@@ -58,12 +61,49 @@ pub struct UnknownTools(pub Vec<String>);
 pub struct Toolset<'a> {
     registry: &'a Registry,
     offered: BTreeMap<&'static str, &'static ToolDef>,
+    foreign: BTreeMap<&'a str, &'a Row>,
 }
 
 impl Registry {
     /// The tools that every agent has.
     pub fn core() -> Self {
-        Self { tools: CORE.iter().map(|tool| (tool.name, *tool)).collect(), told: Arc::default() }
+        let tools = CORE.iter().map(|tool| (tool.name, *tool)).collect();
+        Self { tools, foreign: BTreeMap::new(), told: Arc::default() }
+    }
+
+    /// The same with these tools of other programs in the place of those that it had; and what is left out of them: two
+    /// that would be called the same, and what would be too much to tell.
+    #[must_use]
+    pub fn with_foreign(self, rows: impl IntoIterator<Item = Row>) -> (Self, Vec<ForeignError>) {
+        let (mut found, mut twice) = (BTreeMap::new(), BTreeSet::new());
+        for row in rows {
+            if let Some(other) = found.insert(row.name.clone(), row) {
+                twice.insert(other.name);
+            }
+        }
+        let mut left_out: Vec<_> = twice.iter().cloned().map(ForeignError::Collision).collect();
+        let (mut foreign, mut room) = (BTreeMap::new(), MAX_TOLD_BYTES);
+        for (name, row) in found.into_iter().filter(|(name, _)| !twice.contains(name)) {
+            match room.checked_sub(row.told_bytes()) {
+                Some(rest) => {
+                    room = rest;
+                    foreign.insert(name, Arc::new(row));
+                }
+                None => left_out.push(ForeignError::NoRoom(name)),
+            }
+        }
+        (Self { foreign, told: Arc::default(), ..self }, left_out)
+    }
+
+    /// The tool of another program with this name.
+    pub fn foreign(&self, name: &str) -> Option<&Row> {
+        self.foreign.get(name).map(AsRef::as_ref)
+    }
+
+    /// The name of a tool, if it is one, as it may be counted and told of.
+    pub fn name_of(&self, name: &str) -> Option<&str> {
+        let own = self.get(name).map(|tool| tool.name);
+        own.or_else(|| self.foreign(name).map(|row| row.name.as_str()))
     }
 
     /// The same with `web_search`, for those who have a provider to ask.
@@ -73,9 +113,10 @@ impl Registry {
         self
     }
 
-    /// Whether a name is that of any tool, also of one that is not configured.
+    /// Whether a name is that of any tool, also of one that is not configured, or could be that of a foreign one.
     pub fn knows(&self, name: &str) -> bool {
-        self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name)
+        let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");
+        foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name)
     }
 
     /// The tool with this name.
@@ -121,7 +162,14 @@ impl Registry {
             .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allowed(name))
             .map(|(name, tool)| (*name, *tool))
             .collect();
-        Toolset { registry: self, offered }
+        let works = roles.contains(&AgentRole::Executor);
+        let foreign = self
+            .foreign
+            .iter()
+            .filter(|(name, _)| works && allowed(name))
+            .map(|(name, row)| (name.as_str(), row.as_ref()))
+            .collect();
+        Toolset { registry: self, offered, foreign }
     }
 
     /// The tools as the model is told of them: sorted by name, the same bytes every time.
@@ -136,7 +184,7 @@ impl Toolset<'_> {
         // Every holder leaves it whole, so poison is ignored.
         let mut told = self.registry.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told
-            && told.names.iter().eq(self.offered.keys())
+            && told.names.iter().map(String::as_str).eq(self.names())
         {
             return told.specs.clone();
         }
@@ -145,14 +193,17 @@ impl Toolset<'_> {
             description: tool.description.to_owned(),
             schema: tool.told_schema(),
         };
-        let specs = ToolSpecs::from(self.offered.values().map(spec).collect::<Vec<_>>());
-        *told = Some(Told { names: self.names().collect(), specs: specs.clone() });
+        let mut specs: Vec<_> = self.offered.values().map(spec).collect();
+        specs.extend(self.foreign.values().map(|row| row.spec()));
+        specs.sort_by(|a, b| a.name.cmp(&b.name));
+        let specs = ToolSpecs::from(specs);
+        *told = Some(Told { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });
         specs
     }
 
-    /// The names of the tools, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.offered.keys().copied()
+    /// The names of the tools: our own, sorted, then those of other programs, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> + '_ {
+        self.offered.keys().copied().chain(self.foreign.keys().copied())
     }
 
     /// First step: the file that must be looked at before the call can be prepared, if any.
@@ -161,6 +212,9 @@ impl Toolset<'_> {
     ///
     /// If the tool is not offered or its arguments are wrong.
     pub fn needs(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
+        if let Some(row) = self.foreign.get(call.name.as_str()) {
+            return row.arguments(&call.arguments).map(|_| None);
+        }
         let tool = self.offered(&call.name)?;
         (tool.needs)(&checked(tool, &call.arguments)?)
     }
@@ -176,6 +230,9 @@ impl Toolset<'_> {
         peeked: Option<&Peeked>,
         context: &ToolContext<'_>,
     ) -> Result<Prepared, ToolError> {
+        if let Some(row) = self.foreign.get(call.name.as_str()) {
+            return row.prepare(call, context);
+        }
         let tool = self.offered(&call.name)?;
         let draft = (tool.prepare)(&checked(tool, &call.arguments)?, peeked, context)?;
         Ok(Prepared {
@@ -201,6 +258,7 @@ impl Toolset<'_> {
             ToolError::Unknown { .. }
             | ToolError::TooLarge { .. }
             | ToolError::Invalid { .. }
+            | ToolError::Foreign { .. }
             | ToolError::Target { .. }
             | ToolError::NoMatch { .. }
             | ToolError::Ambiguous { .. }
@@ -220,7 +278,7 @@ impl Toolset<'_> {
         }
         let offered = self.names().collect::<Vec<_>>().join(", ");
         let name = name.to_owned();
-        if self.registry.get(&name).is_some() {
+        if self.registry.name_of(&name).is_some() {
             Err(ToolError::NotOffered { name, offered })
         } else {
             Err(ToolError::Unknown { name, offered })

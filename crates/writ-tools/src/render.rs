@@ -1,8 +1,9 @@
 //! From an outcome to what the model reads: bounded text, a label, and whether it worked.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{Clean, Redactor};
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
@@ -76,6 +77,9 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
         PerformedOutcome::Reachable { host, port } => {
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
+        PerformedOutcome::Called { text, structured, is_error, .. } => {
+            called(text, structured.as_ref(), *is_error)
+        }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
         PerformedOutcome::Sent { name, bytes } => {
             (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
@@ -90,14 +94,25 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
     Rendered { text, label: label(prepared, performed), outcome }
 }
 
-/// The values of a structured result: an argument that is one of them was not composed. Of a search, the addresses.
-pub fn fields(performed: &PerformedOutcome) -> Vec<Field> {
+/// The values of a structured result without a secret in them: an argument that is one of these was not composed. Of a
+/// search, the addresses.
+pub fn fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
+    let mut fields = leaves(performed);
+    fields.retain(|field| matches!(redactor.mask(&field.value), Cow::Borrowed(_)));
+    fields
+}
+
+fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
     match performed {
         PerformedOutcome::Searched { hits } => {
             let urls: Vec<_> = hits.iter().map(|hit| json!({ "url": hit.url })).collect();
             Field::of(&urls.into())
         }
-        PerformedOutcome::Exec { .. }
+        PerformedOutcome::Called { structured: Some(structured), is_error: false, .. } => {
+            Field::of(structured)
+        }
+        PerformedOutcome::Called { .. }
+        | PerformedOutcome::Exec { .. }
         | PerformedOutcome::Text { .. }
         | PerformedOutcome::Listing { .. }
         | PerformedOutcome::Matches { .. }
@@ -154,6 +169,14 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::Operate(_) => Some(source(prepared.action.kind().as_str())),
     };
     let mut label = from_action.unwrap_or_else(|| prepared.label.clone());
+    if let PerformedOutcome::Called { server, tool, taint, public, .. } = performed {
+        let detail = one_line(&format!("{server}/{tool}"), MAX_DETAIL_CHARS);
+        let source = Source { origin: prepared.tool.clone(), detail, entry: None };
+        label = Label::from_source(*taint, source);
+        if *public {
+            label = label.public();
+        }
+    }
     if let PerformedOutcome::Memories { hits } = performed {
         for hit in hits {
             let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
@@ -309,6 +332,19 @@ const fn trust_name(trust: MemoryTrust) -> &'static str {
         MemoryTrust::Working => "working",
         MemoryTrust::Verified => "verified",
         MemoryTrust::Constitutional => "constitutional",
+    }
+}
+
+/// What a foreign tool answered: its text, or its structured answer where it gave no text.
+fn called(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
+    let said = match structured {
+        Some(structured) if text.trim().is_empty() => format!("{structured:#}"),
+        Some(_) | None => text.to_owned(),
+    };
+    match (is_error, said.trim().is_empty()) {
+        (false, false) => (said, ToolOutcome::Done),
+        (false, true) => ("(the tool answered nothing)".to_owned(), ToolOutcome::Done),
+        (true, _) => (format!("the tool says that it failed:\n{said}"), ToolOutcome::Failed),
     }
 }
 

@@ -12,8 +12,11 @@ use crate::id::{MemoryId, SessionId};
 use crate::taint::Taint;
 use crate::unit::{MicroUsd, Tokens};
 
+mod call;
+
 mod kind;
 
+pub use call::CallTool;
 pub use kind::ActionKind;
 
 /// A wish of an agent. Data only: it says what, never whether.
@@ -113,6 +116,9 @@ pub enum ExecProfile {
     Task,
     /// A sandbox of its own on a read-only snapshot of the work: `PATH` and `HOME` only, network off.
     Verification,
+    /// The sandbox of a server of tools, with a folder of its own and nothing of the project. Wished by the harness
+    /// alone, from the owner's file.
+    Server,
 }
 
 /// A program to run. There is no shell in between: `argv` is what is executed.
@@ -325,17 +331,6 @@ pub struct SendFile {
     pub path: String,
     /// Digest of its content.
     pub digest: Digest,
-}
-
-/// A call of a foreign tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallTool {
-    /// The server or plugin.
-    pub server: String,
-    /// The tool.
-    pub tool: String,
-    /// Its arguments.
-    pub arguments: serde_json::Value,
 }
 
 /// A dynamic tool to make.

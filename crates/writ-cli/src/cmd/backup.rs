@@ -111,6 +111,9 @@ fn make(context: &Context, config: &Config, reason: &str) -> Result<(BackupSet, 
         draft.keep(file)?;
     }
     draft.keep_folder(&context.home.policies())?;
+    if context.home.servers().is_dir() {
+        draft.keep_folder(&context.home.servers())?;
+    }
     Ok((draft.finish(&copied, reason)?, missing))
 }
 
@@ -145,7 +148,7 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
             "approvals, keys, open questions and waiting messages from before are void; so are the page's links"
                 .to_owned(),
             format!(
-                "config.toml, RULES.md and policies/ stay as they are; those of the backup lie in backups/{}",
+                "config.toml, RULES.md, policies/ and mcp/ stay as they are; those of the backup lie in backups/{}",
                 chosen.name
             ),
         ]

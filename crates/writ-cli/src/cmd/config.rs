@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 use crate::args::ConfigCommand;
 use crate::config::layer::Origin;
 use crate::config::schema::{Place, dotted, place};
-use crate::config::{load, policies};
+use crate::config::{load, policies, servers};
 use crate::context::Context;
 use crate::failure::Failure;
 use writ_types::error::{Exit, ToReport as _};
@@ -36,12 +36,11 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
             })
             .collect(),
     };
-    if let Err(error) = policies::load(&context.home, project) {
-        let report = error.report();
-        findings.push(
-            json!({ "where": "rules", "text": report.outside, "hint": report.hint, "shown": report.outside }),
-        );
-    }
+    let rules = policies::load(&context.home, project).err().map(|error| ("rules", error.report()));
+    let servers = servers::load(&context.home).err().map(|error| ("mcp", error.report()));
+    findings.extend([rules, servers].into_iter().flatten().map(|(place, report)| {
+        json!({ "where": place, "text": report.outside, "hint": report.hint, "shown": report.outside })
+    }));
     let result = json!({ "valid": findings.is_empty(), "findings": findings });
     context.out.either(&result, |_| {
         let told = findings.iter().flat_map(|finding| {

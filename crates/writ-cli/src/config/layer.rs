@@ -17,7 +17,7 @@ pub(crate) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The most settings of one layer: bounds what a hostile project file makes us keep.
 const MAX_SETTINGS: usize = 10_000;
 /// Variables with our prefix that are no settings. The last two are for tests, in debug builds alone.
-const RESERVED: [&str; 3] = ["WRIT_HOME", "WRIT_KILL_POINT", "WRIT_MAX_PAGES"];
+const RESERVED: [&str; 4] = ["WRIT_HOME", "WRIT_KILL_POINT", "WRIT_MAX_PAGES", "WRIT_MCP_IDLE_MS"];
 /// What names of variables begin with.
 const PREFIX: &str = "WRIT_";
 

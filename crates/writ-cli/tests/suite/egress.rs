@@ -25,6 +25,9 @@ mod searches;
 #[path = "egress/subscriptions.rs"]
 mod subscriptions;
 
+#[path = "egress/servers.rs"]
+mod servers;
+
 use mirror::Mirror;
 
 /// All connections in the ledger, those of the newest entry first.

@@ -313,6 +313,11 @@ fn malformed_actions_go_no_further() {
             server: "s".into(),
             tool: "t".into(),
             arguments,
+            host: None,
+            effect: true,
+            declared: false,
+            sends: true,
+            risk: writ_types::entry::Risk::Medium,
         }))
     };
     assert!(tool(serde_json::json!({"a": [{"b": -9_007_199_254_740_991_i64}], "c": 1.5e300})).is_ok());

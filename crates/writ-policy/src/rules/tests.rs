@@ -1,4 +1,4 @@
-use writ_types::action::{ActionKind, Exec, Fetch, Say, SendFile, WriteFile};
+use writ_types::action::{ActionKind, CallTool, Exec, Fetch, Say, SendFile, WriteFile};
 use writ_types::taint::Taint;
 
 use super::*;
@@ -67,6 +67,33 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
 }
 
 /// Rows: SIL-170
+/// A call of a foreign tool is a question, unless the owner has said that it changes nothing, or what its sinks are.
+#[test]
+fn the_shipped_rules_go_by_the_owners_word_about_a_foreign_tool() {
+    let judge = |effect, declared, rules: &RuleSet| {
+        let (server, tool, arguments) = ("crm".to_owned(), "look".to_owned(), serde_json::json!({}));
+        let call = CallTool {
+            server,
+            tool,
+            arguments,
+            host: None,
+            effect,
+            declared,
+            sends: true,
+            risk: Risk::Medium,
+        };
+        rules.judge(&prepared(Action::CallTool(call)), NOTHING)
+    };
+    assert_eq!(asked_by(&judge(true, false, shipped())), ["ask-call-tool"]);
+    for (effect, declared) in [(true, true), (false, false), (false, true)] {
+        assert_eq!(judge(effect, declared, shipped()), RuleVerdict::Permit, "{effect} {declared}");
+    }
+    let one = r#"@id("crm") forbid (principal, action == Action::"call_tool", resource == Target::"crm/look") when { context.effect };"#;
+    let rules = rules(&format!("{PERMIT_ALL}\n{one}"));
+    assert_eq!(judge(true, true, &rules), forbidden("crm"));
+    assert_eq!(judge(false, true, &rules), RuleVerdict::Permit);
+}
+
 #[test]
 fn the_shipped_rules_let_external_content_become_no_truth() {
     for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {

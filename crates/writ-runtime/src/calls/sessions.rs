@@ -46,6 +46,7 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
         session.state().closed = false;
         return Err(error.into());
     }
+    core.servers.stop_session(session.id);
     // It is over for whoever is in the middle of it.
     let _heard = session.interrupt(None, Interrupt::Cancel);
     Ok(json!({ "session": session.id, "closed_at": at }))

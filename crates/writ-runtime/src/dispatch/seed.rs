@@ -70,14 +70,15 @@ pub(super) fn seed(
     session: &Session,
     spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
-    let allow = core.tools.allow_list(&core.config.tools, EmptyMeans::All);
+    let tools = core.servers.registry();
+    let allow = tools.allow_list(&core.config.tools, EmptyMeans::All);
     let allow = allow.unwrap_or(AllowList::Only(Default::default()));
     let (history, history_rows) = core.history(session.id)?;
     let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
-        tools: core.tools.toolset_of(&ROLES, &allow).specs(),
+        tools: tools.toolset_of(&ROLES, &allow).specs(),
         owner_profile: profile
             .into_iter()
             .map(|memory| MemoryItem {

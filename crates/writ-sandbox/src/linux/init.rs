@@ -295,7 +295,7 @@ fn become_job(
     lockdown::finish(walls, &order)?;
     std::env::set_current_dir(&order.cwd).stage("working directory")?;
     match &order.job {
-        Job::Exec(argv) => execute(argv, &order.env).map(|never| match never {}),
+        Job::Exec(argv) => execute(argv, &order.env.0).map(|never| match never {}),
         Job::Worker(request) => {
             sys::seal_descriptors(true).stage("descriptors")?;
             Ok(worker::main(&order.cwd, request))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
+use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,15 @@ pub(crate) struct Launch {
     pub(crate) again: bool,
     /// Held until every process of the job is gone: its overlay is mounted no more.
     pub(crate) hold: Option<OwnedMutexGuard<()>>,
+    /// Who talks to the job while it runs: gets its standard input and output, of which nothing is kept then.
+    pub(crate) talk: Option<oneshot::Sender<Talk>>,
+}
+
+/// The other ends of a job's standard input and output.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    pub(crate) input: pipe::Sender,
+    pub(crate) output: pipe::Receiver,
 }
 
 /// What came of it.
@@ -77,7 +86,8 @@ impl Kept {
 /// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
 pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<Finished, SandboxError> {
     let began = Instant::now();
-    let ready = pool.take(&launch.spec.base);
+    // Who talks gets the streams once: there is no second try for a sandbox whose folders were moved.
+    let ready = if launch.talk.is_some() { None } else { pool.take(&launch.spec.base) };
     let was_ready = ready.is_some();
     let alive = match ready {
         Some(alive) => alive,
@@ -100,7 +110,9 @@ async fn drive(
     pool: &Arc<Pool>,
     began: Instant,
 ) -> Result<Finished, SandboxError> {
-    let streams = Streams::new(launch.stdin.is_some()).map_err(|why| helper("streams", &why))?;
+    let input = launch.stdin.is_some() || launch.talk.is_some();
+    let mut streams = Streams::new(input).map_err(|why| helper("streams", &why))?;
+    let (stdin, stdout) = streams.ours(launch.talk.take());
     alive.hold(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
     let words = Words::of(&launch.spec)?;
     let (options, disk) = (&launch.options, launch.disk.clone());
@@ -134,9 +146,9 @@ async fn drive(
     let ((limit, event), (), stdout, stderr, ()) = tokio::join!(
         supervise,
         alive.tell(words, streams.theirs),
-        capture(streams.stdout, Stream::Stdout),
-        capture(streams.stderr, Stream::Stderr),
-        feed(streams.stdin, launch.stdin.as_deref(), &done),
+        capture(stdout, Stream::Stdout),
+        capture(Some(streams.stderr), Stream::Stderr),
+        feed(stdin, launch.stdin.as_deref(), &done),
     );
     let starved = event != Some(Event::Exited(0)) && alive.out_of_memory();
     let limit = limit.or(starved.then_some(Limit::Memory));
@@ -165,7 +177,7 @@ async fn last_word(alive: &Alive, listener: Option<&mpsc::Sender<Listener>>) -> 
 /// The three streams of a job: our ends and theirs.
 struct Streams {
     stdin: Option<pipe::Sender>,
-    stdout: pipe::Receiver,
+    stdout: Option<pipe::Receiver>,
     stderr: pipe::Receiver,
     theirs: [OwnedFd; 3],
 }
@@ -182,10 +194,24 @@ impl Streams {
         let (stderr, their_err) = io::pipe()?;
         Ok(Self {
             stdin,
-            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stdout: Some(pipe::Receiver::from_owned_fd(stdout.into())?),
             stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
             theirs: [their_in, their_out.into(), their_err.into()],
         })
+    }
+
+    /// What is fed and read here; with somebody who talks, that is theirs.
+    fn ours(
+        &mut self,
+        talk: Option<oneshot::Sender<Talk>>,
+    ) -> (Option<pipe::Sender>, Option<pipe::Receiver>) {
+        let (stdin, stdout) = (self.stdin.take(), self.stdout.take());
+        let Some(talk) = talk else { return (stdin, stdout) };
+        if let (Some(input), Some(output)) = (stdin, stdout) {
+            // Who is gone by now has ended the job, too.
+            let _taken = talk.send(Talk { input, output });
+        }
+        (None, None)
     }
 }
 
@@ -198,7 +224,7 @@ struct Bounds {
 
 /// Reads a stream to its end. What is beyond `keep` is counted and dropped, so that nobody inside ever waits for us.
 async fn capture(
-    mut pipe: pipe::Receiver,
+    pipe: Option<pipe::Receiver>,
     stream: Stream,
     bounds: Bounds,
     over: &Notify,
@@ -206,6 +232,7 @@ async fn capture(
     done: &CancellationToken,
 ) -> Kept {
     let mut kept = Kept::default();
+    let Some(mut pipe) = pipe else { return kept };
     let mut block = vec![0; BLOCK];
     let late = async {
         done.cancelled().await;

@@ -58,10 +58,21 @@ pub(crate) struct Setup {
 pub(crate) struct Order {
     pub(crate) job: Job,
     pub(crate) cwd: PathBuf,
-    pub(crate) env: Vec<(String, String)>,
+    pub(crate) env: Environment,
     /// Folders of the host that may be used on the second rung, where nothing is mounted.
     pub(crate) readable: Vec<PathBuf>,
     pub(crate) writable: Vec<PathBuf>,
+}
+
+/// The variables of a program. Their values may be secret: they are not in its `Debug`.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Environment(pub(crate) Vec<(String, String)>);
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
 }
 
 /// One sandbox: made for one job, gone after it.

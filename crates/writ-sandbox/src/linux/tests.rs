@@ -23,6 +23,8 @@ mod kernel;
 
 mod run;
 
+mod serve;
+
 mod files;
 
 mod diff;

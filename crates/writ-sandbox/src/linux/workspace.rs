@@ -3,6 +3,7 @@
 pub(in crate::linux) mod back;
 mod files;
 mod lock;
+mod serve;
 
 use std::fs;
 use std::io;
@@ -19,7 +20,7 @@ use writ_types::unit::Timestamp;
 use super::command::{Places, check, check_network, never_run, result};
 use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
-use super::spec::{Access, Job, Spec, Walls, Work};
+use super::spec::{Access, Environment, Job, Spec, Walls, Work};
 use super::toolchain::REGISTRY;
 use super::worker::Request;
 use super::{Inner, Sandbox, WriteLock, carry, copy, folder, network, toolchain, upper};
@@ -296,20 +297,29 @@ impl Workspace {
         check(&exec)?;
         let (walls, rung) = self.sandbox.walls().await?;
         check_network(&exec, &options, walls)?;
-        let config = &self.sandbox.config;
-        let verify = exec.profile == ExecProfile::Verification;
+        if exec.profile == ExecProfile::Server {
+            return Err(SandboxError::BadCommand { why: "a server is not run as a command is".into() });
+        }
         let waiting = Instant::now();
         let hold = tokio::select! {
             biased;
             () = options.cancel.cancelled() => return Ok(never_run(waiting.elapsed(), rung)),
             hold = Arc::clone(&self.write).lock_owned() => hold,
         };
-        let access = if verify { Access::Scratch } else { Access::Write };
-        let places = self.places(walls, verify);
-        if verify && walls == Walls::Reduced {
+        if exec.profile == ExecProfile::Verification && walls == Walls::Reduced {
             let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
             blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
         }
+        let launch = Launch { hold: Some(hold), ..self.launch(walls, exec, options)? };
+        result(self.sandbox.run(launch).await?, rung)
+    }
+
+    /// What is run for a command, in this folder.
+    fn launch(&self, walls: Walls, exec: Exec, options: ExecOptions) -> Result<Launch, SandboxError> {
+        let config = &self.sandbox.config;
+        let verify = exec.profile == ExecProfile::Verification;
+        let access = if verify { Access::Scratch } else { Access::Write };
+        let places = self.places(walls, verify);
         let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places)?);
         spec.base.empty_home = verify;
         if walls == Walls::Full {
@@ -320,12 +330,12 @@ impl Workspace {
         }
         spec.order.cwd = places.resolve(walls, &exec.cwd);
         spec.setup.network = !exec.hosts.is_empty();
-        spec.order.env = self.env(&spec, verify, &places, exec.env);
+        spec.order.env = Environment(self.env(&spec, verify, &places, exec.env));
         if spec.setup.network || has_entries(&places.home.join(REGISTRY)) {
             // What was downloaded lies in the session's home, and the host's copy would hide it.
             spec.setup.home_binds.retain(|(_, at)| at != REGISTRY);
         }
-        let launch = Launch {
+        Ok(Launch {
             spec,
             stdin: exec.stdin.map(String::into_bytes),
             time: Duration::from_millis(exec.timeout_ms.clamp(1, config.time_max_ms)),
@@ -335,9 +345,9 @@ impl Workspace {
             disk: Some(self.disk()),
             options,
             again: !verify,
-            hold: Some(hold),
-        };
-        result(self.sandbox.run(launch).await?, rung)
+            hold: None,
+            talk: None,
+        })
     }
 
     /// The session's folders, and what they may have together.

@@ -60,8 +60,8 @@ fn exec(prepared: Prepared) -> Exec {
     exec
 }
 
-fn names(role: AgentRole) -> Vec<&'static str> {
-    Registry::core().toolset(role, &AllowList::All).names().collect()
+fn names(role: AgentRole) -> Vec<String> {
+    Registry::core().toolset(role, &AllowList::All).names().map(str::to_owned).collect()
 }
 
 /// Part of SIL-103, 104, 106, 107, 108, 109, 110, 111, 112: who has which tool.

@@ -19,7 +19,7 @@ use crate::advice;
 use crate::client::Client;
 use crate::clock;
 use crate::cmd::sandbox::{probe, ready};
-use crate::config::{Config, policies};
+use crate::config::{Config, policies, servers};
 use crate::context::Context;
 use crate::home::check_folder;
 use crate::interrupt::block_on;
@@ -52,6 +52,11 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
         Ok(rules) => Check::good("rules", format!("valid ({})", rules.digest())),
         Err(error) => Check::failed("rules", error.into()),
     });
+    match servers::load(&context.home) {
+        Ok(servers) if servers.is_empty() => {}
+        Ok(servers) => checks.push(Check::good("servers", format!("{} of tools", servers.len()))),
+        Err(error) => checks.push(Check::failed("servers", error.into())),
+    }
     checks.extend(sandbox(&config));
     checks.push(git(context));
     if let Err(failure) = context.home.check_set_up() {

@@ -307,7 +307,14 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
     let listed = home.json(&["keys", "approver", "list"]);
     let own = listed["approvers"][0]["id"].clone();
     let mut socket = page.web.own_socket("/ws");
-    for (method, params) in [("approvers.permit", json!({})), ("approvers.remove", json!({ "key": own }))] {
+    let spec = json!({ "command": "true" });
+    for (method, params) in [
+        ("approvers.permit", json!({})),
+        ("approvers.remove", json!({ "key": own })),
+        // Nor can they have servers of tools started, or taken in.
+        ("mcp.probe", json!({ "name": "crm", "spec": spec })),
+        ("mcp.reload", json!({})),
+    ] {
         socket.say(&json!({ "type": "call", "id": 1, "method": method, "params": params }));
         assert_eq!(socket.until("error")["code"], "auth.terminal_only", "{method}");
     }

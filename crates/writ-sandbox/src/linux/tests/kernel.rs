@@ -108,6 +108,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
             options: ExecOptions::default(),
             again: true,
             hold: None,
+            talk: None,
         };
         let finished = inner.run(launch).await.unwrap();
         assert_eq!(finished.stdout.output().text, "");

@@ -134,6 +134,7 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
                 options: ExecOptions::default(),
                 again: true,
                 hold: None,
+                talk: None,
             })
             .await
             .unwrap();

@@ -144,6 +144,7 @@ impl Workspace {
             options: ExecOptions::default(),
             again: true,
             hold,
+            talk: None,
         };
         let finished = self.sandbox.run(launch).await?;
         if let Some(limit) = finished.limit {

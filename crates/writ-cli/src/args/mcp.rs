@@ -1,0 +1,53 @@
+//! The words of `writ mcp`.
+
+use clap::{Args, Subcommand};
+use writ_mcp::config::ServerName;
+
+/// `writ mcp …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// Start a server in the sandbox, show its tools, and trust them as they are described
+    Add(AddServer),
+    /// List the servers and their tools
+    List,
+    /// Show what a server describes otherwise than it was pinned, and trust that
+    Trust {
+        /// Its name
+        name: ServerName,
+        /// This tool alone
+        tool: Option<String>,
+        /// Trust without being asked; what is different is printed all the same
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Remove a server
+    Remove {
+        /// Its name
+        name: ServerName,
+    },
+}
+
+/// `writ mcp add`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AddServer {
+    /// What it is called: its tools are NAME__TOOL
+    pub(crate) name: ServerName,
+    /// Where it is reached over HTTP, instead of a program
+    #[arg(long, value_name = "URL", conflicts_with_all = ["argv", "hosts", "env"])]
+    pub(crate) url: Option<String>,
+    /// The stored secret that it wants as a bearer token: secret:REF
+    #[arg(long, value_name = "secret:REF")]
+    pub(crate) token: Option<String>,
+    /// Hosts that it may reach, with commas between; none without it
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub(crate) hosts: Vec<String>,
+    /// A variable of its environment; NAME=secret:REF puts a stored secret in
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Trust without being asked; what its tools are is printed all the same
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// The program that speaks MCP over its standard input and output, and its arguments
+    #[arg(last = true, required_unless_present = "url", value_name = "CMD")]
+    pub(crate) argv: Vec<String>,
+}

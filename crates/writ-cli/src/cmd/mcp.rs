@@ -1,0 +1,306 @@
+//! `writ mcp`: servers of tools. What a server says of its tools is shown before it is trusted, and pinned.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use writ_mcp::config::{ServerName, ServerSpec};
+use writ_mcp::definition::{Definition, Drift, Pins};
+use writ_policy::show::{escape, escape_line, is_plain};
+use writ_runtime::servers::{Server, row};
+use writ_types::error::Exit;
+
+use crate::args::{AddServer, McpCommand};
+use crate::client::Client;
+use crate::config::servers;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::terminal;
+
+/// Runs `writ mcp …`.
+pub(crate) fn run(context: &Context, command: &McpCommand) -> Result<(), Failure> {
+    context.ready()?;
+    match command {
+        McpCommand::Add(args) => add(context, args),
+        McpCommand::List => list(context),
+        McpCommand::Trust { name, tool, yes } => trust(context, name, tool.as_deref(), *yes),
+        McpCommand::Remove { name } => remove(context, name),
+    }
+}
+
+/// Runs `writ mcp add`.
+fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
+    if servers::read(&context.home, &args.name)?.is_some() {
+        let text = format!("there is a server '{}' already", args.name);
+        let hint = format!("change mcp/{0}.toml and run `writ mcp trust {0}`, or remove it first", args.name);
+        return Err(Failure::new(Exit::Usage, "mcp.exists", text, hint));
+    }
+    let spec = spec_of(args)?;
+    let offered = offered_by(context, &args.name, &spec)?;
+    let mut server = Server { name: args.name.clone(), spec, pins: Pins::default() };
+    let (usable, left_out) = usable(&server, offered);
+    if !context.out.json {
+        for tool in &usable {
+            lines(tool).iter().try_for_each(|line| context.out.line(line))?;
+        }
+    }
+    for why in &left_out {
+        context.out.remark(format!("left out: {}", escape_line(why)));
+    }
+    confirm(context, args.yes, &format!("Trust these {} tools, as they are described here?", usable.len()))?;
+    server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
+    servers::write_new(&context.home, &server)?;
+    if let Err(failure) = reload(context, true) {
+        // It cannot stand beside the others.
+        servers::remove(&context.home, &server.name)?;
+        return Err(failure);
+    }
+    context.out.either(&shown(&server, &left_out), |_| {
+        vec![format!(
+            "added: {} tools, each a question until mcp/{}.toml says what it does",
+            server.pins.tools.len(),
+            server.name
+        )]
+    })
+}
+
+fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
+    let wrong = |why: String| Failure::new(Exit::Usage, "mcp.spec", why, "see `writ mcp add --help`");
+    let mut spec = match (&args.url, args.argv.split_first()) {
+        (Some(url), _) => ServerSpec::of_url(url.clone()),
+        (None, Some((command, rest))) => ServerSpec::of_command(command.clone(), rest.to_vec()),
+        (None, None) => return Err(wrong("there is no program".to_owned())),
+    };
+    spec.token.clone_from(&args.token);
+    spec.hosts.clone_from(&args.hosts);
+    for variable in &args.env {
+        // What was given is not repeated: it may be a secret.
+        let (name, value) = variable
+            .split_once('=')
+            .ok_or_else(|| wrong("--env is NAME=VALUE or NAME=secret:REF".to_owned()))?;
+        spec.env.insert(name.to_owned(), value.to_owned());
+    }
+    spec.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(spec)
+}
+
+/// What a server offers, started in the sandbox for this. Hidden characters in it end everything: they are there to
+/// deceive.
+fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Vec<Definition>, Failure> {
+    let params = json!({ "name": name, "spec": spec });
+    let found = block_on(async { Client::ensure(context).await?.call("mcp.probe", params).await })?;
+    let tools = found.get("tools").cloned().unwrap_or_default();
+    let tools: Vec<Definition> =
+        serde_json::from_value(tools).map_err(|error| Failure::bug("reading the tools", error))?;
+    for tool in &tools {
+        let seen = is_plain(&tool.name) && is_plain(&tool.description);
+        let hidden = tool.hidden().or_else(|| (!seen).then_some("text"));
+        if let Some(place) = hidden {
+            let text = format!(
+                "the {place} of the tool '{}' has characters that cannot be seen: {}",
+                escape_line(&tool.name),
+                escape_line(&excerpt(tool, place))
+            );
+            let hint = "nothing of this server was trusted; ask whoever made it what they are for";
+            return Err(Failure::new(Exit::Denied, "mcp.hidden", text, hint));
+        }
+    }
+    Ok(tools)
+}
+
+/// The text around the first character that cannot be seen, in characters.
+const EXCERPT_CHARS: usize = 60;
+
+fn excerpt(tool: &Definition, place: &str) -> String {
+    let text = match place {
+        "name" => tool.name.clone(),
+        "schema" => tool.schema.to_string(),
+        _description => tool.description.clone(),
+    };
+    let at = text.chars().position(|c| !is_plain(&c.to_string())).unwrap_or_default();
+    text.chars().skip(at.saturating_sub(EXCERPT_CHARS / 2)).take(EXCERPT_CHARS).collect()
+}
+
+/// What of it can be offered to models, and why the rest cannot.
+fn usable(server: &Server, offered: Vec<Definition>) -> (Vec<Definition>, Vec<String>) {
+    let (mut usable, mut left_out) = (Vec::new(), Vec::new());
+    for tool in offered {
+        match row(server, &tool) {
+            Ok(_) => usable.push(tool),
+            Err(error) => left_out.push(error.to_string()),
+        }
+    }
+    (usable, left_out)
+}
+
+/// A tool as people read it: everything that its server says of it.
+fn lines(tool: &Definition) -> Vec<String> {
+    let mut lines = vec![format!("tool {}", escape_line(&tool.name))];
+    lines.extend(words(tool).into_iter().map(|line| format!("  | {line}")));
+    lines
+}
+
+/// The server's words about a tool, line by line, escaped.
+fn words(tool: &Definition) -> Vec<String> {
+    let schema = serde_json::to_string_pretty(&tool.schema).unwrap_or_default();
+    let text = format!("{}\narguments:\n{schema}", tool.description);
+    escape(&text).lines().map(str::to_owned).collect()
+}
+
+fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
+    if context.out.json && !yes {
+        let text = "with --json nothing is shown that could be said yes to";
+        return Err(Failure::new(Exit::Usage, "mcp.json", text, "look at it without --json, or give --yes"));
+    }
+    if yes || terminal::confirm(question)? {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Denied, "mcp.not_trusted", "nothing was trusted", ""))
+}
+
+/// Has the engine read the files anew; without one, the next will.
+fn reload(context: &Context, start: bool) -> Result<(), Failure> {
+    block_on(async {
+        let client =
+            if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
+        let Some(mut client) = client else { return Ok(()) };
+        client.call("mcp.reload", json!({})).await.map(drop)
+    })
+}
+
+fn shown(server: &Server, left_out: &[String]) -> Value {
+    let tools: Vec<Value> = server
+        .pins
+        .tools
+        .values()
+        .map(|tool| {
+            let rule = server.spec.rule(&tool.name);
+            json!({
+                "name": tool.name,
+                "called": writ_tools::foreign::called(server.name.as_str(), &tool.name),
+                "description": tool.description,
+                "pin": tool.digest(),
+                "effect": rule.effect,
+                "declared": rule.sinks.is_some(),
+                "offered": rule.allow,
+            })
+        })
+        .collect();
+    json!({
+        "name": server.name,
+        "command": server.spec.command,
+        "url": server.spec.url,
+        "args": server.spec.args,
+        "hosts": server.spec.hosts,
+        "taint": server.spec.taint,
+        "tools": tools,
+        "left_out": left_out,
+    })
+}
+
+/// Runs `writ mcp list`.
+fn list(context: &Context) -> Result<(), Failure> {
+    let servers = servers::load(&context.home)?;
+    let all: Vec<Value> = servers.iter().map(|server| shown(server, &[])).collect();
+    context.out.either(&json!({ "servers": all }), |_| {
+        if servers.is_empty() {
+            return vec!["no servers; `writ mcp add NAME -- CMD` adds one".to_owned()];
+        }
+        servers.iter().flat_map(server_lines).collect()
+    })
+}
+
+fn server_lines(server: &Server) -> Vec<String> {
+    if let Some(url) = &server.spec.url {
+        return [format!("{}  {}", server.name, escape_line(url))]
+            .into_iter()
+            .chain(tool_lines(server))
+            .collect();
+    }
+    let words: Vec<String> =
+        [&server.spec.command].into_iter().chain(&server.spec.args).map(|word| escape_line(word)).collect();
+    let hosts =
+        if server.spec.hosts.is_empty() { "no network".to_owned() } else { server.spec.hosts.join(" ") };
+    let first = format!("{}  {}  ({hosts})", server.name, words.join(" "));
+    [first].into_iter().chain(tool_lines(server)).collect()
+}
+
+fn tool_lines(server: &Server) -> Vec<String> {
+    let line = |tool: &Definition| {
+        let rule = server.spec.rule(&tool.name);
+        let how = match (rule.allow, rule.effect, rule.sinks.is_some()) {
+            (false, ..) => "not offered",
+            (true, false, _) => "no effect",
+            (true, true, true) => "effect, sinks declared",
+            (true, true, false) => "effect, each call asks",
+        };
+        format!("  {} ({how})", escape_line(&tool.name))
+    };
+    server.pins.tools.values().map(line).collect()
+}
+
+/// Runs `writ mcp trust`.
+fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) -> Result<(), Failure> {
+    let Some(mut server) = servers::read(&context.home, name)? else { return Err(unknown(name)) };
+    let (offered, left_out) = usable(&server, offered_by(context, name, &server.spec)?);
+    for why in &left_out {
+        context.out.remark(format!("left out: {}", escape_line(why)));
+    }
+    let mut drift = server.pins.compare(&offered);
+    drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
+    if drift.is_empty() {
+        let nothing = json!({ "name": name, "changed": {} });
+        return context.out.either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);
+    }
+    let offered: BTreeMap<String, Definition> =
+        offered.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
+    if !context.out.json {
+        for (name, drift) in &drift {
+            let texts = difference(*drift, server.pins.tools.get(name), offered.get(name));
+            context.out.line(format!("tool {} ({})", escape_line(name), drift.as_str()))?;
+            texts.iter().try_for_each(|line| context.out.line(line))?;
+        }
+    }
+    confirm(context, yes, "Trust them as they are described now?")?;
+    for name in drift.keys() {
+        match offered.get(name) {
+            Some(tool) => server.pins.tools.insert(name.clone(), tool.clone()),
+            None => server.pins.tools.remove(name),
+        };
+    }
+    servers::write_pins(&context.home, name, &server.pins)?;
+    reload(context, true)?;
+    let changed: BTreeMap<&String, &str> = drift.iter().map(|(name, drift)| (name, drift.as_str())).collect();
+    context.out.either(&json!({ "name": name, "changed": changed }), |_| {
+        vec![format!("pinned: {} tools", changed.len())]
+    })
+}
+
+/// What is different, line by line: `-` was pinned, `+` is said now.
+fn difference(drift: Drift, before: Option<&Definition>, after: Option<&Definition>) -> Vec<String> {
+    let (before, after) = (before.map(words).unwrap_or_default(), after.map(words).unwrap_or_default());
+    if drift == Drift::None {
+        return Vec::new();
+    }
+    let same = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
+    let rest = (before.len().min(after.len())).saturating_sub(same);
+    let same_end = before.iter().rev().zip(after.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    let middle = |lines: &[String], sign: char| {
+        let count = lines.len().saturating_sub(same).saturating_sub(same_end);
+        lines.iter().skip(same).take(count).map(|line| format!("{sign} {line}")).collect::<Vec<_>>()
+    };
+    [middle(&before, '-'), middle(&after, '+')].concat()
+}
+
+/// Runs `writ mcp remove`.
+fn remove(context: &Context, name: &ServerName) -> Result<(), Failure> {
+    if !servers::remove(&context.home, name)? {
+        return Err(unknown(name));
+    }
+    reload(context, false)?;
+    context.out.either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
+}
+
+fn unknown(name: &ServerName) -> Failure {
+    Failure::new(Exit::Usage, "mcp.no_server", format!("there is no server '{name}'"), "see `writ mcp list`")
+}

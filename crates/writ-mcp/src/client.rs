@@ -1,0 +1,312 @@
+//! A connection to one server over two streams.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::definition::{self, Definition};
+use crate::error::McpError;
+use crate::line::Lines;
+use crate::message::{self, Incoming, RpcError};
+use crate::result::CallResult;
+
+/// The longest message that is read of a server, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+/// The most requests to one server that wait for their answers at once; more wait for their turn.
+pub const MAX_IN_FLIGHT: usize = 8;
+/// The most messages that nobody asked for, between two answers: news of an honest server are a few hundred.
+pub const MAX_STRAY: u64 = 10_000;
+/// The most bytes of such messages, between two answers.
+pub const MAX_STRAY_BYTES: u64 = 64 * 1024 * 1024;
+/// How long a server may take to begin, and to list its tools.
+pub const START_TIME: Duration = Duration::from_secs(20);
+/// Messages that wait to be written; a server that reads nothing gets no more than these.
+const MAX_UNREAD: usize = 64;
+/// The version of the protocol that is offered.
+pub(crate) const VERSION: &str = "2025-06-18";
+/// The versions that are spoken: of what is used here, all say the same.
+const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25"];
+/// The news that the list of tools is another.
+const LIST_CHANGED: &str = "notifications/tools/list_changed";
+
+type Answer = Result<Value, RpcError>;
+
+/// A connection. Dropping it ends both its tasks and closes the streams.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    outbox: mpsc::Sender<Vec<u8>>,
+    room: Semaphore,
+    next: AtomicU64,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// What the reading task and those who wait share.
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
+    /// Why the connection has ended; set once.
+    ended: OnceLock<McpError>,
+    /// Cancelled when it has.
+    over: CancellationToken,
+    /// The list of tools may be another than the one that was read last.
+    changed: AtomicBool,
+}
+
+impl Shared {
+    /// Who waits. Every holder leaves it whole, so poison is ignored.
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection for everybody who waits.
+    fn end(&self, why: McpError) {
+        let _first = self.ended.set(why);
+        self.over.cancel();
+        self.waiting().clear();
+    }
+
+    fn why(&self) -> McpError {
+        self.ended.get().cloned().unwrap_or(McpError::Gone)
+    }
+}
+
+/// Forgets a question when whoever asked it is gone.
+struct Asked<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting().remove(&self.id);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Client {
+    /// Greets a server that is there already, within [`START_TIME`].
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or speaks no version that is known here.
+    pub async fn connect<R, W>(read: R, write: W) -> Result<Self, McpError>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = Arc::new(Shared::default());
+        let (outbox, unread) = mpsc::channel(MAX_UNREAD);
+        let tasks = [
+            tokio::spawn(listen(Lines::new(read, MAX_MESSAGE_BYTES), Arc::clone(&shared), outbox.clone())),
+            tokio::spawn(tell(write, unread)),
+        ];
+        let room = Semaphore::new(MAX_IN_FLIGHT);
+        let client = Self { shared, outbox, room, next: AtomicU64::new(1), tasks };
+        let greeted =
+            client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
+        check_version(&greeted)?;
+        client.send(&message::notification("notifications/initialized", &definition::empty()))?;
+        Ok(client)
+    }
+
+    /// The tools that it offers now, by name.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer in time, or its answer is malformed or beyond a bound: then none of it is used.
+    pub async fn tools(&self) -> Result<Vec<Definition>, McpError> {
+        // Before it is asked: what changes while it answers is read again.
+        self.shared.changed.store(false, Ordering::Release);
+        let deadline = tokio::time::Instant::now() + START_TIME;
+        let mut list = definition::List::default();
+        while let Some(params) = list.next()? {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            list.take(&self.ask("tools/list", &params, left, &CancellationToken::new()).await?)?;
+        }
+        Ok(list.tools())
+    }
+
+    /// Calls a tool. The answer is the server's words; so are those of [`McpError::Refused`].
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer in time, was stopped, or the answer is malformed or beyond a bound.
+    pub async fn call(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        time: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<CallResult, McpError> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
+    }
+
+    /// Whether the server has said, since they were listed last, that its tools are others now.
+    pub fn tools_changed(&self) -> bool {
+        self.shared.changed.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing can be asked any more.
+    pub fn is_over(&self) -> bool {
+        self.shared.over.is_cancelled()
+    }
+
+    /// Waits until nothing can be asked any more.
+    pub async fn over(&self) {
+        self.shared.over.cancelled().await;
+    }
+
+    /// Asks one thing and waits for the answer.
+    async fn ask(
+        &self,
+        method: &'static str,
+        params: &Value,
+        time: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Value, McpError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let asking = async {
+            let _place = self.room.acquire().await.map_err(|_closed| McpError::Gone)?;
+            let (answer, waiting) = oneshot::channel();
+            self.shared.waiting().insert(id, answer);
+            let _asked = Asked { shared: &self.shared, id };
+            // After it was entered: the end of the connection finds it there, or is seen here.
+            if self.is_over() {
+                return Err(self.shared.why());
+            }
+            self.send(&message::request(id, method, params))?;
+            match waiting.await {
+                Ok(Ok(result)) => Ok(result),
+                Ok(Err(RpcError { code, message })) => Err(McpError::Refused { method, code, message }),
+                Err(_ended) => Err(self.shared.why()),
+            }
+        };
+        let failed = tokio::select! {
+            biased;
+            answered = tokio::time::timeout(time, asking) => match answered {
+                Ok(answer) => return answer,
+                Err(_elapsed) => McpError::Timeout { method, secs: time.as_secs() },
+            },
+            () = cancel.cancelled() => McpError::Cancelled,
+        };
+        // A server that does not read it goes on for nothing; its answer will mean nothing.
+        let _told = self.send(&message::notification("notifications/cancelled", &json!({ "requestId": id })));
+        Err(failed)
+    }
+
+    fn send(&self, message: &Value) -> Result<(), McpError> {
+        self.outbox
+            .try_send(message::line(message))
+            .map_err(|_full| if self.is_over() { self.shared.why() } else { McpError::Deaf })
+    }
+}
+
+/// The version that a greeting was answered with, if it is known here.
+pub(crate) fn check_version(greeted: &Value) -> Result<&'static str, McpError> {
+    let spoken = greeted.get("protocolVersion").and_then(Value::as_str);
+    if let Some(known) = VERSIONS.into_iter().find(|known| spoken == Some(known)) {
+        return Ok(known);
+    }
+    let named: String = spoken.unwrap_or("none").chars().take(32).collect();
+    let named = writ_types::visible::escape_line(&named).into_owned();
+    let why = format!("it speaks version '{named}', which is not known here");
+    Err(McpError::Wrong { method: "initialize", why })
+}
+
+/// What came that nobody had asked for, since the last answer.
+#[derive(Default)]
+struct Stray {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Stray {
+    /// Counts one more.
+    fn one_more(&mut self, bytes: usize) -> Result<(), McpError> {
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if self.messages > MAX_STRAY || self.bytes > MAX_STRAY_BYTES {
+            return Err(McpError::Flooded { messages: self.messages });
+        }
+        Ok(())
+    }
+}
+
+/// Reads what the server sends until it ends, or sends what it may not.
+async fn listen<R: AsyncRead + Unpin>(
+    mut lines: Lines<R>,
+    shared: Arc<Shared>,
+    outbox: mpsc::Sender<Vec<u8>>,
+) {
+    let mut stray = Stray::default();
+    let why = loop {
+        let line = match lines.next().await {
+            Ok(Some(line)) => line,
+            Ok(None) => break McpError::Gone,
+            Err(why) => break why,
+        };
+        if let Err(why) = heard(&line, &shared, &outbox, &mut stray) {
+            break why;
+        }
+    };
+    shared.end(why);
+}
+
+/// Does what one message means.
+fn heard(
+    line: &[u8],
+    shared: &Shared,
+    outbox: &mpsc::Sender<Vec<u8>>,
+    stray: &mut Stray,
+) -> Result<(), McpError> {
+    match Incoming::parse(line) {
+        Incoming::Answer { id, result } => match shared.waiting().remove(&id) {
+            Some(answer) => {
+                *stray = Stray::default();
+                // Who asked may be gone.
+                let _heard = answer.send(result);
+                Ok(())
+            }
+            None => stray.one_more(line.len()),
+        },
+        Incoming::Request { id, method } => {
+            stray.one_more(line.len())?;
+            // Who asks and does not read the answers is not answered for ever.
+            outbox.try_send(message::line(&message::answer(&id, &method))).map_err(|_full| McpError::Deaf)
+        }
+        Incoming::Notification { method } => {
+            if method == LIST_CHANGED {
+                shared.changed.store(true, Ordering::Release);
+            }
+            stray.one_more(line.len())
+        }
+        Incoming::Stray => stray.one_more(line.len()),
+    }
+}
+
+/// Writes what is sent, in order. A server that reads nothing keeps it waiting, and nobody else.
+async fn tell<W: AsyncWrite + Unpin>(mut to: W, mut unread: mpsc::Receiver<Vec<u8>>) {
+    while let Some(line) = unread.recv().await {
+        if to.write_all(&line).await.is_err() || to.flush().await.is_err() {
+            // The other stream says why.
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

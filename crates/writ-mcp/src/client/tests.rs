@@ -1,0 +1,246 @@
+use std::future::Future;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
+
+use super::*;
+
+/// The server's end of a connection.
+struct Server {
+    from: tokio::io::Lines<BufReader<DuplexStream>>,
+    to: DuplexStream,
+}
+
+impl Server {
+    async fn heard(&mut self) -> Value {
+        serde_json::from_str(&self.from.next_line().await.unwrap().unwrap()).unwrap()
+    }
+
+    async fn say(&mut self, text: &str) {
+        // A client that has ended the connection reads no more.
+        let _written = self.to.write_all(text.as_bytes()).await;
+    }
+
+    async fn answer(&mut self, asked: &Value, result: Value) {
+        let line = json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}).to_string() + "\n";
+        self.say(&line).await;
+    }
+
+    /// Answers the greeting.
+    async fn greet(&mut self) {
+        let hello = self.heard().await;
+        assert_eq!(hello["method"], "initialize");
+        assert_eq!(hello["params"]["capabilities"], json!({}), "nothing is offered to servers");
+        self.answer(&hello, json!({"protocolVersion": "2025-06-18", "capabilities": {}})).await;
+        assert_eq!(self.heard().await["method"], "notifications/initialized");
+    }
+}
+
+fn pair() -> ((DuplexStream, DuplexStream), Server) {
+    let (our_end, to) = tokio::io::duplex(64 * 1024);
+    let (from, our_out) = tokio::io::duplex(64 * 1024);
+    ((our_end, our_out), Server { from: BufReader::new(from).lines(), to })
+}
+
+/// Runs a client against a server that has greeted it.
+async fn with<F: Future<Output = ()>>(
+    server: impl FnOnce(Server) -> F,
+) -> (Client, impl Future<Output = ()>) {
+    let ((read, write), mut end) = pair();
+    let (client, ()) = tokio::join!(Client::connect(read, write), end.greet());
+    (client.unwrap(), server(end))
+}
+
+async fn call(client: &Client) -> Result<CallResult, McpError> {
+    client.call("t", &json!({"a": 1}), Duration::from_secs(60), &CancellationToken::new()).await
+}
+
+fn said(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}]})
+}
+
+#[tokio::test]
+async fn answers_find_their_questions_in_any_order() {
+    let (client, server) = with(|mut server| async move {
+        let (first, second) = (server.heard().await, server.heard().await);
+        assert_eq!(first["params"], json!({"name": "t", "arguments": {"a": 1}}));
+        server.answer(&second, said("second")).await;
+        server.answer(&json!({"id": 4_711}), said("never asked")).await;
+        server.answer(&first, said("first")).await;
+    })
+    .await;
+    let (first, second, ()) = tokio::join!(call(&client), call(&client), server);
+    assert_eq!((first.unwrap().text.as_str(), second.unwrap().text.as_str()), ("first", "second"));
+}
+
+#[tokio::test]
+async fn a_server_that_ends_ends_what_waits_and_what_is_asked_later() {
+    let (client, server) = with(|mut server| async move {
+        server.heard().await;
+    })
+    .await;
+    let (answer, ()) = tokio::join!(call(&client), server);
+    assert_eq!(answer, Err(McpError::Gone));
+    assert_eq!(call(&client).await, Err(McpError::Gone));
+    assert!(client.is_over() && client.shared.waiting().is_empty());
+}
+
+#[tokio::test]
+async fn ten_megabytes_are_not_read() {
+    let (client, server) = with(|mut server| async move {
+        server.heard().await;
+        server.say(&"x".repeat(10 * 1024 * 1024)).await;
+    })
+    .await;
+    let (answer, ()) = tokio::join!(call(&client), server);
+    assert_eq!(answer, Err(McpError::TooLarge { limit: MAX_MESSAGE_BYTES }));
+}
+
+#[tokio::test]
+async fn a_flood_of_news_ends_the_connection_and_some_news_do_not() {
+    for (times, floods) in [(1_000, false), (MAX_STRAY + 1, true)] {
+        let (client, server) = with(|mut server| async move {
+            let asked = server.heard().await;
+            for _ in 0..times {
+                server.say("{\"method\":\"notifications/message\",\"params\":{}}\n").await;
+            }
+            server.answer(&asked, said("done")).await;
+        })
+        .await;
+        let (answer, ()) = tokio::join!(call(&client), server);
+        match answer {
+            Ok(answer) => assert!(!floods && answer.text == "done"),
+            Err(why) => assert!(floods && matches!(why, McpError::Flooded { .. }), "{why}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_never_answers_is_told_that_nobody_waits_and_a_late_answer_means_nothing() {
+    let (client, server) = with(|mut server| async move {
+        let asked = server.heard().await;
+        let cancelled = server.heard().await;
+        assert_eq!(cancelled["method"], "notifications/cancelled");
+        assert_eq!(cancelled["params"]["requestId"], asked["id"]);
+        server.answer(&asked, said("late")).await;
+        let again = server.heard().await;
+        server.answer(&again, said("in time")).await;
+    })
+    .await;
+    let asking = async {
+        let soon = Duration::from_millis(50);
+        let never = client.call("t", &json!({}), soon, &CancellationToken::new()).await;
+        assert_eq!(never, Err(McpError::Timeout { method: "tools/call", secs: 0 }));
+        call(&client).await
+    };
+    let (answer, ()) = tokio::join!(asking, server);
+    assert_eq!(answer.unwrap().text, "in time");
+}
+
+#[tokio::test]
+async fn a_stopped_call_waits_no_longer() {
+    let (client, server) = with(|mut server| async move {
+        server.heard().await;
+        assert_eq!(server.heard().await["method"], "notifications/cancelled");
+    })
+    .await;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let nothing = json!({});
+    let calling = client.call("t", &nothing, Duration::from_secs(60), &cancel);
+    let (answer, ()) = tokio::join!(calling, server);
+    assert_eq!(answer, Err(McpError::Cancelled));
+}
+
+#[tokio::test]
+async fn requests_of_the_server_are_answered_with_no() {
+    let (client, server) = with(|mut server| async move {
+        let asked = server.heard().await;
+        for (id, method) in
+            [(1, "sampling/createMessage"), (2, "elicitation/create"), (3, "ping"), (4, "roots/list")]
+        {
+            server.say(&(json!({"id": id, "method": method, "params": {}}).to_string() + "\n")).await;
+            let answer = server.heard().await;
+            assert_eq!(answer["id"], id);
+            assert_eq!(answer.get("error").is_some(), id < 3, "{method}: {answer}");
+        }
+        server.answer(&asked, said("done")).await;
+    })
+    .await;
+    let (answer, ()) = tokio::join!(call(&client), server);
+    assert_eq!(answer.unwrap().text, "done");
+}
+
+#[tokio::test]
+async fn who_asks_and_never_reads_is_left() {
+    let ((read, write), mut server) = pair();
+    let (client, ()) = tokio::join!(Client::connect(read, write), server.greet());
+    let client = client.unwrap();
+    let long = "y".repeat(200);
+    while !client.is_over() {
+        server.say(&(json!({"id": long, "method": "ping"}).to_string() + "\n")).await;
+    }
+    assert_eq!(call(&client).await, Err(McpError::Deaf));
+}
+
+#[tokio::test]
+async fn pages_are_put_together_and_lies_are_refused() {
+    let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+    let pages = [
+        (json!({"tools": [tool("a")], "nextCursor": "2"}), json!({"tools": [tool("b")]}), Ok(vec!["a", "b"])),
+        (
+            json!({"tools": [tool("a")], "nextCursor": "2"}),
+            json!({"tools": [tool("a")]}),
+            Err("it lists 'a' twice"),
+        ),
+        (json!({"tools": [tool("a")], "nextCursor": "2"}), json!({"tools": 5}), Err("it lists no tools")),
+    ];
+    for (first, second, expected) in pages {
+        let (client, server) = with(|mut server| async move {
+            let asked = server.heard().await;
+            server.answer(&asked, first).await;
+            let asked = server.heard().await;
+            assert_eq!(asked["params"]["cursor"], "2");
+            server.answer(&asked, second).await;
+        })
+        .await;
+        let (tools, ()) = tokio::join!(client.tools(), server);
+        match (tools, expected) {
+            (Ok(tools), Ok(names)) => {
+                assert_eq!(tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), names)
+            }
+            (Err(McpError::Wrong { why, .. }), Err(expected)) => assert_eq!(why, expected),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn news_of_other_tools_are_noted_until_they_are_listed() {
+    let (client, server) = with(|mut server| async move {
+        let asked = server.heard().await;
+        server.say("{\"method\":\"notifications/tools/list_changed\"}\n").await;
+        server.answer(&asked, said("done")).await;
+        let asked = server.heard().await;
+        server.answer(&asked, json!({"tools": []})).await;
+    })
+    .await;
+    let asking = async {
+        assert!(!client.tools_changed());
+        call(&client).await.unwrap();
+        assert!(client.tools_changed());
+        assert_eq!(client.tools().await, Ok(Vec::new()));
+        assert!(!client.tools_changed());
+    };
+    tokio::join!(asking, server);
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_known_ends_it() {
+    let ((read, write), mut server) = pair();
+    let greeting = async {
+        let hello = server.heard().await;
+        server.answer(&hello, json!({"protocolVersion": "1999-01-01"})).await;
+    };
+    let (client, ()) = tokio::join!(Client::connect(read, write), greeting);
+    assert!(matches!(client, Err(McpError::Wrong { method: "initialize", .. })));
+}

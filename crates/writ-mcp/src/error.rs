@@ -1,0 +1,91 @@
+//! Why a server could not be used.
+
+use writ_types::error::{Exit, Report, ToReport};
+
+/// Why a server did not do what was asked. Cheap to clone: the end of a connection is told to everybody who waits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum McpError {
+    /// It closed its output: mostly, it has ended.
+    #[error("the server has ended")]
+    Gone,
+    /// A message is longer than is read.
+    #[error("the server sent a message of more than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// It sent more that nobody asked for than is borne.
+    #[error("the server sent {messages} messages that nobody had asked for")]
+    Flooded {
+        /// How many.
+        messages: u64,
+    },
+    /// It did not answer in time.
+    #[error("the server did not answer '{method}' within {secs} seconds")]
+    Timeout {
+        /// What was asked.
+        method: &'static str,
+        /// The limit, in seconds.
+        secs: u64,
+    },
+    /// Whoever asked wants no answer any more.
+    #[error("it was stopped before the server had answered")]
+    Cancelled,
+    /// It takes nothing in.
+    #[error("the server does not read what it is sent")]
+    Deaf,
+    /// It answered something that the protocol does not have.
+    #[error("the server's answer to '{method}' is wrong: {why}")]
+    Wrong {
+        /// What was asked.
+        method: &'static str,
+        /// What is wrong with it, in our own words.
+        why: String,
+    },
+    /// It refused, in words of its own.
+    #[error("the server refused '{method}' with error {code}")]
+    Refused {
+        /// What was asked.
+        method: &'static str,
+        /// The number of the error.
+        code: i64,
+        /// The server's words, bounded.
+        message: String,
+    },
+    /// Something between it and us failed.
+    #[error("the connection to the server failed: {0}")]
+    Transport(String),
+}
+
+impl McpError {
+    /// Whether the connection is of no more use.
+    pub const fn is_final(&self) -> bool {
+        match self {
+            Self::Gone | Self::TooLarge { .. } | Self::Flooded { .. } | Self::Deaf | Self::Transport(_) => {
+                true
+            }
+            Self::Timeout { .. } | Self::Cancelled | Self::Wrong { .. } | Self::Refused { .. } => false,
+        }
+    }
+
+    const fn code(&self) -> (Exit, &'static str) {
+        match self {
+            Self::Gone => (Exit::Blocked, "mcp.gone"),
+            Self::TooLarge { .. } => (Exit::Blocked, "mcp.too_large"),
+            Self::Flooded { .. } => (Exit::Blocked, "mcp.flooded"),
+            Self::Timeout { .. } => (Exit::Blocked, "mcp.timeout"),
+            Self::Cancelled => (Exit::Interrupted, "mcp.cancelled"),
+            Self::Deaf => (Exit::Blocked, "mcp.deaf"),
+            Self::Wrong { .. } => (Exit::Blocked, "mcp.wrong_answer"),
+            Self::Refused { .. } => (Exit::Blocked, "mcp.refused"),
+            Self::Transport(_) => (Exit::Blocked, "mcp.transport"),
+        }
+    }
+}
+
+impl ToReport for McpError {
+    fn report(&self) -> Report {
+        let (exit, code) = self.code();
+        Report::new(exit, code, self.to_string())
+    }
+}

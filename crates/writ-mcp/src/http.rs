@@ -1,0 +1,264 @@
+//! A server at a URL: one visit for each permit, over the connection that the permit lends. It begins with the greeting and
+//! ends with the leave, so nothing of a visit lives on; redirects are not followed.
+
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use writ_egress::Lent;
+use writ_egress::http::{HeaderValue, RequestBuilder};
+
+use crate::client::{MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
+use crate::definition::{self, Definition};
+use crate::error::McpError;
+use crate::message::{self, Incoming, RpcError};
+use crate::result::CallResult;
+
+/// The longest id of a session that is sent back, in bytes.
+const MAX_SESSION_BYTES: usize = 1024;
+/// How long taking leave may take: the server forgets the session by itself otherwise.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
+
+/// A visit to a server.
+#[derive(Debug)]
+pub struct Visit<'a> {
+    lent: &'a Lent,
+    url: &'a str,
+    bearer: Option<HeaderValue>,
+    session: Option<HeaderValue>,
+    /// The version of the protocol, once the greeting was answered.
+    version: Option<&'static str>,
+    next: u64,
+}
+
+impl<'a> Visit<'a> {
+    /// Greets the server. How long all of it may take, is the caller's to say.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or speaks no version that is known here.
+    pub async fn begin(lent: &'a Lent, url: &'a str, token: Option<&SecretString>) -> Result<Self, McpError> {
+        let bearer = token.map(bearer).transpose()?;
+        let mut visit = Self { lent, url, bearer, session: None, version: None, next: 1 };
+        visit.version = Some(check_version(&visit.ask("initialize", &message::hello()).await?)?);
+        visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
+        Ok(visit)
+    }
+
+    /// The tools that it offers now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::tools`](crate::client::Client::tools).
+    pub async fn tools(&mut self) -> Result<Vec<Definition>, McpError> {
+        let mut list = definition::List::default();
+        while let Some(params) = list.next()? {
+            list.take(&self.ask("tools/list", &params).await?)?;
+        }
+        Ok(list.tools())
+    }
+
+    /// Calls a tool.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::call`](crate::client::Client::call).
+    pub async fn call(&mut self, tool: &str, arguments: &Value) -> Result<CallResult, McpError> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        CallResult::of(self.ask("tools/call", &params).await?)
+    }
+
+    /// Takes leave, so that the server may forget the session.
+    pub async fn end(self) {
+        if self.session.is_some() {
+            let leaving = self.headers(self.lent.client.delete(self.url)).send();
+            // What it says to that is of no interest.
+            let _left = tokio::time::timeout(LEAVE_TIME, leaving).await;
+        }
+    }
+
+    fn headers(&self, request: RequestBuilder) -> RequestBuilder {
+        let mut request = request.header("accept", "application/json, text/event-stream");
+        if let Some(bearer) = &self.bearer {
+            request = request.header("authorization", bearer.clone());
+        }
+        if let Some(session) = &self.session {
+            request = request.header("mcp-session-id", session.clone());
+        }
+        if let Some(version) = self.version {
+            request = request.header("mcp-protocol-version", version);
+        }
+        request
+    }
+
+    fn post(&self, message: &Value) -> RequestBuilder {
+        let request = self.lent.client.post(self.url).header("content-type", "application/json");
+        self.headers(request).body(message.to_string())
+    }
+
+    /// Sends what has no answer.
+    async fn tell(&self, message: &Value) -> Result<(), McpError> {
+        let answer = self.post(message).send().await.map_err(|_| dropped())?;
+        check_status(answer.status().as_u16())
+    }
+
+    /// Asks one thing and waits for its answer, in either form.
+    async fn ask(&mut self, method: &'static str, params: &Value) -> Result<Value, McpError> {
+        let id = self.next;
+        self.next = id.saturating_add(1);
+        let mut answer =
+            self.post(&message::request(id, method, params)).send().await.map_err(|_| dropped())?;
+        check_status(answer.status().as_u16())?;
+        if self.version.is_none() {
+            let session = answer.headers().get("mcp-session-id");
+            self.session = session.filter(|session| session.len() <= MAX_SESSION_BYTES).cloned();
+        }
+        let kind =
+            answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let mut events = kind.starts_with("text/event-stream").then(Events::default);
+        let (mut body, mut stray) = (Vec::new(), 0_u64);
+        while let Some(chunk) = answer.chunk().await.map_err(|_| dropped())? {
+            body.extend_from_slice(&chunk);
+            let Some(events) = &mut events else {
+                if body.len() > MAX_MESSAGE_BYTES {
+                    return Err(McpError::TooLarge { limit: MAX_MESSAGE_BYTES });
+                }
+                continue;
+            };
+            for event in events.take(&mut body)? {
+                match self.heard(&event, id).await {
+                    Some(result) => return answered(method, result),
+                    None => stray = stray.saturating_add(1),
+                }
+                if stray > MAX_STRAY {
+                    return Err(McpError::Flooded { messages: stray });
+                }
+            }
+        }
+        match Incoming::parse(&body) {
+            Incoming::Answer { id: of, result } if of == id => answered(method, result),
+            Incoming::Answer { .. }
+            | Incoming::Request { .. }
+            | Incoming::Notification { .. }
+            | Incoming::Stray => {
+                Err(McpError::Wrong { method, why: "it is no answer to what was asked".to_owned() })
+            }
+        }
+    }
+
+    /// What one event means; requests of the server are answered.
+    async fn heard(&self, event: &[u8], id: u64) -> Option<Result<Value, RpcError>> {
+        match Incoming::parse(event) {
+            Incoming::Answer { id: of, result } => (of == id).then_some(result),
+            Incoming::Request { id, method } => {
+                // A server that does not take its answer waits for nothing.
+                let _told = self.tell(&message::answer(&id, &method)).await;
+                None
+            }
+            Incoming::Notification { .. } | Incoming::Stray => None,
+        }
+    }
+}
+
+fn answered(method: &'static str, result: Result<Value, RpcError>) -> Result<Value, McpError> {
+    result.map_err(|RpcError { code, message }| McpError::Refused { method, code, message })
+}
+
+fn dropped() -> McpError {
+    // What the library says of it may name the URL, which is the owner's.
+    McpError::Transport("it broke off".to_owned())
+}
+
+fn check_status(status: u16) -> Result<(), McpError> {
+    match status {
+        200..=299 => Ok(()),
+        300..=399 => Err(McpError::Transport(format!("status {status}; redirects are not followed"))),
+        401 | 403 => Err(McpError::Transport(format!("status {status}: it refuses the token, or wants one"))),
+        _ => Err(McpError::Transport(format!("status {status}"))),
+    }
+}
+
+fn bearer(token: &SecretString) -> Result<HeaderValue, McpError> {
+    let value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
+    let mut value = value.map_err(|_| McpError::Transport("the token cannot be sent".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Server-sent events, as far as their data go.
+#[derive(Debug, Default)]
+struct Events {
+    data: Vec<u8>,
+}
+
+impl Events {
+    /// Takes every whole event out of what has come.
+    fn take(&mut self, held: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, McpError> {
+        let too_large = McpError::TooLarge { limit: MAX_MESSAGE_BYTES };
+        let mut whole = Vec::new();
+        let mut done = 0;
+        while let Some(end) = held.get(done..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
+            let line = held.get(done..done.saturating_add(end)).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                if !self.data.is_empty() {
+                    whole.push(std::mem::take(&mut self.data));
+                }
+            } else if let Some(data) = line.strip_prefix(b"data:") {
+                self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+                // Line ends between pieces of data mean nothing in JSON but space.
+                self.data.push(b'\n');
+            }
+            if self.data.len() > MAX_MESSAGE_BYTES {
+                return Err(too_large);
+            }
+            done = done.saturating_add(end).saturating_add(1);
+        }
+        held.drain(..done);
+        if held.len() > MAX_MESSAGE_BYTES { Err(too_large) } else { Ok(whole) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The events of a stream that comes in pieces.
+    fn events(stream: &[u8], piece: usize) -> Vec<Vec<u8>> {
+        let (mut events, mut held, mut found) = (Events::default(), Vec::new(), Vec::new());
+        for chunk in stream.chunks(piece) {
+            held.extend_from_slice(chunk);
+            found.extend(events.take(&mut held).expect("within bounds"));
+        }
+        found
+    }
+
+    #[test]
+    fn events_are_put_together_from_pieces() {
+        let stream = b": hello\nevent: message\nid: 7\ndata: {\"a\":\ndata:1}\n\ndata: x\r\n\r\n\n\ndata: unfinished\n";
+        for piece in 1..stream.len() {
+            assert_eq!(events(stream, piece), [b"{\"a\":\n1}\n".to_vec(), b"x\n".to_vec()], "{piece}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_not_held_for_ever() {
+        let line = [b"data: ".as_slice(), &vec![b'x'; MAX_MESSAGE_BYTES / 2], b"\n"].concat();
+        let (mut events, mut held) = (Events::default(), line.clone());
+        assert_eq!(events.take(&mut held), Ok(Vec::new()));
+        held.extend_from_slice(&line);
+        held.extend_from_slice(&line);
+        assert_eq!(events.take(&mut held), Err(McpError::TooLarge { limit: MAX_MESSAGE_BYTES }));
+        let mut endless = vec![b'x'; MAX_MESSAGE_BYTES + 1];
+        assert!(Events::default().take(&mut endless).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(stream in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'd'), Just(b':'), any::<u8>()], 0..200), piece in 1..50_usize) {
+            prop_assert_eq!(events(&stream, piece), events(&stream, stream.len().max(1)));
+        }
+    }
+}

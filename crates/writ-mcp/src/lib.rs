@@ -1,0 +1,29 @@
+//! The client of MCP servers: what an owner says of a server, what is pinned of its tools, and the protocol.
+//!
+//! A server is somebody else's program, and everything that it sends is hostile until shown otherwise. So the wire is
+//! our own: every line has a bound before it is read, what nobody asked for is counted and ends the connection, answers
+//! are matched by number alone, and requests of the server are refused but for `ping` and `roots/list`. (The `rmcp` crate
+//! reads lines without a bound, logs what it cannot parse, and starts a task for each thing that the peer sends.)
+//!
+//! Nothing here starts a process or opens a socket: [`client`] speaks over streams that the sandbox's owner gives it,
+//! [`http`] over a connection that `writ-egress` lends.
+//! Nothing here decides whether a call is allowed.
+//!
+//! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
+//! [`result`] what a call gives.
+
+pub mod config;
+
+pub mod definition;
+
+pub mod client;
+
+pub mod http;
+
+pub mod result;
+
+pub mod error;
+
+mod line;
+
+mod message;

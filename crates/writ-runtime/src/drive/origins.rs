@@ -1,0 +1,36 @@
+//! Where the arguments of a call come from.
+
+use std::sync::Arc;
+
+use writ_policy::origin::Origins;
+use writ_types::chat::ToolCall;
+use writ_types::taint::{Label, Taint};
+
+use super::Drive;
+use crate::error::EngineError;
+
+impl Drive {
+    /// What the arguments of a call may be made of, where its tool may lead out.
+    pub(super) fn origins(
+        &self,
+        call: &ToolCall,
+        label: &Label,
+    ) -> Result<Option<Arc<Origins>>, EngineError> {
+        let tools = self.core.servers.registry();
+        // A tool of another program always does.
+        if tools.get(&call.name).is_some_and(|tool| !tool.leaves()) {
+            return Ok(None);
+        }
+        let mut origins = Origins::new(self.core.owner_texts(self.session.id)?);
+        if label.taint == Taint::External {
+            origins.trust(self.machine.trusted_memories().map(str::to_owned));
+        }
+        origins.read(self.machine.seen());
+        if label.outside {
+            for tool in self.core.store.approved_tools(self.session.id)? {
+                origins.approve(tool);
+            }
+        }
+        Ok(Some(Arc::new(origins)))
+    }
+}

@@ -1,0 +1,93 @@
+//! Calls of tools that other programs have.
+
+use tokio_util::sync::CancellationToken;
+use writ_mcp::config::Readers;
+use writ_mcp::error::McpError;
+use writ_mcp::result::CallResult;
+use writ_policy::permit::Permit;
+use writ_sandbox::error::SandboxError;
+use writ_tools::foreign::PIN;
+use writ_tools::outcome::PerformedOutcome;
+use writ_types::action::CallTool;
+use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::taint::Taint;
+
+use crate::act::Place;
+use crate::error::EngineError;
+use crate::servers::Server;
+use crate::servers::remote::not_trusted;
+
+/// Calls a tool of a server, which is started if it does not run. What is called is what was pinned when the call was
+/// wished, or nothing.
+///
+/// # Errors
+///
+/// If the ledger cannot be written, or the sandbox cannot be used at all.
+pub(super) async fn call(
+    place: &Place,
+    permit: Permit,
+    call: &CallTool,
+    cancel: &CancellationToken,
+) -> Result<PerformedOutcome, EngineError> {
+    let failed = |report| Ok(PerformedOutcome::Failed { report });
+    let Some(server) = place.core.servers.known(&call.server) else {
+        let text = format!("there is no server '{}' any more", call.server);
+        return failed(Report::new(Exit::Usage, "mcp.unknown", text));
+    };
+    if !server.spec.rule(&call.tool).allow {
+        return failed(not_trusted());
+    }
+    if server.spec.url.is_some() {
+        let visited = match place.core.visit(place, &server, permit, cancel).await? {
+            Ok(visited) => visited,
+            Err(report) => return failed(doubtful(report, call)),
+        };
+        place.core.note_tools(place, &server, &visited.live).await?;
+        return match visited.answer {
+            Some(answer) => Ok(told(&server, call, answer)),
+            None => failed(not_trusted()),
+        };
+    }
+    let busy = match place.core.server(place, &server, cancel).await? {
+        Ok(busy) => busy,
+        // The hint has a server's own words, which are for its owner.
+        Err(report) => return failed(Report { hint: String::new(), ..report }),
+    };
+    if !busy.0.is_pinned(&call.tool, permit.prepared().bindings.get(PIN)) {
+        return failed(not_trusted());
+    }
+    if let Err(expired) = permit.open(place.core.clock.now()) {
+        return failed(SandboxError::Expired(expired).report());
+    }
+    let answer = busy.0.client.call(&call.tool, &call.arguments, server.spec.time(), cancel).await;
+    if answer.as_ref().is_err_and(McpError::is_final) {
+        busy.0.give_up();
+    }
+    Ok(told(&server, call, answer))
+}
+
+/// What came of a call.
+fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) -> PerformedOutcome {
+    let called = |text, structured, is_error| PerformedOutcome::Called {
+        server: call.server.clone(),
+        tool: call.tool.clone(),
+        text,
+        structured,
+        is_error,
+        taint: Taint::from(server.spec.taint),
+        public: server.spec.rule(&call.tool).readers == Readers::Public,
+    };
+    match answer {
+        Ok(result) => called(result.text, result.structured, result.is_error),
+        Err(McpError::Refused { code, message, .. }) => {
+            called(format!("error {code}: {message}"), None, true)
+        }
+        Err(error) => PerformedOutcome::Failed { report: doubtful(error.report(), call) },
+    }
+}
+
+/// Says that nobody knows whether a call that failed was carried out, where that matters.
+fn doubtful(report: Report, call: &CallTool) -> Report {
+    let unknown = "whether it was done is not known: find out before you repeat it";
+    if call.effect { report.hint(unknown) } else { report }
+}

@@ -1,0 +1,492 @@
+//! Servers of tools: which the owner has named, which run, and whether they are still what was pinned.
+//!
+//! A server is started by the first call that needs it, in a sandbox and a folder of its own, one for each session. That
+//! is an [`Action::Exec`] of the harness, which passes the door as any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use secrecy::SecretString;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use writ_mcp::client::Client;
+use writ_mcp::config::{Readers, ServerName, ServerSpec};
+use writ_mcp::definition::{Definition, Drift, Pins};
+use writ_tools::foreign::{ForeignError, ForeignTool, Row};
+use writ_tools::registry::Registry;
+use writ_types::action::{Action, ExecProfile};
+use writ_types::credential::Reference;
+use writ_types::entry::{Fact, GatePoint, GateVerdict};
+use writ_types::error::{Exit, Report};
+use writ_types::id::SessionId;
+use writ_types::taint::Taint;
+
+use crate::act::Place;
+use crate::core::Core;
+use crate::error::EngineError;
+
+pub(crate) mod remote;
+
+mod start;
+
+/// How long a server that nobody calls stays.
+pub const SERVER_IDLE: Duration = Duration::from_secs(5 * 60);
+/// The most servers that run at once, of all sessions: the one that was called longest ago makes room.
+pub const MAX_RUNNING_SERVERS: usize = 16;
+/// What the harness calls itself where it starts a server; its name follows.
+const STARTER: &str = "mcp:";
+
+/// A server as its owner has named it, with what was pinned of its tools.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its name.
+    pub name: ServerName,
+    /// What the owner says of it.
+    pub spec: ServerSpec,
+    /// The tools that the owner trusts, as they were described then.
+    pub pins: Pins,
+}
+
+/// Where the owner's servers stand, and their secrets.
+pub trait ServerSource: std::fmt::Debug + Send + Sync {
+    /// Reads what stands there now.
+    ///
+    /// # Errors
+    ///
+    /// If any of it cannot stand.
+    fn load(&self) -> Result<Vec<Server>, Report>;
+
+    /// The value of a secret that a server's variable names.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it cannot be read.
+    fn secret(&self, name: &Reference) -> Result<SecretString, Report>;
+}
+
+/// The owner's servers: none, for engines without any.
+#[derive(Debug)]
+pub struct NoServers;
+
+impl ServerSource for NoServers {
+    fn load(&self) -> Result<Vec<Server>, Report> {
+        Ok(Vec::new())
+    }
+
+    fn secret(&self, name: &Reference) -> Result<SecretString, Report> {
+        Err(Report::new(Exit::Config, "mcp.secret", format!("there is no secret '{name}'")))
+    }
+}
+
+/// A server of one session.
+type Key = (SessionId, ServerName);
+/// Where one runs, or is being started.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Running>>>>;
+
+/// Everything about servers that the engine knows.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    source: Arc<dyn ServerSource>,
+    idle: Duration,
+    /// Our own tools.
+    own: Registry,
+    known: Mutex<Known>,
+    slots: Mutex<BTreeMap<Key, Slot>>,
+    /// The tasks that end them.
+    keepers: TaskTracker,
+}
+
+/// The owner's word, and what is offered by it.
+#[derive(Clone, Debug)]
+struct Known {
+    servers: BTreeMap<ServerName, Arc<Server>>,
+    /// Tools that a running server describes otherwise than they were pinned: offered no more, until trusted anew.
+    drifted: BTreeSet<(ServerName, String)>,
+    registry: Arc<Registry>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) client: Client,
+    spec: ServerSpec,
+    /// How it describes its tools now.
+    live: Mutex<Vec<Definition>>,
+    /// Calls that it works on.
+    busy: AtomicUsize,
+    last: Mutex<Instant>,
+    /// Something has begun or ended.
+    moved: Notify,
+    stop: CancellationToken,
+}
+
+/// A call that a server works on: it is not idle meanwhile.
+pub(crate) struct Busy(pub(crate) Arc<Running>);
+
+impl Busy {
+    fn new(running: Arc<Running>) -> Self {
+        running.busy.fetch_add(1, Ordering::AcqRel);
+        running.moved.notify_one();
+        Self(running)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        *hold(&self.0.last) = Instant::now();
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+        self.0.moved.notify_one();
+    }
+}
+
+/// Every holder leaves what it holds whole, so poison is ignored.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Servers {
+    /// Reads what the owner has named.
+    ///
+    /// # Errors
+    ///
+    /// If any of it cannot stand.
+    pub(crate) fn new(source: Arc<dyn ServerSource>, own: Registry, idle: Duration) -> Result<Self, Report> {
+        let servers = by_name(source.load()?);
+        let drifted = BTreeSet::new();
+        let registry = Arc::new(registry(&own, &servers, &drifted)?);
+        let known = Mutex::new(Known { servers, drifted, registry });
+        let keepers = TaskTracker::new();
+        Ok(Self { source, idle, own, known, slots: Mutex::default(), keepers })
+    }
+
+    /// The tools that are there now.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&hold(&self.known).registry)
+    }
+
+    /// The server with this name.
+    pub(crate) fn known(&self, name: &str) -> Option<Arc<Server>> {
+        let name: ServerName = name.parse().ok()?;
+        hold(&self.known).servers.get(&name).cloned()
+    }
+
+    /// Every server.
+    pub(crate) fn all(&self) -> Vec<Arc<Server>> {
+        hold(&self.known).servers.values().cloned().collect()
+    }
+
+    /// Reads what the owner has named anew. Servers that are named otherwise now are ended. What was there before stays
+    /// where what is there now cannot stand.
+    ///
+    /// # Errors
+    ///
+    /// If any of it cannot stand.
+    pub(crate) fn reload(&self) -> Result<(), Report> {
+        let servers = by_name(self.source.load()?);
+        let drifted = BTreeSet::new();
+        let registry = Arc::new(registry(&self.own, &servers, &drifted)?);
+        let is_same = |running: &Running, name: &ServerName| {
+            servers.get(name).is_some_and(|server| server.spec == running.spec)
+        };
+        self.stop_where(|(_, name), running| !is_same(running, name));
+        *hold(&self.known) = Known { servers, drifted, registry };
+        Ok(())
+    }
+
+    /// Ends every server of a session.
+    pub(crate) fn stop_session(&self, session: SessionId) {
+        self.stop_where(|(of, _), _| *of == session);
+    }
+
+    fn stop_where(&self, is_meant: impl Fn(&Key, &Running) -> bool) {
+        for (key, slot) in &*hold(&self.slots) {
+            // One that is being started ends by itself if nobody calls it.
+            let running = slot.try_lock().ok().and_then(|running| running.clone());
+            if let Some(running) = running.filter(|running| is_meant(key, running)) {
+                running.stop.cancel();
+            }
+        }
+    }
+
+    /// Waits until every server is gone that was told to end; no more are kept.
+    pub(crate) async fn ended(&self) {
+        self.keepers.close();
+        self.keepers.wait().await;
+    }
+
+    /// How many run or are being started.
+    pub(crate) fn running(&self) -> usize {
+        hold(&self.slots).len()
+    }
+
+    /// The place of a server, if there is room for it.
+    fn slot(&self, key: &Key) -> Option<Slot> {
+        let mut slots = hold(&self.slots);
+        if let Some(slot) = slots.get(key) {
+            return Some(Arc::clone(slot));
+        }
+        if slots.len() >= MAX_RUNNING_SERVERS {
+            let idle = slots.iter().filter_map(|(key, slot)| {
+                let running = slot.try_lock().ok()?.clone()?;
+                let is_idle = running.busy.load(Ordering::Acquire) == 0;
+                let last = *hold(&running.last);
+                is_idle.then(|| (last, key.clone(), running))
+            });
+            let (_, longest, running) = idle.min_by_key(|(last, ..)| *last)?;
+            running.stop.cancel();
+            slots.remove(&longest);
+        }
+        let slot = Slot::default();
+        slots.insert(key.clone(), Arc::clone(&slot));
+        Some(slot)
+    }
+
+    /// Gives the place of a server up that has ended, or was not started.
+    fn vacate(&self, key: &Key, slot: &Slot) {
+        let mut slots = hold(&self.slots);
+        if slots.get(key).is_some_and(|held| Arc::ptr_eq(held, slot)) {
+            slots.remove(key);
+        }
+    }
+
+    /// Notes how the tools of a server stand to their pins; what is new of it.
+    fn note(&self, server: &Server, live: &[Definition]) -> Vec<(String, Drift)> {
+        let found = server.pins.compare(live);
+        let mut known = hold(&self.known);
+        // Somebody may have trusted others meanwhile: these pins are of the past then.
+        if known.servers.get(&server.name).is_none_or(|now| now.pins != server.pins) {
+            return Vec::new();
+        }
+        let mut news = Vec::new();
+        for (tool, drift) in found {
+            match drift {
+                Drift::None | Drift::New => {}
+                Drift::Changed | Drift::Gone => {
+                    if known.drifted.insert((server.name.clone(), tool.clone())) {
+                        news.push((tool, drift));
+                    }
+                }
+            }
+        }
+        if !news.is_empty()
+            && let Ok(registry) = registry(&self.own, &known.servers, &known.drifted)
+        {
+            known.registry = Arc::new(registry);
+        }
+        news
+    }
+}
+
+fn by_name(servers: Vec<Server>) -> BTreeMap<ServerName, Arc<Server>> {
+    servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect()
+}
+
+/// Our own tools with those of the owner's servers that are trusted.
+fn registry(
+    own: &Registry,
+    servers: &BTreeMap<ServerName, Arc<Server>>,
+    drifted: &BTreeSet<(ServerName, String)>,
+) -> Result<Registry, Report> {
+    let mut rows = Vec::new();
+    for server in servers.values() {
+        for tool in server.pins.tools.values() {
+            let is_drifted = drifted.contains(&(server.name.clone(), tool.name.clone()));
+            if server.spec.rule(&tool.name).allow && !is_drifted {
+                rows.push(row(server, tool).map_err(|error| unusable(&error))?);
+            }
+        }
+    }
+    let (registry, left_out) = own.clone().with_foreign(rows);
+    for error in left_out {
+        match &error {
+            ForeignError::NoRoom(_) => tracing::warn!(%error, "a foreign tool is not offered"),
+            ForeignError::Collision(_) | ForeignError::LongName(_) | ForeignError::Schema { .. } => {
+                return Err(unusable(&error));
+            }
+        }
+    }
+    Ok(registry)
+}
+
+fn unusable(error: &ForeignError) -> Report {
+    Report::new(Exit::Config, "mcp.tool", error.to_string())
+        .hint("leave it out with allow = false in the server's file, or remove the server")
+}
+
+/// Whether an engine with these tools of its own can begin with what its owner has named.
+///
+/// # Errors
+///
+/// If any of it cannot stand.
+pub fn check(source: &dyn ServerSource, own: &Registry) -> Result<(), Report> {
+    registry(own, &by_name(source.load()?), &BTreeSet::new()).map(drop)
+}
+
+/// The row of a pinned tool.
+///
+/// # Errors
+///
+/// If it cannot be offered.
+pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
+    let rule = server.spec.rule(&tool.name);
+    let not_canonical = || ForeignError::Collision(tool.name.clone());
+    Row::new(ForeignTool {
+        server: server.name.to_string(),
+        tool: tool.name.clone(),
+        host: server.spec.host(),
+        description: tool.description.clone(),
+        schema: tool.schema.clone(),
+        pin: tool.digest().ok_or_else(not_canonical)?,
+        effect: rule.effect,
+        sinks: rule.sinks,
+        content: rule.content,
+        public: rule.readers == Readers::Public,
+        idempotent: rule.idempotent,
+        risk: rule.risk,
+        taint: Taint::from(server.spec.taint),
+    })
+}
+
+impl Core {
+    /// The hosts that the owner has given a server, where an action starts one: they are listed for it, and for nothing
+    /// else.
+    pub(crate) fn hosts_of_server(action: &Action) -> &[String] {
+        if let Action::Exec(exec) = action
+            && exec.profile == ExecProfile::Server
+        {
+            return &exec.hosts;
+        }
+        &[]
+    }
+
+    /// A server of this session, started if it does not run, whose tools were looked at since they last changed.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written. The inner error says why there is none.
+    pub(crate) async fn server(
+        self: &Arc<Self>,
+        place: &Place,
+        server: &Arc<Server>,
+        cancel: &CancellationToken,
+    ) -> Result<Result<Busy, Report>, EngineError> {
+        let key = (place.session.id, server.name.clone());
+        let Some(slot) = self.servers.slot(&key) else {
+            let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
+            return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment")));
+        };
+        let mut held = slot.lock().await;
+        let is_fit = |running: &Arc<Running>| {
+            !running.client.is_over() && !running.stop.is_cancelled() && running.spec == server.spec
+        };
+        let there = held.clone().filter(is_fit);
+        let running = match there {
+            Some(running) => running,
+            None => {
+                if let Some(unfit) = held.take() {
+                    unfit.stop.cancel();
+                }
+                match self.start_server(place, server, cancel).await {
+                    Ok(Ok((running, ended))) => {
+                        *held = Some(Arc::clone(&running));
+                        self.keep_server(key, Arc::clone(&slot), Arc::clone(&running), ended);
+                        running
+                    }
+                    failed => {
+                        self.servers.vacate(&key, &slot);
+                        return failed.map(|failed| failed.map(|(running, _)| Busy(running)));
+                    }
+                }
+            }
+        };
+        let busy = Busy::new(Arc::clone(&running));
+        if running.client.tools_changed() {
+            match running.client.tools().await {
+                Ok(live) => *hold(&running.live) = live,
+                Err(error) => {
+                    running.stop.cancel();
+                    return Ok(Err(writ_types::error::ToReport::report(&error)));
+                }
+            }
+        }
+        let live = hold(&running.live).clone();
+        self.note_tools(place, server, &live).await?;
+        Ok(Ok(busy))
+    }
+
+    /// Offers no more what is not as it was pinned, and writes that down.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub(crate) async fn note_tools(
+        &self,
+        place: &Place,
+        server: &Server,
+        live: &[Definition],
+    ) -> Result<(), EngineError> {
+        for (tool, drift) in self.servers.note(server, live) {
+            let tool = writ_types::visible::escape_line(&tool).into_owned();
+            let reason = match drift {
+                Drift::Changed => "its description or schema is not the one that was pinned",
+                Drift::Gone | Drift::None | Drift::New => "its server does not offer it any more",
+            };
+            tracing::warn!(server = %server.name, tool, "a foreign tool is not offered: {reason}");
+            let fact = Fact::Gated {
+                point: GatePoint::Access,
+                gate: format!("pin of {}/{tool}", server.name),
+                verdict: GateVerdict::Block,
+                reason: format!("{reason}; `writ mcp trust {}` shows it", server.name),
+            };
+            self.append(place.session.id, place.at(), fact).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a server when nobody has called it for a while, when it was told to, and with the engine.
+    fn keep_server(
+        self: &Arc<Self>,
+        key: Key,
+        slot: Slot,
+        running: Arc<Running>,
+        ended: writ_sandbox::serve::Ended,
+    ) {
+        let core = Arc::clone(self);
+        self.servers.keepers.spawn(async move {
+            loop {
+                let idle = running.busy.load(Ordering::Acquire) == 0;
+                tokio::select! {
+                    () = running.client.over() => break,
+                    () = running.stop.cancelled() => break,
+                    () = core.stop_now.cancelled() => break,
+                    () = running.moved.notified() => {}
+                    () = tokio::time::sleep(core.servers.idle), if idle => break,
+                }
+            }
+            // Whoever has it by now is told with the call that fails; the next one starts another.
+            running.stop.cancel();
+            core.servers.vacate(&key, &slot);
+            if let Err(error) = ended.kill().await {
+                tracing::warn!(server = %key.1, %error, "a server could not be ended properly");
+            }
+            tracing::debug!(server = %key.1, "a server has ended");
+        });
+    }
+}
+
+impl Running {
+    /// Whether a tool is what a pin says: that which was approved.
+    pub(crate) fn is_pinned(&self, tool: &str, pin: Option<&writ_types::digest::Digest>) -> bool {
+        let live = hold(&self.live);
+        let found = live.iter().find(|live| live.name == tool).and_then(Definition::digest);
+        found.is_some() && found.as_ref() == pin
+    }
+
+    /// The server is of no more use.
+    pub(crate) fn give_up(&self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,212 @@
+//! Servers at a URL: one visit for each permit.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+use writ_mcp::client::START_TIME;
+use writ_mcp::definition::Definition;
+use writ_mcp::error::McpError;
+use writ_mcp::http::Visit;
+use writ_mcp::result::CallResult;
+use writ_policy::egress::host::{Scheme, Target};
+use writ_policy::permit::Permit;
+use writ_policy::prepared::Prepared;
+use writ_tools::foreign::PIN;
+use writ_tools::outcome::PerformedOutcome;
+use writ_tools::render::render;
+use writ_types::action::{Action, CallTool};
+use writ_types::digest::Digest;
+use writ_types::entry::{ConnectionRecord, Fact, Risk, Verdict};
+use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::taint::{Label, Taint};
+
+use super::{STARTER, Server};
+use crate::act::{Place, outcome_entry};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::passage::{Passage, Standing};
+
+/// What stands for a tool where a server is only looked at.
+const LOOK: &str = "*";
+
+/// What a visit brings home.
+pub(crate) struct Visited {
+    /// How the server describes its tools.
+    pub(crate) live: Vec<Definition>,
+    /// The answer to the call; `None`: it was not made, since the tool is not what was pinned.
+    pub(crate) answer: Option<Result<CallResult, McpError>>,
+}
+
+impl Core {
+    /// Visits a server: lists its tools, and makes the call if its tool is as it was pinned. The connection is on record.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written. The inner error says why it could not be visited.
+    pub(crate) async fn visit(
+        &self,
+        place: &Place,
+        server: &Server,
+        permit: Permit,
+        cancel: &CancellationToken,
+    ) -> Result<Result<Visited, Report>, EngineError> {
+        let token = match server.spec.token().map(|name| self.servers.source.secret(&name)).transpose() {
+            Ok(token) => token,
+            Err(report) => return Ok(Err(report)),
+        };
+        let (began, prepared) = (Instant::now(), permit.prepared().clone());
+        let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
+            return Err(EngineError::Machine("a visit for something else".to_owned()));
+        };
+        let pin = prepared.bindings.get(PIN).copied();
+        let wish = Wish { url, token: token.as_ref(), call, pin };
+        let visiting = self.egress.perform(permit, self.clock.now(), |lent| async move {
+            let visited = wish.visit(&lent).await;
+            visited.map(|visited| (visited, lent.received_bytes()))
+        });
+        let time = START_TIME.saturating_add(server.spec.time());
+        let visited = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Ok(Err(McpError::Cancelled)),
+            visited = tokio::time::timeout(time, visiting) => {
+                let late = McpError::Timeout { method: "tools/call", secs: time.as_secs() };
+                visited.unwrap_or(Ok(Err(late)))
+            }
+        };
+        let received =
+            visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
+        self.note_visit(place, call, received, began).await?;
+        Ok(match visited {
+            Ok(Ok((visited, _))) => Ok(visited),
+            Ok(Err(error)) => Err(error.report()),
+            Err(error) => Err(error.report()),
+        })
+    }
+
+    /// Writes a connection to a server down. `received`: what came, if it went well.
+    async fn note_visit(
+        &self,
+        place: &Place,
+        call: &CallTool,
+        received: Option<u64>,
+        began: Instant,
+    ) -> Result<(), EngineError> {
+        let host = call.host.as_deref().unwrap_or_default();
+        let Ok(target) = Target::from_authority(Scheme::Https, host, None) else { return Ok(()) };
+        let record = ConnectionRecord {
+            host: target.host.to_string(),
+            port: target.port,
+            address: None,
+            verdict: if received.is_some() { Verdict::Allowed } else { Verdict::Failed },
+            rule: format!("{STARTER}{}", call.server),
+            sent: u64::try_from(call.arguments.to_string().len()).unwrap_or(u64::MAX),
+            received: received.unwrap_or_default(),
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let fact = Fact::Connected { connections: vec![record] };
+        self.append(place.session.id, place.at(), fact).await
+    }
+
+    /// Looks at a server for its owner: what tools it describes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::visit`].
+    pub(super) async fn look_at(
+        self: &Arc<Self>,
+        place: &Place,
+        server: &Server,
+    ) -> Result<Result<Vec<Definition>, Report>, EngineError> {
+        let standing = Standing {
+            authority: &place.authority,
+            spent: place.spent,
+            approval: None,
+            task: false,
+            mode: place.session.mode(),
+            origins: None,
+        };
+        let permit = match self.pass(self.look(place, server)?, standing).await? {
+            Passage::Permit(permit) => *permit,
+            Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
+            Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
+            Passage::Simulated(_) => return Ok(Ok(Vec::new())),
+        };
+        let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
+        let visited = self.visit(place, server, permit, &self.stop_now.child_token()).await?;
+        let mut outcome = match &visited {
+            Ok(visited) => PerformedOutcome::Called {
+                server: server.name.to_string(),
+                tool: LOOK.to_owned(),
+                text: format!("the server {} describes {} tools", server.name, visited.live.len()),
+                structured: None,
+                is_error: false,
+                taint: Taint::External,
+                public: false,
+            },
+            Err(report) => PerformedOutcome::Failed { report: report.clone() },
+        };
+        let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &self.redactor));
+        self.append(place.session.id, place.at(), entry).await?;
+        Ok(visited.map(|visited| visited.live))
+    }
+
+    /// The wish to look at a server.
+    fn look(&self, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
+        let file = Digest::of_canonical(&server.spec)?;
+        Ok(Prepared {
+            action: Action::CallTool(CallTool {
+                server: server.name.to_string(),
+                tool: LOOK.to_owned(),
+                arguments: serde_json::json!({}),
+                host: server.spec.host(),
+                effect: false,
+                declared: true,
+                sends: false,
+                risk: Risk::Low,
+            }),
+            agent: self.config.agent.clone(),
+            session: Some(place.session.id),
+            turn: place.turn,
+            turn_number: place.number,
+            call: None,
+            tool: format!("{STARTER}{}", server.name),
+            sinks: Vec::new(),
+            label: Label::new(Taint::Owner),
+            bindings: [("file".to_owned(), file)].into(),
+            idempotent: true,
+            intent: format!("list the tools of the server {}", server.name),
+        })
+    }
+}
+
+/// What a visit is for.
+struct Wish<'a> {
+    url: &'a str,
+    token: Option<&'a SecretString>,
+    call: &'a CallTool,
+    pin: Option<Digest>,
+}
+
+impl Wish<'_> {
+    async fn visit(&self, lent: &writ_egress::Lent) -> Result<Visited, McpError> {
+        let mut visit = Visit::begin(lent, self.url, self.token).await?;
+        let live = visit.tools().await?;
+        let found = live.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
+        let answer = if found.is_some() && found == self.pin {
+            Some(visit.call(&self.call.tool, &self.call.arguments).await)
+        } else {
+            None
+        };
+        visit.end().await;
+        Ok(Visited { live, answer })
+    }
+}
+
+/// What is told of a tool that is not what was pinned.
+pub(crate) fn not_trusted() -> Report {
+    let text = "the tool is not the one that was trusted: it was not called".to_owned();
+    Report::new(Exit::Denied, "mcp.changed", text)
+        .hint("tell the user; `writ mcp trust` shows what is different")
+}

@@ -1,0 +1,75 @@
+//! A program that stays, and is talked to.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::DropGuard;
+
+use crate::error::SandboxError;
+use crate::exec::{ExecResult, Listener};
+
+/// How a server is started, beside what its permit says.
+#[derive(Debug, Default)]
+pub struct ServeOptions {
+    /// Where the listener of a server with network goes; see [`Listener`]. Given and used when, and only when, its
+    /// command names hosts.
+    pub network: Option<mpsc::Sender<Listener>>,
+    /// The values of those of its variables that the command names by reference: they stand nowhere else.
+    pub secrets: BTreeMap<String, SecretString>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Served {
+    /// Its standard input.
+    pub input: pipe::Sender,
+    /// Its standard output.
+    pub output: pipe::Receiver,
+    /// Its end. Dropping it kills the server and everything that it has started.
+    pub ended: Ended,
+}
+
+/// How to learn that a server has ended, and to end it.
+#[derive(Debug)]
+pub struct Ended {
+    task: JoinHandle<Result<ExecResult, SandboxError>>,
+    kill: Option<DropGuard>,
+}
+
+impl Ended {
+    #[cfg(target_os = "linux")]
+    pub(crate) const fn new(task: JoinHandle<Result<ExecResult, SandboxError>>, kill: DropGuard) -> Self {
+        Self { task, kill: Some(kill) }
+    }
+
+    /// Waits for its end, and says how it ended. Its standard output is with whoever talked to it. Called once: later
+    /// calls say that it was cancelled.
+    ///
+    /// # Errors
+    ///
+    /// If the sandbox could not be made after all.
+    pub async fn wait(&mut self) -> Result<ExecResult, SandboxError> {
+        if self.task.is_finished() && self.kill.is_none() {
+            return Err(SandboxError::Cancelled);
+        }
+        let ended = (&mut self.task).await;
+        self.kill = None;
+        ended.unwrap_or(Err(SandboxError::Cancelled))
+    }
+
+    /// Kills the server and everything that it has started, and waits until nobody is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::wait`].
+    pub async fn kill(mut self) -> Result<ExecResult, SandboxError> {
+        // Dropping the guard is what kills.
+        if self.kill.take().is_none() {
+            return Err(SandboxError::Cancelled);
+        }
+        (&mut self.task).await.unwrap_or(Err(SandboxError::Cancelled))
+    }
+}

@@ -1,0 +1,293 @@
+//! Tools of other programs, as rows that are made at run time: their servers' words, and what the owner says of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use writ_policy::origin::THEN;
+use writ_policy::prepared::{Prepared, Sink};
+use writ_types::action::{Action, CallTool};
+use writ_types::chat::{ToolCall, ToolSpec};
+use writ_types::digest::Digest;
+use writ_types::entry::Risk;
+use writ_types::taint::Taint;
+
+use crate::arguments::MAX_ARGUMENT_BYTES;
+use crate::def::ToolContext;
+use crate::error::ToolError;
+use crate::schema::then_schema;
+use crate::text::{cut_end, one_line};
+
+mod schema;
+
+use schema::Checked;
+pub use schema::SchemaError;
+
+/// The longest name under which a model calls a tool, in bytes: the least that providers take.
+pub const MAX_CALLED_NAME: usize = 64;
+/// The longest words of a server about a tool that models are told, in characters.
+pub const MAX_TOLD_CHARS: usize = 1_000;
+/// The most bytes of names, words and schemas of foreign tools that models are told: a quarter of what a small context has.
+pub const MAX_TOLD_BYTES: usize = 64 * 1024;
+/// The most values of one call that say who, where and what: more cannot be judged in earnest.
+const MAX_SINKS: usize = 1_000;
+/// The longest statement of what a call is for, in characters.
+const MAX_INTENT_CHARS: usize = 120;
+
+/// What is known of a foreign tool: its server's words, and its owner's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForeignTool {
+    /// The server.
+    pub server: String,
+    /// Its name with the server.
+    pub tool: String,
+    /// Host and port of the server, where it is reached at a URL.
+    pub host: Option<String>,
+    /// What the server says of it.
+    pub description: String,
+    /// JSON Schema of its arguments, in the server's words.
+    pub schema: Value,
+    /// What the owner has pinned: the digest of the three above.
+    pub pin: Digest,
+    /// Whether a call changes anything anywhere.
+    pub effect: bool,
+    /// The arguments that say who, where and what, as dotted paths; `None`: nobody has said, so all of them.
+    pub sinks: Option<Vec<String>>,
+    /// The arguments that are content sent on to others, as dotted paths.
+    pub content: Vec<String>,
+    /// Whether everybody may read its results.
+    pub public: bool,
+    /// Whether calling it twice is the same as calling it once.
+    pub idempotent: bool,
+    /// How much harm a wrong approval of a call can do.
+    pub risk: Risk,
+    /// How far its results may be trusted.
+    pub taint: Taint,
+}
+
+/// Why a foreign tool cannot be offered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForeignError {
+    /// Two would be called the same.
+    #[error("two tools would be called '{0}'")]
+    Collision(String),
+    /// Its name is too long.
+    #[error("'{0}' has more than {MAX_CALLED_NAME} characters")]
+    LongName(String),
+    /// Its schema cannot be used.
+    #[error("the schema of '{name}' cannot be used: {why}")]
+    Schema {
+        /// The tool.
+        name: String,
+        /// What is wrong.
+        why: SchemaError,
+    },
+    /// There is no room for it.
+    #[error("'{0}' is left out: models are told {MAX_TOLD_BYTES} bytes of foreign tools at most")]
+    NoRoom(String),
+}
+
+/// A row that is made at run time.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The name under which models call it.
+    pub name: String,
+    /// What is known of it.
+    pub known: ForeignTool,
+    checked: Checked,
+}
+
+/// The name under which models call a tool: what is not plain becomes `_`.
+pub fn called(server: &str, tool: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    format!("{server}__{}", tool.chars().map(plain).collect::<String>())
+}
+
+impl Row {
+    /// Makes a row.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be offered to models, or its arguments could not be checked.
+    pub fn new(known: ForeignTool) -> Result<Self, ForeignError> {
+        let name = called(&known.server, &known.tool);
+        if name.len() > MAX_CALLED_NAME {
+            return Err(ForeignError::LongName(one_line(&name, MAX_CALLED_NAME)));
+        }
+        let checked = Checked::new(&known.schema);
+        let checked = checked.map_err(|why| ForeignError::Schema { name: name.clone(), why })?;
+        Ok(Self { name, known, checked })
+    }
+
+    /// What models are told of it: whose words they read is said first.
+    pub(crate) fn spec(&self) -> ToolSpec {
+        let words = cut_end(&self.known.description, MAX_TOLD_CHARS);
+        ToolSpec {
+            name: self.name.clone(),
+            description: format!(
+                "[A tool of the server '{}'; these are its words] {words}",
+                self.known.server
+            ),
+            schema: self.told_schema(),
+        }
+    }
+
+    /// Its schema, with [`THEN`], unless the server has an argument of that name itself.
+    fn told_schema(&self) -> Value {
+        let mut schema = self.known.schema.clone();
+        if !self.has_then()
+            && let Some(fields) = schema.as_object_mut()
+        {
+            let properties = fields.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+            if let Some(properties) = properties.as_object_mut() {
+                properties.insert(THEN.to_owned(), then_schema());
+            }
+        }
+        schema
+    }
+
+    /// Whether [`THEN`] is an argument of the server's own.
+    fn has_then(&self) -> bool {
+        self.known.schema.get("properties").and_then(|all| all.get(THEN)).is_some()
+    }
+
+    /// How many bytes that takes.
+    pub(crate) fn told_bytes(&self) -> usize {
+        let spec = self.spec();
+        spec.name.len() + spec.description.len() + spec.schema.to_string().len()
+    }
+
+    /// The arguments, if they fit the schema.
+    pub(crate) fn arguments(&self, arguments: &Value) -> Result<Value, ToolError> {
+        let wrong = |problems: Vec<String>| ToolError::Foreign { tool: self.name.clone(), problems };
+        let mut arguments = match arguments {
+            Value::Object(_) => arguments.clone(),
+            Value::Null => Value::Object(Map::new()),
+            Value::String(text) if text.len() <= MAX_ARGUMENT_BYTES => {
+                serde_json::from_str(text).unwrap_or(Value::Null)
+            }
+            Value::String(_) | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Value::Null,
+        };
+        let Some(fields) = arguments.as_object_mut() else {
+            return Err(wrong(vec!["the arguments are not an object".to_owned()]));
+        };
+        if !self.has_then() {
+            // For the harness alone.
+            fields.shift_remove(THEN);
+        }
+        if arguments.to_string().len() > MAX_ARGUMENT_BYTES {
+            return Err(wrong(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]));
+        }
+        self.checked.check(&arguments).map_err(wrong)?;
+        Ok(arguments)
+    }
+
+    /// The action, ready for the door.
+    pub(crate) fn prepare(&self, call: &ToolCall, context: &ToolContext<'_>) -> Result<Prepared, ToolError> {
+        let (arguments, known) = (self.arguments(&call.arguments)?, &self.known);
+        let sinks = sinks(&arguments, known.sinks.as_deref());
+        if sinks.len() > MAX_SINKS {
+            let problem = format!("the arguments hold more than {MAX_SINKS} values");
+            return Err(ToolError::Foreign { tool: self.name.clone(), problems: vec![problem] });
+        }
+        let intent =
+            one_line(&format!("call {} of the server {}", known.tool, known.server), MAX_INTENT_CHARS);
+        Ok(Prepared {
+            action: Action::CallTool(CallTool {
+                server: known.server.clone(),
+                tool: known.tool.clone(),
+                arguments,
+                host: known.host.clone(),
+                effect: known.effect,
+                declared: known.sinks.is_some(),
+                sends: known.effect && (known.sinks.is_none() || !known.content.is_empty()),
+                risk: known.risk,
+            }),
+            agent: context.agent.to_owned(),
+            session: context.session,
+            turn: context.turn,
+            turn_number: context.turn_number,
+            call: Some(call.id.clone()),
+            tool: self.name.clone(),
+            sinks,
+            label: context.label.clone(),
+            // What is approved is this tool, as its server described it when it was pinned.
+            bindings: BTreeMap::from([(PIN.to_owned(), known.pin)]),
+            idempotent: known.idempotent,
+            intent,
+        })
+    }
+}
+
+/// The name of the binding that a call has to its tool's pin.
+pub const PIN: &str = "pin";
+
+/// The values that say who, where and what: those below the declared paths, else all. More than [`MAX_SINKS`] are not
+/// gathered.
+fn sinks(arguments: &Value, declared: Option<&[String]>) -> Vec<Sink> {
+    let mut found = Vec::new();
+    match declared {
+        None => leaves(arguments, &mut String::new(), &mut found),
+        Some(paths) => {
+            for path in paths {
+                let names: Vec<&str> = path.split('.').collect();
+                below(arguments, &names, &mut String::new(), &mut found);
+            }
+            found.sort();
+            found.dedup();
+        }
+    }
+    found
+}
+
+/// Follows a path; lists are gone through.
+fn below(value: &Value, names: &[&str], at: &mut String, found: &mut Vec<Sink>) {
+    let Some((name, rest)) = names.split_first() else { return leaves(value, at, found) };
+    match value {
+        Value::Object(fields) => {
+            if let Some(field) = fields.get(*name) {
+                within(at, name, |at| below(field, rest, at, found));
+            }
+        }
+        Value::Array(values) => {
+            for (number, value) in values.iter().enumerate() {
+                within(at, &number.to_string(), |at| below(value, names, at, found));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Every text and number in a value, with its path.
+fn leaves(value: &Value, at: &mut String, found: &mut Vec<Sink>) {
+    if found.len() > MAX_SINKS {
+        return;
+    }
+    match value {
+        Value::String(text) => found.push(Sink { argument: at.clone(), value: text.clone() }),
+        Value::Number(number) => found.push(Sink { argument: at.clone(), value: number.to_string() }),
+        Value::Array(values) => {
+            for (number, value) in values.iter().enumerate() {
+                within(at, &number.to_string(), |at| leaves(value, at, found));
+            }
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                within(at, name, |at| leaves(value, at, found));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn within(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {
+    let length = at.len();
+    if length > 0 {
+        at.push('.');
+    }
+    at.push_str(name);
+    inside(at);
+    at.truncate(length);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Schemas that somebody else wrote: bounded before they are used, since checking against one is running it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+
+use crate::text::one_line;
+
+/// The largest schema with every reference put in its place, in values: references to references grow by powers.
+const MAX_EXPANDED: usize = 20_000;
+/// The most work of one check: values of the expanded schema times values of the arguments.
+const MAX_WORK: usize = 20_000_000;
+/// The largest compiled expression, in bytes.
+const MAX_PATTERN_BYTES: usize = 256 * 1024;
+/// The most problems named in one message.
+const MAX_PROBLEMS: usize = 8;
+/// The longest path or name in a problem, in characters.
+const MAX_NAME_CHARS: usize = 80;
+
+/// Why a schema cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A reference that leaves it, or that is of another form.
+    #[error("it refers to something other than a part of itself")]
+    Reference,
+    /// References in a circle.
+    #[error("its references go in a circle")]
+    Circle,
+    /// Too large once its references are followed.
+    #[error("it has more than {MAX_EXPANDED} values with its references in their places")]
+    TooLarge,
+    /// No schema.
+    #[error("it is no JSON Schema, or has an expression that cannot be checked in bounded time")]
+    Invalid,
+}
+
+/// A schema that can be checked against.
+#[derive(Clone)]
+pub(crate) struct Checked {
+    validator: Arc<Validator>,
+    expanded: usize,
+}
+
+impl std::fmt::Debug for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checked").field("expanded", &self.expanded).finish_non_exhaustive()
+    }
+}
+
+impl Checked {
+    /// Looks at a schema, and compiles it. Nothing is ever fetched for it.
+    pub(crate) fn new(schema: &Value) -> Result<Self, SchemaError> {
+        let expanded = Expansion { root: schema, known: BTreeMap::new() }.size(schema)?;
+        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
+        let built = jsonschema::options()
+            .with_pattern_options(patterns)
+            .should_validate_formats(false)
+            .with_retriever(Nothing)
+            .build(schema);
+        let validator = Arc::new(built.map_err(|_invalid| SchemaError::Invalid)?);
+        Ok(Self { validator, expanded })
+    }
+
+    /// What is wrong with arguments, in our own words.
+    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
+        if count(arguments).saturating_mul(self.expanded) > MAX_WORK {
+            return Err(vec!["the arguments are too large to be checked".to_owned()]);
+        }
+        let problems: Vec<_> =
+            self.validator.iter_errors(arguments).take(MAX_PROBLEMS).map(|error| told(&error)).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+}
+
+/// Fetches nothing.
+struct Nothing;
+
+impl jsonschema::Retrieve for Nothing {
+    fn retrieve(
+        &self,
+        _: &jsonschema::Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err("nothing is fetched for a schema".into())
+    }
+}
+
+/// The size of a schema with its references followed.
+struct Expansion<'a> {
+    root: &'a Value,
+    /// Of the parts that are referred to; `None`: it is being looked at.
+    known: BTreeMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Expansion<'a> {
+    fn size(&mut self, value: &'a Value) -> Result<usize, SchemaError> {
+        let mut size = 1_usize;
+        match value {
+            Value::Array(values) => {
+                for value in values {
+                    size = grown(size, self.size(value)?)?;
+                }
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let more = match (name.as_str(), value) {
+                        ("$ref", Value::String(to)) => self.of_reference(to)?,
+                        (
+                            "$dynamicRef" | "$recursiveRef" | "$id" | "id" | "$anchor" | "$dynamicAnchor",
+                            Value::String(_),
+                        ) => {
+                            return Err(SchemaError::Reference);
+                        }
+                        _ => self.size(value)?,
+                    };
+                    size = grown(size, more)?;
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        Ok(size)
+    }
+
+    fn of_reference(&mut self, to: &'a str) -> Result<usize, SchemaError> {
+        match self.known.get(to) {
+            Some(Some(size)) => return Ok(*size),
+            Some(None) => return Err(SchemaError::Circle),
+            None => {}
+        }
+        // What is percent-encoded is another text with the same meaning: not needed, and not followed.
+        let pointer = to.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
+        let part = pointer.and_then(|pointer| self.root.pointer(pointer)).ok_or(SchemaError::Reference)?;
+        self.known.insert(to, None);
+        let size = self.size(part)?;
+        self.known.insert(to, Some(size));
+        Ok(size)
+    }
+}
+
+fn grown(size: usize, more: usize) -> Result<usize, SchemaError> {
+    let size = size.saturating_add(more);
+    if size > MAX_EXPANDED { Err(SchemaError::TooLarge) } else { Ok(size) }
+}
+
+/// How many values there are in one.
+fn count(value: &Value) -> usize {
+    let inside: usize = match value {
+        Value::Array(values) => values.iter().map(count).sum(),
+        Value::Object(fields) => fields.values().map(count).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    };
+    inside.saturating_add(1)
+}
+
+/// A problem: where, and which word of the standard is not met. Texts of the schema are not repeated, but for names.
+fn told(error: &ValidationError<'_>) -> String {
+    let at = error.instance_path.as_str();
+    let at = if at.is_empty() {
+        "the arguments".to_owned()
+    } else {
+        format!("'{}'", one_line(at, MAX_NAME_CHARS))
+    };
+    let named = |names: &[String]| {
+        names
+            .iter()
+            .map(|name| format!("'{}'", one_line(name, MAX_NAME_CHARS)))
+            .take(MAX_PROBLEMS)
+            .collect::<Vec<_>>()
+    };
+    if let ValidationErrorKind::Required { property } = &error.kind {
+        let name = property.as_str().unwrap_or_default();
+        return format!("{at}: '{}' is missing", one_line(name, MAX_NAME_CHARS));
+    }
+    if let ValidationErrorKind::AdditionalProperties { unexpected } = &error.kind {
+        return format!("{at}: {} is unknown", named(unexpected).join(", "));
+    }
+    let keyword = error.schema_path.as_str().rsplit('/').next().unwrap_or_default();
+    format!("{at} does not fit '{}' of the schema", one_line(keyword, MAX_NAME_CHARS))
+}

@@ -1,0 +1,211 @@
+use proptest::prelude::*;
+use serde_json::json;
+use writ_types::taint::Label;
+
+use super::*;
+use crate::config::Config;
+use crate::def::AgentRole;
+use crate::registry::{AllowList, Registry};
+
+fn known(tool: &str, schema: Value) -> ForeignTool {
+    ForeignTool {
+        server: "crm".into(),
+        tool: tool.into(),
+        host: None,
+        description: "Sends a letter.".into(),
+        schema,
+        pin: Digest::of(b"pin"),
+        effect: true,
+        sinks: None,
+        content: Vec::new(),
+        public: false,
+        idempotent: false,
+        risk: Risk::High,
+        taint: Taint::External,
+    }
+}
+
+fn letter() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "to": {"type": "array", "items": {"$ref": "#/$defs/address"}},
+            "text": {"type": "string", "maxLength": 20},
+            "copies": {"type": "integer", "minimum": 1},
+            "urgent": {"type": "boolean"},
+        },
+        "required": ["to"],
+        "additionalProperties": false,
+        "$defs": {"address": {"type": "object", "properties": {"mail": {"type": "string", "pattern": "^[a-z]+@"}}}},
+    })
+}
+
+fn row(change: impl FnOnce(&mut ForeignTool)) -> Row {
+    let mut known = known("send", letter());
+    change(&mut known);
+    Row::new(known).expect("usable")
+}
+
+fn prepared(row: &Row, arguments: Value) -> Result<Prepared, ToolError> {
+    let (label, config) = (Label::new(Taint::Owner), Config::default());
+    let context = ToolContext {
+        agent: "main",
+        session: None,
+        turn: None,
+        turn_number: 1,
+        label: &label,
+        config: &config,
+        search: None,
+    };
+    let registry = Registry::core().with_foreign([row.clone()]).0;
+    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let call = ToolCall { id: "c".into(), name: row.name.clone(), arguments };
+    assert_eq!(toolset.needs(&call)?, None);
+    toolset.prepare(&call, None, &context)
+}
+
+fn told(sinks: &[Sink]) -> Vec<(&str, &str)> {
+    sinks.iter().map(|sink| (sink.argument.as_str(), sink.value.as_str())).collect()
+}
+
+#[test]
+fn a_call_becomes_an_action_with_the_owners_word_and_the_pin() {
+    let arguments = json!({"to": [{"mail": "ann@x"}], "text": "hi", "copies": 2, "urgent": true});
+    let wished = prepared(&row(|_| {}), arguments.clone()).expect("fits");
+    let Action::CallTool(call) = &wished.action else { panic!("{wished:?}") };
+    assert_eq!((call.server.as_str(), call.tool.as_str(), &call.arguments), ("crm", "send", &arguments));
+    assert_eq!((call.effect, call.declared, call.risk), (true, false, Risk::High));
+    assert_eq!((wished.tool.as_str(), wished.idempotent), ("crm__send", false));
+    assert_eq!(wished.bindings, [("pin".to_owned(), Digest::of(b"pin"))].into());
+    assert_eq!(
+        told(&wished.sinks),
+        [("to.0.mail", "ann@x"), ("text", "hi"), ("copies", "2")],
+        "undeclared: all"
+    );
+}
+
+#[test]
+fn declared_sinks_are_the_values_below_their_paths_and_no_others() {
+    let arguments = json!({"to": [{"mail": "ann@x"}, {"mail": "bob@x"}], "text": "hi"});
+    let sinks = |paths: &[&str]| {
+        let row = row(|known| known.sinks = Some(paths.iter().map(|path| (*path).to_owned()).collect()));
+        let wished = prepared(&row, arguments.clone()).expect("fits");
+        assert!(matches!(&wished.action, Action::CallTool(call) if call.declared));
+        told(&wished.sinks).iter().map(|(at, value)| format!("{at}={value}")).collect::<Vec<_>>()
+    };
+    let both = ["to.0.mail=ann@x", "to.1.mail=bob@x"];
+    assert_eq!(sinks(&["to.mail"]), both);
+    assert_eq!(sinks(&["to"]), both);
+    assert_eq!(sinks(&["to", "to.mail", "nothing", "text.deeper"]), both);
+    assert_eq!(sinks(&["text"]), ["text=hi"]);
+    assert!(sinks(&[]).is_empty(), "the owner has said that there is none");
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_told_by_place_and_without_the_servers_words() {
+    let row = row(|_| {});
+    let told = |arguments: Value| match prepared(&row, arguments) {
+        Err(ToolError::Foreign { tool, problems }) if tool == "crm__send" => problems.join("; "),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(json!({"to": [], "copies": "2"})), "'/copies' does not fit 'type' of the schema");
+    assert_eq!(told(json!({})), "the arguments: 'to' is missing");
+    assert_eq!(told(json!({"to": [], "cc": 1})), "the arguments: 'cc' is unknown");
+    assert_eq!(told(json!({"to": [{"mail": "ANN"}]})), "'/to/0/mail' does not fit 'pattern' of the schema");
+    assert_eq!(told(json!("nonsense")), "the arguments are not an object");
+    assert_eq!(told(json!([1])), "the arguments are not an object");
+    assert!(told(json!({"to": [], "text": "x".repeat(MAX_ARGUMENT_BYTES)})).contains("bytes"));
+    assert!(prepared(&row, json!("{\"to\": []}")).is_ok(), "some providers send text");
+}
+
+/// Threat 23, as far as a schema can carry an attack: on our time, our memory, or the network.
+#[test]
+fn schemas_that_are_traps_are_refused() {
+    let doubling: serde_json::Map<String, Value> = (0..64)
+        .map(|n| {
+            let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+            (format!("d{n}"), json!({"allOf": [next, next]}))
+        })
+        .chain([("d64".to_owned(), json!({}))])
+        .collect();
+    let traps = [
+        (json!({"$ref": "#"}), SchemaError::Circle),
+        (
+            json!({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}),
+            SchemaError::Circle,
+        ),
+        (json!({"$ref": "#/$defs/d0", "$defs": doubling}), SchemaError::TooLarge),
+        (json!({"$ref": "https://evil.example/schema"}), SchemaError::Reference),
+        (json!({"$ref": "file:///etc/passwd"}), SchemaError::Reference),
+        (json!({"$ref": "#missing"}), SchemaError::Reference),
+        (json!({"$id": "https://evil.example/", "$ref": "other"}), SchemaError::Reference),
+        (json!({"$dynamicRef": "#x"}), SchemaError::Reference),
+        (json!({"type": "elephant"}), SchemaError::Invalid),
+        (json!({"properties": {"a": {"pattern": "(?=a)*+"}}}), SchemaError::Invalid),
+        (json!({"properties": {"a": {"pattern": "(((a{1000}){1000}){1000})"}}}), SchemaError::Invalid),
+        (json!({"$schema": "https://evil.example/meta"}), SchemaError::Invalid),
+    ];
+    for (schema, expected) in traps {
+        let refused = Row::new(known("send", schema.clone())).expect_err("a trap");
+        let expected = ForeignError::Schema { name: "crm__send".into(), why: expected };
+        assert_eq!(refused, expected, "{schema:.200}");
+    }
+    let evil = json!({"properties": {"a": {"pattern": "^(a+)+$"}}});
+    let slow = Row::new(known("send", evil)).expect("linear here");
+    assert!(slow.arguments(&json!({"a": format!("{}!", "a".repeat(50_000))})).is_err(), "and at once");
+}
+
+#[test]
+fn names_are_made_plain_and_two_that_would_be_one_are_both_left_out() {
+    assert_eq!(called("crm", "admin.tools/list"), "crm__admin_tools_list");
+    let long = Row::new(known(&"x".repeat(MAX_CALLED_NAME), json!({})));
+    assert!(matches!(long, Err(ForeignError::LongName(_))));
+    let rows = ["a.b", "a_b", "c"].map(|tool| Row::new(known(tool, json!({}))).expect("usable"));
+    let (registry, left_out) = Registry::core().with_foreign(rows);
+    assert_eq!(left_out, [ForeignError::Collision("crm__a_b".into())]);
+    assert!(registry.knows("crm__c") && registry.foreign("crm__a_b").is_none());
+}
+
+#[test]
+fn models_are_told_whose_words_they_read_within_a_bound() {
+    let tool = row(|known| known.description = "y".repeat(3 * MAX_TOLD_CHARS));
+    let spec = tool.spec();
+    assert!(spec.description.starts_with("[A tool of the server 'crm'; these are its words] yyy"));
+    assert!(spec.description.len() < MAX_TOLD_CHARS + 120, "{}", spec.description.len());
+    let big = json!({"description": "z".repeat(MAX_TOLD_BYTES / 3)});
+    let rows = ["a", "b", "c", "d"].map(|name| Row::new(known(name, big.clone())).expect("usable"));
+    let (registry, left_out) = Registry::core().with_foreign(rows);
+    let no_room = ["crm__c", "crm__d"].map(|name| ForeignError::NoRoom(name.into()));
+    assert_eq!(left_out, no_room);
+    let specs = registry.specs(AgentRole::Executor, &AllowList::All);
+    let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert!(names.contains(&"crm__b") && !names.contains(&"crm__c"));
+    assert!(names.is_sorted(), "{names:?}");
+}
+
+#[test]
+fn an_allow_list_holds_for_foreign_tools_too() {
+    let registry = Registry::core().with_foreign([row(|_| {})]).0;
+    let only =
+        registry.allow_list(&["file_read".to_owned()], crate::registry::EmptyMeans::All).expect("known");
+    let toolset = registry.toolset(AgentRole::Executor, &only);
+    let call = ToolCall { id: "c".into(), name: "crm__send".into(), arguments: json!({"to": []}) };
+    assert!(matches!(toolset.needs(&call), Err(ToolError::NotOffered { .. })));
+    let named = ["crm__send".to_owned()];
+    let named = registry.allow_list(&named, crate::registry::EmptyMeans::All).expect("known");
+    assert_eq!(registry.toolset(AgentRole::Executor, &named).needs(&call), Ok(None));
+    assert_eq!(registry.toolset(AgentRole::Verification, &named).names().count(), 0);
+}
+
+proptest! {
+    /// Undeclared, every text and number of the arguments is a sink.
+    #[test]
+    fn no_leaf_is_forgotten(texts in proptest::collection::vec("[a-z]{1,5}", 1..10), numbers in proptest::collection::vec(0..1000_i64, 1..10)) {
+        let arguments = json!({"a": {"b": [texts, {"c": numbers}]}, "d": null, "e": true});
+        let found = sinks(&arguments, None);
+        prop_assert_eq!(found.len(), texts.len() + numbers.len());
+        for text in texts.into_iter().chain(numbers.iter().map(ToString::to_string)) {
+            prop_assert!(found.iter().any(|sink| sink.value == text));
+        }
+    }
+}
