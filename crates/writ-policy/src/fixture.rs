@@ -170,6 +170,20 @@ pub(crate) fn model_call() -> ModelCall {
     }
 }
 
+/// A call of a foreign tool about which nobody has said anything.
+pub(crate) fn call_tool() -> CallTool {
+    CallTool {
+        server: "crm".into(),
+        tool: "look".into(),
+        arguments: serde_json::json!({"id": 7}),
+        host: None,
+        effect: true,
+        declared: false,
+        sends: true,
+        risk: Risk::Medium,
+    }
+}
+
 /// One action of every kind, in the order of [`ActionKind::ALL`].
 #[rustfmt::skip]
 pub(crate) fn samples() -> Vec<Sample> {
@@ -192,7 +206,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::Forget(Forget { memory: MemoryId::from_parts(NOW, 1) }), &[(Memory, "session")], STORE, medium),
         sample(Action::Say(Say { to: "owner".into(), text: "hi".into() }), &[(Recipient, "owner")], READ, low),
         sample(Action::SendFile(SendFile { to: "ann".into(), path: "a.txt".into(), digest }), &[(Recipient, "ann"), (Path, "/work/a.txt")], OUT, Risk::Irreversible),
-        sample(Action::CallTool(CallTool { server: "crm".into(), tool: "look".into(), arguments: serde_json::json!({"id": 7}), host: None, effect: true, declared: false, sends: true, risk: medium }), &[(Name, "crm/look")], OUT, medium),
+        sample(Action::CallTool(call_tool()), &[(Name, "crm/look")], OUT, medium),
         sample(Action::CreateTool(CreateTool { name: name(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::InstallSkill(InstallSkill { name: name(), origin: "o".into(), digest }), &[(Name, "n")], OUT, high),
         sample(Action::Docker(Docker { operation: "run".into(), image: name() }), &[(Name, "n")], OUT, high),

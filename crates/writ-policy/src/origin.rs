@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
-use writ_types::chat::{ChatMessage, Part, ToolCall};
+use writ_types::chat::{ChatMessage, Field, Part, ToolCall, ToolOutcome};
 use writ_types::taint::Taint;
 
 use crate::owner;
@@ -55,28 +55,36 @@ impl Origins {
     /// Takes in a conversation, oldest message first: its structured results, and the tools that were used or named
     /// before anything was read from outside.
     pub fn read<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
-        // Whether the owner asked for what a call returns.
-        let mut asked: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut made: BTreeMap<&str, Made> = BTreeMap::new();
         for message in messages {
             for part in &message.parts {
                 match part {
                     Part::Text { .. } => {}
                     Part::Call(call) => {
-                        if !message.label.outside {
-                            self.tools.insert(call.name.clone());
+                        let before = !message.label.outside;
+                        if before {
                             self.tools.extend(named(call));
                         }
-                        let is_free = message.label.taint != Taint::External;
-                        asked.insert(&call.id, is_free || self.is_taken_over(call));
+                        let asked = message.label.taint != Taint::External || self.is_taken_over(call);
+                        made.insert(&call.id, Made { before, asked });
                     }
-                    Part::Result(result) if asked.get(result.call_id.as_str()) == Some(&true) => {
-                        let room = MAX_KNOWN_FIELDS.saturating_sub(self.fields.len());
-                        self.fields.extend(result.fields.iter().take(room).map(|field| field.value.clone()));
+                    Part::Result(result) => {
+                        let Some(made) = made.get(result.call_id.as_str()) else { continue };
+                        if made.before && was_performed(result.outcome) {
+                            self.tools.insert(result.name.clone());
+                        }
+                        if made.asked {
+                            self.know(&result.fields);
+                        }
                     }
-                    Part::Result(_) => {}
                 }
             }
         }
+    }
+
+    fn know(&mut self, fields: &[Field]) {
+        let room = MAX_KNOWN_FIELDS.saturating_sub(self.fields.len());
+        self.fields.extend(fields.iter().take(room).map(|field| field.value.clone()));
     }
 
     /// Adds a tool that the owner has approved a call of in this session.
@@ -138,6 +146,27 @@ impl Origins {
                 map.iter().all(|(name, item)| self.is_known(name) && self.holds_leaves(item))
             }
         }
+    }
+}
+
+/// What is known of a call when its result comes.
+#[derive(Clone, Copy)]
+struct Made {
+    /// Whether nothing had been read from outside.
+    before: bool,
+    /// Whether the owner asked for what it returns.
+    asked: bool,
+}
+
+/// Whether a tool was used with it: what was refused, or waits for a person, was not.
+const fn was_performed(outcome: ToolOutcome) -> bool {
+    match outcome {
+        ToolOutcome::Done
+        | ToolOutcome::Failed
+        | ToolOutcome::Unknown
+        | ToolOutcome::Simulated
+        | ToolOutcome::Cancelled => true,
+        ToolOutcome::Denied | ToolOutcome::Waiting => false,
     }
 }
 

@@ -13,10 +13,14 @@ fn call(id: &str, name: &str, arguments: Value) -> Part {
 }
 
 fn result(id: &str, structured: &Value) -> ChatMessage {
+    ended(id, "list_mail", ToolOutcome::Done, structured)
+}
+
+fn ended(id: &str, name: &str, outcome: ToolOutcome, structured: &Value) -> ChatMessage {
     let result = ToolResult {
         call_id: id.into(),
-        name: "list_mail".into(),
-        outcome: ToolOutcome::Done,
+        name: name.into(),
+        outcome,
         text: structured.to_string(),
         label: external(),
         fields: Field::of(structured),
@@ -54,8 +58,15 @@ fn tools_are_fixed_when_something_is_first_read_from_outside() {
     origins.read(&[said(external(), call("2", "delete_mail", json!({ "then": ["pay"] })))]);
     assert!(!origins.offers("delete_mail") && !origins.offers("pay"));
     // What was read inside the sandbox alone fixes nothing yet.
-    origins.read(&[said(external().inside(), call("3", "share", json!({ "then": ["pay"] })))]);
+    let share = said(external().inside(), call("3", "share", json!({ "then": ["pay"] })));
+    origins.read(&[share.clone(), ended("3", "share", ToolOutcome::Failed, &json!({}))]);
     assert!(origins.offers("share") && origins.offers("pay"));
+    // What was refused, or waits, was not used.
+    for outcome in [ToolOutcome::Denied, ToolOutcome::Waiting] {
+        let mut origins = Origins::default();
+        origins.read(&[share.clone(), ended("3", "share", outcome, &json!({}))]);
+        assert!(!origins.offers("share") && origins.offers("pay"));
+    }
     origins.approve("delete_mail".to_owned());
     assert!(origins.offers("delete_mail"), "the owner has said so");
 }

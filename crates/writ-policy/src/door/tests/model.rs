@@ -5,11 +5,13 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use writ_types::action::ModelCall;
+use writ_types::action::{CallTool, ModelCall};
+use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::taint::Label;
 
 use super::*;
 use crate::approval::Approval;
-use crate::fixture::AGENT;
+use crate::fixture::{AGENT, call_tool};
 use crate::rules::RuleSet;
 
 /// An action with what the model must know of it, written by hand.
@@ -69,6 +71,13 @@ fn wishes() -> &'static [Wish] {
             let wish = plain(Action::Remember(remember(trust, noted)), &touches, false);
             wishes.push(Wish { memory: Some((trust, noted)), ..wish });
         }
+        let touches = [(Dimension::Name, "crm/look")];
+        wishes.push(plain(
+            Action::CallTool(CallTool { effect: false, sends: false, ..call_tool() }),
+            &touches,
+            true,
+        ));
+        wishes.push(plain(Action::CallTool(CallTool { sends: false, ..call_tool() }), &touches, true));
         let touches = [(Dimension::Provider, "local")];
         let unpriced = plain(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }), &touches, false);
         wishes.push(Wish { model: Some(None), ..unpriced });
@@ -162,8 +171,28 @@ enum Answer {
     },
 }
 
+/// What the one sink of an action is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Owner,
+    Field,
+    Nobody,
+}
+
+/// What is known of the values in an action.
+#[derive(Clone, Copy, Debug)]
+struct Values {
+    sink: Of,
+    /// Whether its tool was used before anything was read from outside.
+    used: bool,
+    outside: bool,
+    private: bool,
+    strict: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Case {
+    values: Values,
     wish: usize,
     taint: Taint,
     flaws: [Flaw; 2],
@@ -228,10 +257,15 @@ fn cases() -> impl Strategy<Value = Case> {
         [cost(), cost(), cost(), cost()],
         answer(),
     );
-    (0..wishes().len(), taint, keys, rest).prop_map(|(wish, taint, keys, rest)| {
+    let sink = prop_oneof![Just(Of::Owner), Just(Of::Field), Just(Of::Nobody)];
+    let values = (sink, any::<[bool; 3]>(), seldom(5))
+        .prop_map(|(sink, [used, outside, private], strict)| Values { sink, used, outside, private, strict });
+    let wish = prop_oneof![3 => 0..wishes().len(), 1 => of_values()];
+    (wish, taint, keys, rest, values).prop_map(|(wish, taint, keys, rest, values)| {
         let (flaws, binding, revoked, now, ends, preapproved) = keys;
         let (gates, rules, by_model, calls, tokens, costs, answer) = rest;
         Case {
+            values,
             wish,
             taint,
             flaws,
@@ -290,7 +324,7 @@ fn model(case: &Case) -> Outcome {
         if cleaner || (trust != MemoryTrust::Working && noted == Taint::External) {
             return Outcome::Deny;
         }
-    } else if external && wish.leaves && !preapproved {
+    } else if external && wish.leaves && !excused(wish, case.values) && !preapproved {
         ask = true;
     }
     let affordable = match wish.model {
@@ -327,6 +361,31 @@ fn model(case: &Case) -> Outcome {
             }
         }
     }
+}
+
+/// The wishes whose values matter, drawn more often than others.
+fn of_values() -> impl Strategy<Value = usize> {
+    let matters =
+        |wish: &Wish| matches!(wish.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
+    let chosen: Vec<usize> = (0..wishes().len()).filter(|n| matters(&wishes()[*n])).collect();
+    proptest::sample::select(chosen)
+}
+
+/// Whether where its values come from excuses an action that rests on external content.
+fn excused(wish: &Wish, values: Values) -> bool {
+    let known = values.sink != Of::Nobody;
+    if values.strict {
+        return false;
+    }
+    if let Action::CallTool(call) = &wish.action {
+        let another_tool = call.effect && values.outside && !values.used;
+        let to_strangers = call.sends && values.private && values.sink == Of::Field;
+        return known && !another_tool && !to_strangers;
+    }
+    if let Action::Fetch(fetch) = &wish.action {
+        return fetch.method == "GET" && fetch.body.is_none() && known;
+    }
+    known && matches!(wish.action, Action::Search(_))
 }
 
 /// Whether there can be an approval for what is like it: changes of a project, commands.
@@ -439,6 +498,15 @@ fn door(case: &Case) -> Outcome {
     [_, spent.turn_cost, spent.session_cost, spent.day_cost] = SPENT.map(MicroUsd::new);
 
     let mut prepared = tainted(wish.action.clone(), case.taint);
+    (world.origins, world.strict) = (origins(case.values), case.values.strict);
+    let value = match case.values.sink {
+        Of::Owner => "ann@example.org",
+        Of::Field => "f-17",
+        Of::Nobody => "eve@evil.test",
+    };
+    prepared.sinks = vec![Sink { argument: "to".into(), value: value.into() }];
+    prepared.tool = "crm__look".into();
+    (prepared.label.outside, prepared.label.private) = (case.values.outside, case.values.private);
     let [another_agent, another_session, no_session] = case.binding;
     prepared.agent = if another_agent { "somebody".into() } else { AGENT.into() };
     if another_session {
@@ -456,6 +524,28 @@ fn door(case: &Case) -> Outcome {
         Err(Stop::Ask(_)) => Outcome::Ask,
         Err(Stop::Deny(_)) => Outcome::Deny,
     }
+}
+
+/// What a conversation shows in which these values are known.
+fn origins(values: Values) -> Origins {
+    let name = if values.used { "crm__look" } else { "crm__list" };
+    let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::json!({}) };
+    let fields = vec![Field { path: "/id".into(), value: "f-17".into() }];
+    let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External));
+    let result = ToolResult {
+        call_id: "1".into(),
+        name: name.into(),
+        outcome,
+        text: String::new(),
+        label: label.clone(),
+        fields,
+    };
+    let asked =
+        ChatMessage { role: Role::Assistant, parts: vec![Part::Call(call)], label: Label::new(Taint::Owner) };
+    let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
+    let mut origins = Origins::new(["tell ann@example.org".to_owned()]);
+    origins.read(&[asked, told]);
+    origins
 }
 
 /// The door allows nothing that the model forbids, and forbids nothing that it allows.
