@@ -20,7 +20,7 @@ pub(crate) use audit::AuditCommand;
 pub(crate) use keys::{ApproverCommand, KeysCommand};
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
-pub(crate) use policy::PolicyCommand;
+pub(crate) use policy::{PolicyCommand, TaintCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -78,6 +78,9 @@ pub(crate) enum Command {
     /// Check the rules, explain a decision, test rules on cases of your own
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Show how far something may be trusted, and why
+    #[command(subcommand)]
+    Taint(TaintCommand),
     /// Check everything that can be wrong
     Doctor,
     /// Make or complete the home

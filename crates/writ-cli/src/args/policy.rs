@@ -1,4 +1,4 @@
-//! `writ policy`.
+//! `writ policy` and `writ taint`.
 
 use std::path::PathBuf;
 
@@ -27,5 +27,16 @@ pub(crate) enum PolicyCommand {
         /// A project whose rules are added
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
+    },
+}
+
+/// `writ taint …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TaintCommand {
+    /// Show what an entry of the ledger rests on
+    Explain {
+        /// The number of an entry: received, intent, outcome or replied
+        #[arg(value_parser = super::parse_entry)]
+        entry: EntrySeq,
     },
 }

@@ -134,6 +134,17 @@ fn needs_userns_a_decision_is_explained_with_the_rules_that_made_it() {
     let intent = bench.events("intent");
     let write = intent.iter().find(|row| row.to_string().contains("write_file")).expect("intended");
     assert_eq!(explain(write)["decided"], "permitted");
+    let label = |row: &serde_json::Value| bench.home.json(&["taint", "explain", &row["seq"].to_string()]);
+    let replied = bench.events("replied").pop().expect("a reply");
+    let why = label(&replied);
+    assert_eq!(why["rests_on"][0]["event"], "replied", "{why}");
+    let sources = why["rests_on"][0]["sources"].as_array().expect("sources");
+    let message = sources.iter().find(|source| source["origin"] == "message").expect("the message");
+    let followed =
+        why["rests_on"].as_array().expect("steps").iter().find(|step| step["entry"] == message["entry"]);
+    assert_eq!(followed.expect("followed")["event"], "received", "{why}");
+    assert_eq!(code(&bench.home.run(&["taint", "explain", "99999"])), 2);
+    assert_eq!(code(&bench.home.run(&["taint", "explain", &denied[0]["seq"].to_string()])), 2, "no label");
     let none = bench.home.run(&["policy", "explain", "0"]);
     assert_eq!((code(&none), text(&none).contains("no decision")), (2, true), "{}", text(&none));
     assert_eq!(code(&bench.home.run(&["policy", "explain", "99999"])), 2);
