@@ -75,12 +75,6 @@ pub(crate) enum Command {
     /// Read and verify the ledger
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Check the rules, explain a decision, test rules on cases of your own
-    #[command(subcommand)]
-    Policy(PolicyCommand),
-    /// Show how far something may be trusted, and why
-    #[command(subcommand)]
-    Taint(TaintCommand),
     /// Check everything that can be wrong
     Doctor,
     /// Make or complete the home
@@ -92,6 +86,12 @@ pub(crate) enum Command {
     /// Check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Check the rules, explain a decision, test rules on cases of your own
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Show how far something may be trusted, and why
+    #[command(subcommand)]
+    Taint(TaintCommand),
     /// Show the keys of this home
     #[command(subcommand)]
     Keys(KeysCommand),
