@@ -178,6 +178,9 @@ pub struct ToolRule {
     pub sinks: Option<Vec<String>>,
     /// The arguments that are content sent on to others, as dotted paths. Default: none.
     pub content: Vec<String>,
+    /// The arguments that may be anything, as dotted paths. Default: none. Where sinks are declared, whatever is neither
+    /// content nor free is a sink, too.
+    pub free: Vec<String>,
     /// Who may read its results. Default: the owner alone.
     pub readers: Readers,
     /// Whether calling it twice is the same as calling it once. Default: it is not.
@@ -194,6 +197,7 @@ impl Default for ToolRule {
             effect: true,
             sinks: None,
             content: Vec::new(),
+            free: Vec::new(),
             readers: Readers::Private,
             idempotent: false,
             risk: Risk::Medium,
@@ -354,7 +358,9 @@ fn check_variable(name: &str, value: &str) -> Result<(), SpecError> {
 impl ToolRule {
     fn check(&self, name: &str) -> Result<(), SpecError> {
         let name: String = writ_types::visible::escape_line(name).chars().take(64).collect();
-        for (what, paths) in [("sinks", self.sinks.as_ref()), ("content", Some(&self.content))] {
+        for (what, paths) in
+            [("sinks", self.sinks.as_ref()), ("content", Some(&self.content)), ("free", Some(&self.free))]
+        {
             let Some(paths) = paths else { continue };
             let wrong = |why: String| Err(SpecError { key: format!("tools.{name}.{what}"), why });
             if paths.len() > MAX_PATHS {

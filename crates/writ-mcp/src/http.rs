@@ -189,6 +189,8 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, McpError> {
 #[derive(Debug, Default)]
 struct Events {
     data: Vec<u8>,
+    /// How much of what is held has no end of a line, so that nothing is looked through twice.
+    searched: usize,
 }
 
 impl Events {
@@ -196,9 +198,10 @@ impl Events {
     fn take(&mut self, held: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, McpError> {
         let too_large = McpError::TooLarge { limit: MAX_MESSAGE_BYTES };
         let mut whole = Vec::new();
-        let mut done = 0;
-        while let Some(end) = held.get(done..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
-            let line = held.get(done..done.saturating_add(end)).unwrap_or_default();
+        let (mut done, mut from) = (0_usize, self.searched);
+        while let Some(at) = held.get(from..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
+            let end = from.saturating_add(at);
+            let line = held.get(done..end).unwrap_or_default();
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 if !self.data.is_empty() {
@@ -212,9 +215,11 @@ impl Events {
             if self.data.len() > MAX_MESSAGE_BYTES {
                 return Err(too_large);
             }
-            done = done.saturating_add(end).saturating_add(1);
+            done = end.saturating_add(1);
+            from = done;
         }
         held.drain(..done);
+        self.searched = held.len();
         if held.len() > MAX_MESSAGE_BYTES { Err(too_large) } else { Ok(whole) }
     }
 }

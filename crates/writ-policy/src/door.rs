@@ -303,12 +303,14 @@ fn judge(
     if let Some((gate, _, why)) = verdicts.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block) {
         return Err((DenyReason::Gate, gate.clone(), why.clone()));
     }
-    let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind());
+    // What narrows the agent is never among what it may change without a question.
+    let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
+        && !taint::changes_rules(&prepared.action);
     let standing = Standing {
         preapproved,
         reach: reach::of(&prepared.action, facts.egress),
         // Naming a place is leave to read from it, not to send something there.
-        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.sinks),
+        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
     };
     let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None),

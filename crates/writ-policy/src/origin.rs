@@ -23,6 +23,10 @@ pub const MAX_THEN: usize = 16;
 pub const MAX_KNOWN_FIELDS: usize = 20_000;
 /// The largest whole number that says too little to direct anything: a page, a count.
 const MAX_PLAIN_NUMBER: u64 = 1_000;
+/// The most values of a call that are looked up to see whether it was composed; one with more counts as composed.
+const MAX_LEAVES: usize = 64;
+/// The most small numbers, truth values and nothings in a call that was not composed: many of them say as much as a text.
+const MAX_PLAIN: usize = 4;
 
 /// What the arguments of an action may be made of, and which tools may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,14 +35,33 @@ pub struct Origins {
     words: Vec<String>,
     /// What else nothing external has gone into, in NFC: memories.
     trusted: Vec<String>,
-    fields: BTreeSet<String>,
+    fields: BTreeMap<String, BTreeSet<Known>>,
     tools: BTreeSet<String>,
+    /// Who was given something composed after external content was read: it may hand that back as its own.
+    spoiled: BTreeSet<String>,
+}
+
+/// Where a field value stood.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    /// The last name of its path.
+    name: String,
+    /// Who gave it: the server, or the tool.
+    giver: String,
+    /// Whether only the owner may be assumed to read it.
+    private: bool,
 }
 
 impl Origins {
     /// Nothing.
     pub const fn nothing() -> Self {
-        Self { words: Vec::new(), trusted: Vec::new(), fields: BTreeSet::new(), tools: BTreeSet::new() }
+        Self {
+            words: Vec::new(),
+            trusted: Vec::new(),
+            fields: BTreeMap::new(),
+            tools: BTreeSet::new(),
+            spoiled: BTreeSet::new(),
+        }
     }
 
     /// What the owner wrote, and nothing else.
@@ -66,6 +89,10 @@ impl Origins {
                             self.tools.extend(named(call));
                         }
                         let asked = message.label.taint != Taint::External || self.is_taken_over(call);
+                        let asked = asked && !self.spoiled.contains(giver(&call.name));
+                        if !asked {
+                            self.spoiled.insert(giver(&call.name).to_owned());
+                        }
                         made.insert(&call.id, Made { before, asked });
                     }
                     Part::Result(result) => {
@@ -74,7 +101,7 @@ impl Origins {
                             self.tools.insert(result.name.clone());
                         }
                         if made.asked {
-                            self.know(&result.fields);
+                            self.know(giver(&result.name), result.label.private, &result.fields);
                         }
                     }
                 }
@@ -82,9 +109,14 @@ impl Origins {
         }
     }
 
-    fn know(&mut self, fields: &[Field]) {
-        let room = MAX_KNOWN_FIELDS.saturating_sub(self.fields.len());
-        self.fields.extend(fields.iter().take(room).map(|field| field.value.clone()));
+    fn know(&mut self, giver: &str, private: bool, fields: &[Field]) {
+        for field in fields {
+            if self.fields.len() >= MAX_KNOWN_FIELDS {
+                return;
+            }
+            let known = Known { name: name_of(&field.path).to_owned(), giver: giver.to_owned(), private };
+            self.fields.entry(field.value.clone()).or_default().insert(known);
+        }
     }
 
     /// Adds a tool that the owner has approved a call of in this session.
@@ -102,14 +134,21 @@ impl Origins {
         self.words.iter().any(|text| owner::holds(text, value))
     }
 
-    /// Whether a value was not composed: the owner's, or that of a field.
-    pub fn is_known(&self, value: &str) -> bool {
-        self.fields.contains(value) || self.is_owners(value)
+    /// Whether a value is that of a field that may go to `tool` as the argument `name`: it stood under the same name, or
+    /// both are ids; and what is private goes back to who gave it, and to nobody else.
+    fn is_field(&self, tool: &str, name: &str, value: &str) -> bool {
+        self.fields.get(value).into_iter().flatten().any(|known| {
+            let fits = known.name == name || (is_id(&known.name) && is_id(name));
+            fits && (!known.private || known.giver == giver(tool))
+        })
     }
 
-    /// Whether every sink is known, and there is one at all.
-    pub fn knows(&self, sinks: &[Sink]) -> bool {
-        !sinks.is_empty() && sinks.iter().all(|sink| self.is_known(&sink.value))
+    /// Whether every sink of a tool is the owner's or a field's, and there is one at all.
+    pub fn knows(&self, tool: &str, sinks: &[Sink]) -> bool {
+        let is_known = |sink: &Sink| {
+            self.is_owners(&sink.value) || self.is_field(tool, name_of(&sink.argument), &sink.value)
+        };
+        !sinks.is_empty() && sinks.iter().all(is_known)
     }
 
     /// Whether a value stands in what nothing external has gone into.
@@ -118,8 +157,10 @@ impl Origins {
     }
 
     /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
-    pub fn composed<'a>(&self, sinks: &'a [Sink]) -> Option<&'a Sink> {
-        sinks.iter().find(|sink| !self.fields.contains(&sink.value) && !self.is_trusted(&sink.value))
+    pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink]) -> Option<&'a Sink> {
+        sinks.iter().find(|sink| {
+            !self.is_trusted(&sink.value) && !self.is_field(tool, name_of(&sink.argument), &sink.value)
+        })
     }
 
     /// The first sink that is neither the owner's nor of an untainted source.
@@ -130,23 +171,63 @@ impl Origins {
     /// Whether nothing in a call was composed, so that it returns what the owner asked for.
     fn is_taken_over(&self, call: &ToolCall) -> bool {
         let Some(arguments) = call.arguments.as_object() else { return false };
-        arguments.iter().all(|(name, value)| name == THEN || self.holds_leaves(value))
+        let mut left = Left { leaves: MAX_LEAVES, plain: MAX_PLAIN };
+        arguments.iter().all(|(name, value)| name == THEN || self.holds(&call.name, name, value, &mut left))
     }
 
-    fn holds_leaves(&self, value: &Value) -> bool {
+    fn holds(&self, tool: &str, name: &str, value: &Value, left: &mut Left) -> bool {
+        let is_known = |text: &str| self.is_owners(text) || self.is_field(tool, name, text);
         match value {
-            Value::Null | Value::Bool(_) => true,
+            Value::Null | Value::Bool(_) => left.plain(),
             Value::Number(number) => {
-                number.as_u64().is_some_and(|n| n <= MAX_PLAIN_NUMBER) || self.is_known(&number.to_string())
+                let is_plain = number.as_u64().is_some_and(|n| n <= MAX_PLAIN_NUMBER);
+                left.leaf() && (is_known(&number.to_string()) || (is_plain && left.plain()))
             }
-            Value::String(text) => self.is_known(text),
-            Value::Array(items) => items.iter().all(|item| self.holds_leaves(item)),
+            Value::String(text) => left.leaf() && is_known(text),
+            Value::Array(items) => items.iter().all(|item| self.holds(tool, name, item, left)),
             // A name can be composed as a value can.
-            Value::Object(map) => {
-                map.iter().all(|(name, item)| self.is_known(name) && self.holds_leaves(item))
-            }
+            Value::Object(map) => map.iter().all(|(inner, item)| {
+                left.leaf() && self.is_owners(inner) && self.holds(tool, inner, item, left)
+            }),
         }
     }
+}
+
+/// What may still be looked at in a call.
+struct Left {
+    leaves: usize,
+    plain: usize,
+}
+
+impl Left {
+    const fn leaf(&mut self) -> bool {
+        let is_left = self.leaves > 0;
+        self.leaves = self.leaves.saturating_sub(1);
+        is_left
+    }
+
+    const fn plain(&mut self) -> bool {
+        let is_left = self.plain > 0;
+        self.plain = self.plain.saturating_sub(1);
+        is_left
+    }
+}
+
+/// Who answers a call of a tool: its server, or the tool itself.
+fn giver(tool: &str) -> &str {
+    tool.split_once("__").map_or(tool, |(server, _)| server)
+}
+
+/// The last name of a path, of a field (`/a/0/b`) or of an argument (`a.0.b`); numbers of places are no names.
+fn name_of(path: &str) -> &str {
+    let mut names = path.rsplit(['/', '.']).filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit()));
+    names.next().unwrap_or(path)
+}
+
+/// Whether a name is that of an id: `id`, `mail_id`, `mailId`, `ids`.
+fn is_id(name: &str) -> bool {
+    let name = name.strip_suffix('s').unwrap_or(name);
+    name.eq_ignore_ascii_case("id") || name.ends_with("_id") || name.ends_with("Id") || name.ends_with("ID")
 }
 
 /// What is known of a call when its result comes.

@@ -110,7 +110,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
-    if let Some(sink) = origins.composed(&prepared.sinks) {
+    if let Some(sink) = origins.composed(&prepared.tool, &prepared.sinks) {
         let why = format!(
             "It rests on external content, and '{}' is neither in your own words nor taken as it is from what you asked for.",
             sink.argument
@@ -121,6 +121,13 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         return PRIVATE;
     }
     TaintVerdict::Pass
+}
+
+/// Whether an action changes the folder in which a project keeps its rules.
+pub(crate) fn changes_rules(action: &Action) -> bool {
+    let Action::WriteFile(write) = action else { return false };
+    let is_kept = |path: &str| path.split('/').find(|name| !name.is_empty() && *name != ".") == Some(".writ");
+    write.place == Place::Project && write.changes.iter().any(|change| is_kept(&change.path))
 }
 
 /// A memory carries its taint with it: it may not be noted as more trusted than what it rests on, and what

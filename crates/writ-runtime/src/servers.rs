@@ -303,9 +303,11 @@ fn registry(
     for error in left_out {
         match &error {
             ForeignError::NoRoom(_) => tracing::warn!(%error, "a foreign tool is not offered"),
-            ForeignError::Collision(_) | ForeignError::LongName(_) | ForeignError::Schema { .. } => {
-                return Err(unusable(&error));
-            }
+            ForeignError::Collision(_)
+            | ForeignError::LongName(_)
+            | ForeignError::Schema { .. }
+            | ForeignError::Then(_)
+            | ForeignError::Declared { .. } => return Err(unusable(&error)),
         }
     }
     Ok(registry)
@@ -343,6 +345,7 @@ pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
         effect: rule.effect,
         sinks: rule.sinks,
         content: rule.content,
+        free: rule.free,
         public: rule.readers == Readers::Public,
         idempotent: rule.idempotent,
         risk: rule.risk,

@@ -1,6 +1,6 @@
 //! Tools of other programs, as rows that are made at run time: their servers' words, and what the owner says of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use writ_policy::origin::THEN;
@@ -54,6 +54,8 @@ pub struct ForeignTool {
     pub sinks: Option<Vec<String>>,
     /// The arguments that are content sent on to others, as dotted paths.
     pub content: Vec<String>,
+    /// The arguments that may be anything, as dotted paths.
+    pub free: Vec<String>,
     /// Whether everybody may read its results.
     pub public: bool,
     /// Whether calling it twice is the same as calling it once.
@@ -81,6 +83,17 @@ pub enum ForeignError {
         /// What is wrong.
         why: SchemaError,
     },
+    /// It has an argument of a name that is the harness's own.
+    #[error("'{0}' has an argument 'then', which is the harness's own")]
+    Then(String),
+    /// The owner has declared an argument that it does not have.
+    #[error("'{name}' has no argument '{path}', which its owner has declared")]
+    Declared {
+        /// The tool.
+        name: String,
+        /// The declared path.
+        path: String,
+    },
     /// There is no room for it.
     #[error("'{0}' is left out: models are told {MAX_TOLD_BYTES} bytes of foreign tools at most")]
     NoRoom(String),
@@ -94,6 +107,8 @@ pub struct Row {
     /// What is known of it.
     pub known: ForeignTool,
     checked: Checked,
+    /// The names that its schema has for arguments, at any depth.
+    names: BTreeSet<String>,
 }
 
 /// The name under which models call a tool: what is not plain becomes `_`.
@@ -113,9 +128,22 @@ impl Row {
         if name.len() > MAX_CALLED_NAME {
             return Err(ForeignError::LongName(one_line(&name, MAX_CALLED_NAME)));
         }
+        let properties = known.schema.get("properties");
+        let has = |path: &str| {
+            let first = path.split('.').next().unwrap_or_default();
+            properties.is_some_and(|all| all.get(first).is_some())
+        };
+        if has(THEN) {
+            return Err(ForeignError::Then(name));
+        }
+        let declared = known.sinks.iter().flatten().chain(&known.content).chain(&known.free);
+        if let Some(path) = declared.into_iter().find(|path| !has(path)) {
+            return Err(ForeignError::Declared { name, path: path.clone() });
+        }
+        let names = names_of(&known.schema);
         let checked = Checked::new(&known.schema);
         let checked = checked.map_err(|why| ForeignError::Schema { name: name.clone(), why })?;
-        Ok(Self { name, known, checked })
+        Ok(Self { name, known, checked, names })
     }
 
     /// What models are told of it: whose words they read is said first.
@@ -131,23 +159,16 @@ impl Row {
         }
     }
 
-    /// Its schema, with [`THEN`], unless the server has an argument of that name itself.
+    /// Its schema, with [`THEN`].
     fn told_schema(&self) -> Value {
         let mut schema = self.known.schema.clone();
-        if !self.has_then()
-            && let Some(fields) = schema.as_object_mut()
-        {
+        if let Some(fields) = schema.as_object_mut() {
             let properties = fields.entry("properties").or_insert_with(|| Value::Object(Map::new()));
             if let Some(properties) = properties.as_object_mut() {
                 properties.insert(THEN.to_owned(), then_schema());
             }
         }
         schema
-    }
-
-    /// Whether [`THEN`] is an argument of the server's own.
-    fn has_then(&self) -> bool {
-        self.known.schema.get("properties").and_then(|all| all.get(THEN)).is_some()
     }
 
     /// How many bytes that takes.
@@ -170,10 +191,8 @@ impl Row {
         let Some(fields) = arguments.as_object_mut() else {
             return Err(wrong(vec!["the arguments are not an object".to_owned()]));
         };
-        if !self.has_then() {
-            // For the harness alone.
-            fields.shift_remove(THEN);
-        }
+        // For the harness alone.
+        fields.shift_remove(THEN);
         if arguments.to_string().len() > MAX_ARGUMENT_BYTES {
             return Err(wrong(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]));
         }
@@ -184,7 +203,7 @@ impl Row {
     /// The action, ready for the door.
     pub(crate) fn prepare(&self, call: &ToolCall, context: &ToolContext<'_>) -> Result<Prepared, ToolError> {
         let (arguments, known) = (self.arguments(&call.arguments)?, &self.known);
-        let sinks = sinks(&arguments, known.sinks.as_deref());
+        let sinks = self.sinks(&arguments);
         if sinks.len() > MAX_SINKS {
             let problem = format!("the arguments hold more than {MAX_SINKS} values");
             return Err(ToolError::Foreign { tool: self.name.clone(), problems: vec![problem] });
@@ -221,62 +240,86 @@ impl Row {
 /// The name of the binding that a call has to its tool's pin.
 pub const PIN: &str = "pin";
 
-/// The values that say who, where and what: those below the declared paths, else all. More than [`MAX_SINKS`] are not
-/// gathered.
-fn sinks(arguments: &Value, declared: Option<&[String]>) -> Vec<Sink> {
-    let mut found = Vec::new();
-    match declared {
-        None => leaves(arguments, &mut String::new(), &mut found),
-        Some(paths) => {
-            for path in paths {
-                let names: Vec<&str> = path.split('.').collect();
-                below(arguments, &names, &mut String::new(), &mut found);
+impl Row {
+    /// The values that say who, where and what: all that the owner has not declared as content, or free. None, if they
+    /// have said that there are none. More than [`MAX_SINKS`] are not gathered.
+    fn sinks(&self, arguments: &Value) -> Vec<Sink> {
+        let mut found = Vec::new();
+        if self.known.sinks.as_ref().is_some_and(Vec::is_empty) {
+            return found;
+        }
+        self.leaves(arguments, &mut String::new(), false, &mut found);
+        let Some(declared) = &self.known.sinks else { return found };
+        let others: Vec<&String> = self.known.content.iter().chain(&self.known.free).collect();
+        found.retain(|sink| {
+            let path = without_places(&sink.argument);
+            declared.iter().any(|one| is_below(&path, one)) || !others.iter().any(|one| is_below(&path, one))
+        });
+        found
+    }
+
+    /// Every text and number in a value with its path; and what else can carry something: names that the schema does not
+    /// have, and truth values in lists.
+    fn leaves(&self, value: &Value, at: &mut String, in_list: bool, found: &mut Vec<Sink>) {
+        if found.len() > MAX_SINKS {
+            return;
+        }
+        let mut push = |value: String| found.push(Sink { argument: at.clone(), value });
+        match value {
+            Value::String(text) => push(text.clone()),
+            Value::Number(number) => push(number.to_string()),
+            Value::Bool(_) | Value::Null if in_list => push(value.to_string()),
+            Value::Array(values) => {
+                for (number, value) in values.iter().enumerate() {
+                    within(at, &number.to_string(), |at| self.leaves(value, at, true, found));
+                }
             }
-            found.sort();
-            found.dedup();
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    within(at, name, |at| {
+                        if !self.names.contains(name) {
+                            found.push(Sink { argument: at.clone(), value: name.clone() });
+                        }
+                        self.leaves(value, at, false, found);
+                    });
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
         }
     }
-    found
 }
 
-/// Follows a path; lists are gone through.
-fn below(value: &Value, names: &[&str], at: &mut String, found: &mut Vec<Sink>) {
-    let Some((name, rest)) = names.split_first() else { return leaves(value, at, found) };
-    match value {
-        Value::Object(fields) => {
-            if let Some(field) = fields.get(*name) {
-                within(at, name, |at| below(field, rest, at, found));
+/// The names that a schema has for arguments, at any depth.
+fn names_of(schema: &Value) -> BTreeSet<String> {
+    let (mut names, mut due) = (BTreeSet::new(), vec![schema]);
+    while let Some(part) = due.pop() {
+        match part {
+            Value::Object(fields) => {
+                let properties = fields.get("properties").and_then(Value::as_object);
+                names.extend(properties.into_iter().flat_map(Map::keys).cloned());
+                due.extend(fields.values());
             }
+            Value::Array(items) => due.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        Value::Array(values) => {
-            for (number, value) in values.iter().enumerate() {
-                within(at, &number.to_string(), |at| below(value, names, at, found));
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    names
 }
 
-/// Every text and number in a value, with its path.
-fn leaves(value: &Value, at: &mut String, found: &mut Vec<Sink>) {
-    if found.len() > MAX_SINKS {
-        return;
-    }
-    match value {
-        Value::String(text) => found.push(Sink { argument: at.clone(), value: text.clone() }),
-        Value::Number(number) => found.push(Sink { argument: at.clone(), value: number.to_string() }),
-        Value::Array(values) => {
-            for (number, value) in values.iter().enumerate() {
-                within(at, &number.to_string(), |at| leaves(value, at, found));
-            }
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                within(at, name, |at| leaves(value, at, found));
-            }
-        }
-        Value::Null | Value::Bool(_) => {}
-    }
+/// A path without the places in lists; its first name is one of the arguments.
+fn without_places(path: &str) -> String {
+    let mut names = path.split('.');
+    let first = names.next().unwrap_or_default().to_owned();
+    names.filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit())).fold(first, |mut path, name| {
+        path.push('.');
+        path.push_str(name);
+        path
+    })
+}
+
+/// Whether a path is another one, or leads below it.
+fn is_below(path: &str, declared: &str) -> bool {
+    path.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn within(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {

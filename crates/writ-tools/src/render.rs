@@ -98,7 +98,8 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
 /// search, the addresses.
 pub fn fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
     let mut fields = leaves(performed);
-    fields.retain(|field| matches!(redactor.mask(&field.value), Cow::Borrowed(_)));
+    let is_clean = |text: &str| matches!(redactor.mask(text), Cow::Borrowed(_));
+    fields.retain(|field| is_clean(&field.value) && is_clean(&field.path));
     fields
 }
 
@@ -173,9 +174,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         let detail = one_line(&format!("{server}/{tool}"), MAX_DETAIL_CHARS);
         let source = Source { origin: prepared.tool.clone(), detail, entry: None };
         label = Label::from_source(*taint, source);
-        if *public {
-            label = label.public();
-        }
+        label.private = !*public;
     }
     if let PerformedOutcome::Memories { hits } = performed {
         for hit in hits {

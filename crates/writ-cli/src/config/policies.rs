@@ -86,6 +86,11 @@ impl RuleFiles for Files {
 
 fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec<RuleSource>, PolicyError> {
     let unreadable = |name: String| move |source| PolicyError::Unreadable { name, source };
+    if authorship == Authorship::Project
+        && std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+    {
+        return Err(unreadable(name.into())(std::io::Error::other("it is a link")));
+    }
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -111,11 +116,18 @@ fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec
 }
 
 /// Reads a text, at most one byte more than the rules accept: they refuse what is longer.
+/// Not through a link, which a project can set wherever it wants.
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     // Without waiting for a pipe's other end.
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOFOLLOW)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
     let mut text = String::new();
     file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1))
         .read_to_string(&mut text)?;

@@ -512,6 +512,25 @@ fn an_owned_url_is_no_leave_to_send() {
     assert_eq!(world.ask(wish("GET", None)).rules, taint, "twin");
 }
 
+/// An agent whose changes were approved beforehand does not take away what narrows it.
+#[test]
+fn rules_of_a_project_are_changed_by_no_approval_beforehand() {
+    let mut world = World::new(shipped());
+    for grants in [&mut world.base.grants, &mut world.task.grants] {
+        *grants = grants
+            .clone()
+            .preapprove(ActionKind::WriteFile)
+            .allow(ActionKind::WriteFile, [(Dimension::Place, "project"), (Dimension::Path, "/home/me/p")]);
+    }
+    let change = |path: &str| tainted(Action::WriteFile(project_write(&["a", path])), Taint::Owner);
+    for path in [".writ/policies/a.cedar", "./.writ/config.toml", ".writ"] {
+        assert!(world.ask(change(path)).rules.contains("ask-project-writes"), "{path}");
+    }
+    for path in ["b", "x/.writ/a", ".writer"] {
+        assert!(world.decide(change(path)).is_ok(), "twin: {path}");
+    }
+}
+
 #[test]
 fn an_ask_names_every_reason_once() {
     let mut world = World::new(shipped());

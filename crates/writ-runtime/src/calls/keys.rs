@@ -90,6 +90,7 @@ pub(super) async fn revoke(
     // Written first: whatever begins from here on is refused, and what has begun is told to stop.
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
     let stopped: Vec<_> = stopped.map(|session| session.id).collect();
+    affected.iter().for_each(|session| core.servers.stop_session(session.id));
     Ok(json!({ "key": key, "role": role, "state": "revoked", "stopped": stopped }))
 }
 

@@ -60,6 +60,10 @@ impl Core {
         let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
             return Err(EngineError::Machine("a visit for something else".to_owned()));
         };
+        // The file may have changed since the call was decided: its token goes to no other host than that.
+        if server.spec.host() != call.host {
+            return Ok(Err(not_trusted()));
+        }
         let pin = prepared.bindings.get(PIN).copied();
         let wish = Wish { url, token: token.as_ref(), call, pin };
         let visiting = self.egress.perform(permit, self.clock.now(), |lent| async move {

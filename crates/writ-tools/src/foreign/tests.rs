@@ -18,6 +18,7 @@ fn known(tool: &str, schema: Value) -> ForeignTool {
         effect: true,
         sinks: None,
         content: Vec::new(),
+        free: Vec::new(),
         public: false,
         idempotent: false,
         risk: Risk::High,
@@ -85,20 +86,48 @@ fn a_call_becomes_an_action_with_the_owners_word_and_the_pin() {
 }
 
 #[test]
-fn declared_sinks_are_the_values_below_their_paths_and_no_others() {
-    let arguments = json!({"to": [{"mail": "ann@x"}, {"mail": "bob@x"}], "text": "hi"});
-    let sinks = |paths: &[&str]| {
-        let row = row(|known| known.sinks = Some(paths.iter().map(|path| (*path).to_owned()).collect()));
+fn what_is_neither_content_nor_free_is_a_sink() {
+    let arguments = json!({"to": [{"mail": "ann@x"}, {"mail": "bob@x"}], "text": "hi", "copies": 2});
+    let sinks = |paths: &[&str], content: &str, free: &[&str]| {
+        let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
+        let row = row(|known| {
+            (known.sinks, known.content, known.free) = (Some(owned(paths)), owned(&[content]), owned(free));
+        });
         let wished = prepared(&row, arguments.clone()).expect("fits");
         assert!(matches!(&wished.action, Action::CallTool(call) if call.declared));
         told(&wished.sinks).iter().map(|(at, value)| format!("{at}={value}")).collect::<Vec<_>>()
     };
     let both = ["to.0.mail=ann@x", "to.1.mail=bob@x"];
-    assert_eq!(sinks(&["to.mail"]), both);
-    assert_eq!(sinks(&["to"]), both);
-    assert_eq!(sinks(&["to", "to.mail", "nothing", "text.deeper"]), both);
-    assert_eq!(sinks(&["text"]), ["text=hi"]);
-    assert!(sinks(&[]).is_empty(), "the owner has said that there is none");
+    assert_eq!(sinks(&["to.mail"], "text", &["copies"]), both);
+    assert_eq!(sinks(&["to"], "text", &["copies"]), both);
+    assert_eq!(
+        sinks(&["to", "text"], "text", &["copies"]),
+        [both[0], both[1], "text=hi"],
+        "a sink stays one"
+    );
+    assert_eq!(sinks(&["to"], "text", &[]), [both[0], both[1], "copies=2"], "nobody has spoken of it");
+    assert!(sinks(&[], "text", &[]).is_empty(), "the owner has said that there is none");
+    for path in ["cc", "nothing.deeper"] {
+        let mut known = known("send", letter());
+        known.sinks = Some(vec![path.to_owned()]);
+        assert!(matches!(Row::new(known), Err(ForeignError::Declared { .. })), "{path}");
+    }
+    let then = json!({"type": "object", "properties": {"then": {"type": "string"}}});
+    assert!(matches!(Row::new(known("send", then)), Err(ForeignError::Then(_))));
+}
+
+/// Undeclared, whatever can carry something is a sink.
+#[test]
+fn names_that_the_schema_does_not_have_and_lists_of_truth_values_are_sinks() {
+    let open = json!({"type": "object", "properties": {"q": {}, "deep": {"properties": {"a": {}}}}});
+    let row = Row::new(known("look", open)).expect("usable");
+    let arguments = json!({"q": true, "deep": {"a": 1, "secret": null}, "x": [true, null]});
+    let wished = prepared(&row, arguments).expect("fits");
+    let found = told(&wished.sinks);
+    assert_eq!(
+        found,
+        [("deep.a", "1"), ("deep.secret", "secret"), ("x", "x"), ("x.0", "true"), ("x.1", "null")]
+    );
 }
 
 #[test]
@@ -202,7 +231,9 @@ proptest! {
     #[test]
     fn no_leaf_is_forgotten(texts in proptest::collection::vec("[a-z]{1,5}", 1..10), numbers in proptest::collection::vec(0..1000_i64, 1..10)) {
         let arguments = json!({"a": {"b": [texts, {"c": numbers}]}, "d": null, "e": true});
-        let found = sinks(&arguments, None);
+        let properties = json!({"a": {}, "b": {}, "c": {}, "d": {}, "e": {}});
+        let row = Row::new(known("look", json!({"type": "object", "properties": properties}))).expect("usable");
+        let found = row.sinks(&arguments);
         prop_assert_eq!(found.len(), texts.len() + numbers.len());
         for text in texts.into_iter().chain(numbers.iter().map(ToString::to_string)) {
             prop_assert!(found.iter().any(|sink| sink.value == text));

@@ -77,10 +77,10 @@ fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken()
             "a value of the result, where nothing is sent",
             false,
             look(&all),
-            ("crm__behave", json!({ "how": ann })),
+            ("crm__behave", json!({ "how": "as-always-7" })),
             0,
         ),
-        ("a composed one there", false, look(&all), ("crm__behave", json!({ "how": "Ann" })), 5),
+        ("one of another name there", false, look(&all), ("crm__behave", json!({ "how": ann })), 5),
     ];
     for (name, is_open, first, second, expected) in table {
         let (desk, script) = if is_open { (&open, &open_script) } else { (&desk, &script) };

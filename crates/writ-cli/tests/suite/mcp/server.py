@@ -110,7 +110,7 @@ def call(id, params):
     with open(LOG, "a") as log:
         log.write("%s %s\n" % (params["name"], json.dumps(arguments, sort_keys=True)))
     if params["name"] == "look":
-        return text("customer %d is Ann" % arguments["id"], structuredContent={"customer": {"mail": "ann@example.org"}})
+        return text("customer %d is Ann" % arguments["id"], structuredContent={"customer": {"mail": "ann@example.org"}, "to": "ann@example.org", "how": "as-always-7"})
     if params["name"] == "send":
         return text("sent to " + arguments["to"])
     return behave(id, arguments["how"])

@@ -530,8 +530,8 @@ fn door(case: &Case) -> Outcome {
 fn origins(values: Values) -> Origins {
     let name = if values.used { "crm__look" } else { "crm__list" };
     let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::json!({}) };
-    let fields = vec![Field { path: "/id".into(), value: "f-17".into() }];
-    let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External));
+    let fields = vec![Field { path: "/to".into(), value: "f-17".into() }];
+    let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External).public());
     let result = ToolResult {
         call_id: "1".into(),
         name: name.into(),
