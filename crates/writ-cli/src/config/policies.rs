@@ -157,4 +157,26 @@ mod tests {
         assert_eq!(report.exit, Exit::Config);
         assert!(report.outside.contains(".writ/policies/wide.cedar"), "{}", report.outside);
     }
+
+    #[test]
+    fn rules_are_not_read_through_links() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let (project, elsewhere) = (dir.path().join("project"), dir.path().join("elsewhere"));
+        let own = project.join(PROJECT_POLICIES);
+        std::fs::create_dir_all(&own).expect("made");
+        std::fs::create_dir_all(&elsewhere).expect("made");
+        let rule = "@id(\"no\")\nforbid (principal, action, resource);\n";
+        std::fs::write(elsewhere.join("a.cedar"), rule).expect("written");
+        assert!(load(&home, Some(&project)).is_ok());
+        std::os::unix::fs::symlink(elsewhere.join("a.cedar"), own.join("a.cedar")).expect("linked");
+        assert!(matches!(load(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a file");
+        std::fs::remove_dir_all(&own).expect("removed");
+        std::os::unix::fs::symlink(&elsewhere, &own).expect("linked");
+        assert!(matches!(load(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a folder");
+        std::fs::remove_file(&own).expect("removed");
+        std::fs::create_dir_all(&own).expect("made");
+        std::fs::write(own.join("a.cedar"), rule).expect("written");
+        assert!(load(&home, Some(&project)).is_ok(), "twin");
+    }
 }

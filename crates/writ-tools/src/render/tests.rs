@@ -181,3 +181,26 @@ fn confirmations_are_the_harness_own_words() {
     let id = MemoryId::from_parts(Timestamp::from_millis(5), 7);
     assert_eq!(render(&store, &PerformedOutcome::Remembered { id }).text, format!("remembered as {id}"));
 }
+
+/// What a server says is for the owner alone unless they say otherwise, however far it is trusted; and no field of it holds
+/// a credential, in its value or in its path.
+#[test]
+fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    let called = |taint, public| PerformedOutcome::Called {
+        server: "crm".into(),
+        tool: "look".into(),
+        text: "so".into(),
+        structured: Some(json!({ "mail": "ann@x", token.as_str(): 1, "key": token })),
+        is_error: false,
+        taint,
+        public,
+    };
+    let wish = prepared("file_read", json!({ "path": "a" }));
+    for (taint, public) in [(Taint::Auth, false), (Taint::External, false), (Taint::External, true)] {
+        let label = render(&wish, &called(taint, public)).label;
+        assert_eq!((label.taint, label.private), (taint, !public));
+    }
+    let found = fields(&called(Taint::External, false), &Redactor::default());
+    assert_eq!(found, [Field { path: "/mail".into(), value: "ann@x".into() }]);
+}
