@@ -150,7 +150,9 @@ impl Engine {
         *engine.core.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
         // What was old before the start is not kept for the first look, nor what was not copied at a sudden end.
-        engine.core.erase_old().await?;
+        if let Err(error) = engine.core.erase_old().await {
+            tracing::error!(%error, "old payloads of the ledger could not be erased");
+        }
         engine.core.copy_heads(true).await;
         Ok(engine)
     }

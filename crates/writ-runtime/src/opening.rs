@@ -117,8 +117,8 @@ impl Core {
             metadata,
         };
         let mut ops = vec![Op::OpenSession(row)];
-        if rules.is_some() {
-            ops.push(self.rules_entry(&session, rules.as_deref(), "the project narrows the rules"));
+        if let Some(rules) = &rules {
+            ops.push(self.rules_entry(&session, rules, "the project narrows the rules"));
         }
         self.store.commit(Batch::relaxed(ops)).await?;
         Ok(self.remember_session(Arc::new(session)))

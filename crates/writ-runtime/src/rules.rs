@@ -38,12 +38,7 @@ impl Core {
     /// If they cannot be read, or cannot stand.
     pub(crate) fn project_rules(&self, project: Option<&Path>) -> Result<Option<Arc<RuleSet>>, EngineError> {
         let Some(project) = project else { return Ok(None) };
-        let Some(sources) = self.files.of_project(project).map_err(EngineError::ProjectRules)? else {
-            return Ok(None);
-        };
-        let rules =
-            RuleSet::load(&sources).map_err(|error| EngineError::ProjectRules(Box::new(error.report())))?;
-        Ok(Some(Arc::new(rules)))
+        self.changed(project, self.rules.digest()).map_err(EngineError::ProjectRules)
     }
 
     /// Looks whether the rules of a session's project have changed. Rules that cannot stand change nothing: the last good ones
@@ -64,28 +59,27 @@ impl Core {
                 return Ok(());
             }
         };
-        let op = self.rules_entry(session, rules.as_deref(), "the project's rules have changed");
+        let op = self.rules_entry(session, &rules, "the project's rules have changed");
         self.store.commit(Batch::relaxed(vec![op])).await?;
-        session.state().rules = rules;
+        session.state().rules = Some(rules);
         Ok(())
     }
 
-    /// The rules of a project, if they are other ones than those with the digest `held`.
-    fn changed(&self, project: &Path, held: Digest) -> Result<Option<Option<Arc<RuleSet>>>, Box<Report>> {
+    /// The rules in force in a project, if they are other ones than those with the digest `held`.
+    fn changed(&self, project: &Path, held: Digest) -> Result<Option<Arc<RuleSet>>, Box<Report>> {
         let told = |error: RuleError| Box::new(error.report());
         let Some(sources) = self.files.of_project(project)? else {
-            return Ok((self.rules.digest() != held).then_some(None));
+            return Ok((self.rules.digest() != held).then(|| Arc::clone(&self.rules)));
         };
         if RuleSet::digest_of(&sources).map_err(told)? == held {
             return Ok(None);
         }
-        let rules = RuleSet::load(&sources).map_err(told)?;
-        Ok(Some(Some(Arc::new(rules))))
+        RuleSet::load(&sources).map(|rules| Some(Arc::new(rules))).map_err(told)
     }
 
     /// The entry that says which rules are in force in a session from here on.
-    pub(crate) fn rules_entry(&self, session: &Session, rules: Option<&RuleSet>, summary: &str) -> Op {
-        let policy = rules.unwrap_or(&self.rules).digest();
+    pub(crate) fn rules_entry(&self, session: &Session, rules: &RuleSet, summary: &str) -> Op {
+        let policy = rules.digest();
         let (at, fact) = (self.clock.now(), Fact::PolicyChanged { policy, summary: summary.to_owned() });
         Op::Append(Box::new(Entry { at, session: Some(session.id), turn: None, turn_number: 0, fact }))
     }

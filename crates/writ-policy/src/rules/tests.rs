@@ -66,7 +66,6 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
     assert_eq!(judge(say, false), forbidden("no rule permits it"));
 }
 
-/// Rows: SIL-170
 /// A call of a foreign tool is a question, unless the owner has said that it changes nothing, or what its sinks are.
 #[test]
 fn the_shipped_rules_go_by_the_owners_word_about_a_foreign_tool() {
@@ -94,6 +93,7 @@ fn the_shipped_rules_go_by_the_owners_word_about_a_foreign_tool() {
     assert_eq!(judge(false, true, &rules), RuleVerdict::Permit);
 }
 
+/// Rows: SIL-170
 #[test]
 fn the_shipped_rules_let_external_content_become_no_truth() {
     for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {

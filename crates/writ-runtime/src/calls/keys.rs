@@ -75,11 +75,13 @@ pub(super) async fn revoke(
         let task = held.iter().find(|(_, task)| task.key == key).map(|(_, task)| task);
         ("task", task.filter(|task| now < task.expires_at).ok_or(EngineError::NoKey(key))?.expires_at)
     };
-    let affected: Vec<&Arc<Session>> = held
+    let mut affected: Vec<&Arc<Session>> = held
         .iter()
         .filter(|(_, task)| role == "base" || task.key == key)
         .map(|(session, _)| session)
         .collect();
+    // One that holds two keys over the same base is told once.
+    affected.dedup_by_key(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
     let fact = Fact::Keyed { key, role: role.to_owned(), change: "revoked".to_owned(), grants };
