@@ -8,8 +8,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::termios::{self, SetArg, Termios};
 use rustyline::completion::Completer;
@@ -118,15 +119,10 @@ fn spawn(
 ///
 /// While a line is being typed, text appears line by line: a text without a line break waits for one. Clones of
 /// the terminal's printer do not exist: one writer keeps the order.
+#[derive(Debug)]
 pub struct Printer {
-    terminal: Option<Box<dyn ExternalPrinter + Send>>,
+    terminal: Option<Above>,
     held: Vec<u8>,
-}
-
-impl fmt::Debug for Printer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Printer").field("terminal", &self.terminal.is_some()).finish_non_exhaustive()
-    }
 }
 
 impl Printer {
@@ -137,12 +133,64 @@ impl Printer {
     /// Prints the first `len` bytes that are held.
     fn print(&mut self, len: usize) -> io::Result<()> {
         let text: Vec<u8> = self.held.drain(..len).collect();
-        match &mut self.terminal {
-            Some(printer) => {
-                printer.print(String::from_utf8_lossy(&text).into_owned()).map_err(io::Error::other)
-            }
+        match &self.terminal {
+            Some(above) => above.print(String::from_utf8_lossy(&text).into_owned()),
             None => io::stdout().lock().write_all(&text),
         }
+    }
+}
+
+/// How many texts wait for the terminal before who prints waits too.
+const MAX_WAITING_TEXTS: usize = 1024;
+
+/// How long the end of a conversation waits for texts that the terminal has not taken.
+const LAST_TEXTS: Duration = Duration::from_millis(500);
+
+/// The thread that prints above the line.
+///
+/// The editor takes texts only while it reads a line, and reads the next line only when it is asked to. Who asks
+/// must therefore never wait for the editor: a second text at the very moment of Enter would stop both for ever.
+#[derive(Debug)]
+struct Above {
+    texts: Option<mpsc::SyncSender<String>>,
+    failed: Arc<OnceLock<String>>,
+    done: mpsc::Receiver<()>,
+}
+
+impl Above {
+    fn start(mut printer: impl ExternalPrinter + Send + 'static) -> Result<Self, EditorError> {
+        let (texts, waiting) = mpsc::sync_channel::<String>(MAX_WAITING_TEXTS);
+        let (ended, done) = mpsc::sync_channel(1);
+        let failed = Arc::new(OnceLock::new());
+        let failure = Arc::clone(&failed);
+        let run = move || {
+            for text in waiting {
+                if let Err(error) = printer.print(text) {
+                    let _first = failure.set(error.to_string());
+                    break;
+                }
+            }
+            let _heard = ended.send(());
+        };
+        thread::Builder::new().name("writ-printer".into()).spawn(run).map_err(EditorError::Terminal)?;
+        Ok(Self { texts: Some(texts), failed, done })
+    }
+
+    fn print(&self, text: String) -> io::Result<()> {
+        let sent = self.texts.as_ref().is_some_and(|texts| texts.send(text).is_ok());
+        match self.failed.get() {
+            Some(error) => Err(io::Error::other(error.clone())),
+            None if sent => Ok(()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl Drop for Above {
+    fn drop(&mut self) {
+        self.texts = None;
+        // A terminal that takes nothing any more holds nobody up.
+        let _all = self.done.recv_timeout(LAST_TEXTS);
     }
 }
 
@@ -193,7 +241,7 @@ impl Terminal {
 
     fn printer(&mut self) -> Result<Printer, EditorError> {
         let printer = self.editor.create_external_printer().map_err(failed)?;
-        Ok(Printer { terminal: Some(Box::new(printer)), held: Vec::new() })
+        Ok(Printer { terminal: Some(Above::start(printer)?), held: Vec::new() })
     }
 
     fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {

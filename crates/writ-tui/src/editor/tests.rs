@@ -80,7 +80,8 @@ impl ExternalPrinter for Screen {
 #[test]
 fn above_a_line_that_is_typed_text_appears_line_by_line() {
     let (sender, screen) = mpsc::sync_channel(16);
-    let mut printer = Printer { terminal: Some(Box::new(Screen(sender))), held: Vec::new() };
+    let above = Above::start(Screen(sender)).expect("a thread");
+    let mut printer = Printer { terminal: Some(above), held: Vec::new() };
     for piece in ["hel", "lo\nwor", "ld", "\n"] {
         printer.write_all(piece.as_bytes()).expect("written");
         printer.flush().expect("flushed");
@@ -113,4 +114,38 @@ fn a_read_that_was_cancelled_goes_on_with_the_same_line() {
         drop(keys);
         assert!(matches!(editor.read("> ").await, Err(EditorError::Ended)));
     });
+}
+
+/// A terminal that takes a text when it is told to.
+struct Slow {
+    taken: mpsc::Sender<String>,
+    go_on: mpsc::Receiver<()>,
+}
+
+impl ExternalPrinter for Slow {
+    fn print(&mut self, text: String) -> rustyline::Result<()> {
+        self.go_on.recv().map_err(|_| ReadlineError::Eof)?;
+        self.taken.send(text).map_err(|_| ReadlineError::Eof)
+    }
+}
+
+/// The editor takes no text between two lines: who gives it the next prompt must not wait for that.
+#[test]
+fn texts_that_the_terminal_does_not_take_hold_nobody_up_and_keep_their_order() {
+    let (taken, texts) = mpsc::channel();
+    let (next, go_on) = mpsc::channel();
+    let above = Above::start(Slow { taken, go_on }).expect("a thread");
+    let mut printer = Printer { terminal: Some(above), held: Vec::new() };
+    printer.write_all(b"one\ntwo").expect("not waited for");
+    printer.write_all(b" more\nthree\n").expect("not waited for");
+    for text in ["one\n", "two more\nthree\n"] {
+        next.send(()).expect("it waits");
+        assert_eq!(texts.recv().expect("printed"), text);
+    }
+    // The terminal is gone: who prints hears of it.
+    drop(next);
+    printer.write_all(b"four\n").expect("handed over");
+    while printer.write_all(b"five\n").is_ok() {
+        thread::yield_now();
+    }
 }
