@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
 use writ_policy::pattern;
+use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::show::{escape, is_plain};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
@@ -27,6 +28,27 @@ pub(crate) struct Answered {
     pub(crate) text: String,
     /// How the command ends.
     pub(crate) exit: Exit,
+}
+
+/// How far a person's yes is to reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// To exactly this.
+    Once,
+    /// To what is alike, for the task.
+    Task,
+    /// To what is alike, within limits, everywhere.
+    Standing(Limits),
+}
+
+impl Given {
+    const fn scope(&self) -> ApprovalScope {
+        match self {
+            Self::Once => ApprovalScope::Once,
+            Self::Task => ApprovalScope::Task,
+            Self::Standing(_) => ApprovalScope::Standing,
+        }
+    }
 }
 
 /// Fetches a card and checks that it is what it says.
@@ -79,6 +101,10 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         (Decision::Approve, ApprovalScope::Task) => {
             card.task.as_ref().map(|offer| format!("approve for the task: {}", pattern::consequence(offer)))
         }
+        (Decision::Approve, ApprovalScope::Standing) => card.standing.as_ref().map(|offer| {
+            let consequence = standing::consequence(offer, &Limits::default());
+            format!("approve with --standing: {consequence}")
+        }),
         (Decision::Deny, _) => Some(format!("deny: {}", escape(&choice.consequence))),
     }));
     lines
@@ -105,14 +131,25 @@ pub(crate) async fn sign(
     context: &Context,
     config: &Config,
     client: &mut Client,
-    (card, scope): (&Card, ApprovalScope),
+    (card, given): (&Card, &Given),
 ) -> Result<ApprovalToken, Failure> {
     check(card)?;
     let now = clock::now();
-    let (task, expires_at) = TaskTerms::signed(card, scope, now).map_err(|error| match error {
-        ScopeError::OnceOnly(_) => {
-            Failure::new(Exit::Usage, "ask.once_only", error.to_string(), "approve it without --task")
-        }
+    let limits = if let Given::Standing(limits) = given { limits.clone() } else { Limits::default() };
+    let signed = TaskTerms::signed(card, given.scope(), &limits, now);
+    let (task, expires_at) = signed.map_err(|error| match error {
+        ScopeError::OnceOnly(_) => Failure::new(
+            Exit::Usage,
+            "ask.once_only",
+            error.to_string(),
+            "approve it without --task or --standing",
+        ),
+        ScopeError::NoTotal(_) | ScopeError::Limits(_) => Failure::new(
+            Exit::Usage,
+            "ask.limits",
+            error.to_string(),
+            "`writ approvals show ASK` says what is offered",
+        ),
         ScopeError::NotCanonical(error) => Failure::bug("signing the approval", error),
     })?;
     let (installation, epoch) = here(client).await?;
@@ -135,8 +172,7 @@ pub(crate) async fn sign(
 
 /// How far a signed answer reaches.
 pub(crate) fn scope_of(token: Option<&ApprovalToken>) -> ApprovalScope {
-    let task = token.is_some_and(|token| token.claims.task.is_some());
-    if task { ApprovalScope::Task } else { ApprovalScope::Once }
+    token.map_or(ApprovalScope::Once, |token| token.claims.scope())
 }
 
 /// Sends an answer and waits for what comes of it.
@@ -227,7 +263,7 @@ pub(crate) async fn approve(
     context: &Context,
     config: &Config,
     client: &mut Client,
-    (card, scope): (&Card, ApprovalScope),
+    (card, given): (&Card, &Given),
     yes: bool,
     reason: &str,
 ) -> Result<Answered, Failure> {
@@ -236,16 +272,22 @@ pub(crate) async fn approve(
     for line in lines(card) {
         if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
     }
+    if let (Given::Standing(limits), Some(offer)) = (given, &card.standing) {
+        // In the words of what is signed: the card's have the usual limits.
+        let line = format!("a standing approval: {}", standing::consequence(offer, limits));
+        if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+    }
     if !yes {
         confirm(
             &card.ask_id,
-            match scope {
-                ApprovalScope::Once => "Approve exactly this?",
-                ApprovalScope::Task => "Approve this and what is alike, for the task?",
+            match given {
+                Given::Once => "Approve exactly this?",
+                Given::Task => "Approve this and what is alike, for the task?",
+                Given::Standing(_) => "Approve this and what is alike, until it ends?",
             },
         )?;
     }
-    let token = sign(context, config, client, (card, scope)).await?;
+    let token = sign(context, config, client, (card, given)).await?;
     answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
 }
 
@@ -272,6 +314,7 @@ mod tests {
             expires_at: Timestamp::from_millis(1_000),
             state: "open".into(),
             task: None,
+            standing: None,
             undo_secs: 0,
         }
     }

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
+use writ_types::id::{EntrySeq, SessionId, TurnId};
+
+mod approvals;
 
 mod audit;
 
@@ -16,6 +18,7 @@ mod memory;
 
 mod policy;
 
+pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use keys::{ApproverCommand, KeysCommand};
 pub(crate) use mcp::{AddServer, McpCommand};
@@ -298,45 +301,6 @@ pub(crate) struct ApplyArgs {
     /// Undo what was applied last: at once within five minutes, later after your approval
     #[arg(long)]
     pub(crate) undo: bool,
-}
-
-/// `writ approvals …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum ApprovalsCommand {
-    /// List what is asked
-    List,
-    /// Show one ask completely
-    Show {
-        /// Its id
-        ask: AskId,
-    },
-    /// Approve an ask: signs exactly what is shown
-    Approve {
-        /// Its id
-        ask: AskId,
-        /// For the task: also what is alike, in this conversation, for an hour; `show` says what that covers
-        #[arg(long)]
-        task: bool,
-        /// Sign without being asked again; the text is printed all the same
-        #[arg(long)]
-        yes: bool,
-        /// Why, for the record
-        #[arg(long, default_value = "", value_name = "TEXT")]
-        reason: String,
-    },
-    /// Take an approval for the task back
-    Revoke {
-        /// The ask that it was given for, as listed
-        ask: AskId,
-    },
-    /// Deny an ask
-    Deny {
-        /// Its id
-        ask: AskId,
-        /// Why, for the record and for the agent
-        #[arg(long, default_value = "", value_name = "TEXT")]
-        reason: String,
-    },
 }
 
 /// `writ config …`.

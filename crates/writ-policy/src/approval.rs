@@ -1,6 +1,7 @@
 //! Approvals: a person's signature over exactly what was shown.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,10 @@ use writ_types::digest::{Digest, NotCanonical, canonical_json};
 use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::{AskId, InstallationId};
-use writ_types::unit::Timestamp;
+use writ_types::unit::{Amount, Timestamp};
 
-use crate::pattern;
+use crate::pattern::standing::Limits;
+use crate::pattern::{self, standing};
 use crate::webauthn::{self, Assertion, Passkey, PasskeyError};
 
 /// Separates approvals from everything else that the same key could sign.
@@ -77,7 +79,7 @@ pub struct ApprovalClaims {
     pub expires_at: Timestamp,
     /// Who signs.
     pub approver: Approver,
-    /// What it covers besides the action itself, if it is an approval for the task.
+    /// What it covers besides the action itself, if it is an approval for the task or a standing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskTerms>,
 }
@@ -92,6 +94,21 @@ pub struct TaskTerms {
     pub risk: Risk,
     /// How often it can be used, for what was shown included.
     pub uses: u32,
+    /// What a standing approval covers besides: other sessions, for longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<StandingTerms>,
+}
+
+/// The limits of a standing approval besides its uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandingTerms {
+    /// For how many seconds it is good.
+    pub secs: u64,
+    /// The most that all its uses may come to in the argument that its pattern leaves open; none where it leaves none
+    /// open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Amount>,
 }
 
 /// Why nothing can be signed for a scope.
@@ -100,6 +117,12 @@ pub enum ScopeError {
     /// The card offers no approval for the task.
     #[error("ask {0} can be approved once only")]
     OnceOnly(AskId),
+    /// The card offers no total of this argument.
+    #[error("no total of '{0}' can be approved: it is no positive number here that says what is touched")]
+    NoTotal(String),
+    /// The limits are none, or beyond what can be approved.
+    #[error("these limits cannot be approved: {0}")]
+    Limits(String),
     /// What it offers has no canonical form.
     #[error(transparent)]
     NotCanonical(#[from] NotCanonical),
@@ -114,9 +137,11 @@ impl TaskTerms {
     pub fn signed(
         card: &Card,
         scope: ApprovalScope,
+        limits: &Limits,
         now: Timestamp,
     ) -> Result<(Option<Self>, Timestamp), ScopeError> {
         match (scope, &card.task) {
+            (ApprovalScope::Standing, _) => Ok((Some(standing::terms(card, limits)?), now.plus(limits.ttl))),
             (ApprovalScope::Once, _) => Ok((None, card.expires_at)),
             (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
             (ApprovalScope::Task, Some(offer)) => {
@@ -132,7 +157,20 @@ impl TaskTerms {
     ///
     /// If the pattern has no canonical form.
     pub fn offered(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
-        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses })
+        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
+    }
+
+    /// How long it is good from when it was signed.
+    fn ttl(&self) -> Duration {
+        self.standing.map_or(pattern::TASK_APPROVAL_TTL, |standing| Duration::from_secs(standing.secs))
+    }
+
+    /// How far it reaches.
+    pub const fn scope(&self) -> ApprovalScope {
+        match self.standing {
+            None => ApprovalScope::Task,
+            Some(_) => ApprovalScope::Standing,
+        }
     }
 }
 
@@ -151,6 +189,11 @@ pub struct ApprovalToken {
 }
 
 impl ApprovalClaims {
+    /// How far the answer reaches.
+    pub fn scope(&self) -> ApprovalScope {
+        self.task.map_or(ApprovalScope::Once, |task| task.scope())
+    }
+
     /// What a passkey signs: a hash of the claims, among them the hashes of the action and of what was shown.
     ///
     /// # Errors
@@ -214,6 +257,9 @@ pub enum ApprovalError {
     /// The risk is too high for this way of signing (design 3.2, the risk ladder).
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
+    /// A standing approval outlives the conversation: who gives it must hold a key of their own.
+    #[error("a standing approval needs an approver key or a passkey")]
+    NeedsKey,
     /// What a passkey has signed does not count.
     #[error(transparent)]
     Passkey(#[from] PasskeyError),
@@ -273,6 +319,21 @@ pub struct Expected {
     pub expires_at: Timestamp,
     /// What an approval for the task may cover, if there can be one.
     pub task: Option<TaskTerms>,
+    /// Digests of the patterns that a standing approval may cover, and what was asked about counts of each.
+    pub standing: Vec<(Digest, Option<Amount>)>,
+}
+
+impl Expected {
+    /// Whether a card has offered this.
+    fn offers(&self, terms: &TaskTerms) -> bool {
+        let Some(standing) = terms.standing else { return Some(*terms) == self.task };
+        let offered = self.standing.iter().any(|(pattern, amount)| {
+            *pattern == terms.pattern
+                && amount.is_some() == standing.total.is_some()
+                && *amount <= standing.total
+        });
+        offered && terms.risk == self.risk && standing::is_bounded(terms)
+    }
 }
 
 /// Whose signatures count.
@@ -329,6 +390,9 @@ pub fn verify(
     if claims.decision == Decision::Approve && expected.risk > claims.approver.reaches() {
         return Err(ApprovalError::TooRisky(expected.risk));
     }
+    if claims.scope() == ApprovalScope::Standing && matches!(claims.approver, Approver::Session { .. }) {
+        return Err(ApprovalError::NeedsKey);
+    }
     let passkey = check_signature(token, expected.risk, approvers)?;
     if claims.installation != expected.installation || claims.epoch != expected.epoch {
         return Err(ApprovalError::Foreign);
@@ -342,18 +406,20 @@ pub fn verify(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
-    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || Some(task) != expected.task) {
+    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers(&task)) {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
     if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
-    if early || now >= claims.expires_at || now >= expected.expires_at {
+    // A standing approval outlives its ask, which must have been open when it was given: the store sees to that.
+    let stands = claims.scope() == ApprovalScope::Standing;
+    if early || now >= claims.expires_at || (now >= expected.expires_at && !stands) {
         return Err(ApprovalError::Expired);
     }
-    let ends = claims.issued_at.plus(pattern::TASK_APPROVAL_TTL);
-    if claims.task.is_some() && claims.expires_at > ends {
+    let ends = claims.task.map(|task| claims.issued_at.plus(task.ttl()));
+    if ends.is_some_and(|ends| claims.expires_at > ends) {
         return Err(ApprovalError::Mismatch("it would be good for too long"));
     }
     Ok(Approval { claims: claims.clone(), passkey })

@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
-use writ_types::entry::{Decision, DenyReason, Entry, Fact, GateVerdict, Risk};
+use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Risk};
 use writ_types::frame::Pattern;
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
-use crate::approval::{Approval, ApprovalError, TaskTerms};
+use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
 use crate::keys::Authority;
 use crate::origin::Origins;
-use crate::pattern;
+use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::prepared::Prepared;
 use crate::reach;
@@ -176,6 +176,8 @@ pub struct Ask {
     pub reason: String,
     /// What it has in common with others that one approval for the task could cover.
     pub pattern: Option<Pattern>,
+    /// What it has in common with others that a standing approval could cover.
+    pub recurring: Vec<Recurring>,
 }
 
 /// Leave to perform, once it is written down.
@@ -269,9 +271,9 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
         }
-        Ok(Judgement::Ask { rules, reason, risk, pattern }) => {
+        Ok(Judgement::Ask { rules, reason, risk, alike: Alike { pattern, recurring } }) => {
             let Checked { prepared, hash, policy: _ } = checked;
-            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern }))
+            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern, recurring }))
         }
         Err((reason, rule, text)) => {
             let kind = checked.prepared.action.kind();
@@ -282,7 +284,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
-    Ask { rules: BTreeSet<String>, reason: String, risk: Risk, pattern: Option<Pattern> },
+    Ask { rules: BTreeSet<String>, reason: String, risk: Risk, alike: Alike },
 }
 
 fn judge(
@@ -334,16 +336,15 @@ fn judge(
     }
     // A rule can only raise it.
     let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-    let pattern = pattern::of(prepared, checked.policy, &rules, facts.egress);
-    let pattern = pattern.filter(|_| risk < Risk::Irreversible);
+    let alike = Alike::of(checked, &rules, risk, facts.egress);
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
-            Ok(Judgement::Ask { rules, reason, risk, pattern })
+            Ok(Judgement::Ask { rules, reason, risk, alike })
         }
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
-            let approval = use_of(approval, checked.hash, (pattern, risk), now)?;
+            let approval = use_of(approval, checked.hash, (&alike, risk), now)?;
             Ok(Judgement::Grant { reservation, approval: Some(approval) })
         }
     }
@@ -351,33 +352,6 @@ fn judge(
 
 fn exhausted(limit: Exhausted) -> Refusal {
     (DenyReason::Budget, limit.setting().to_owned(), limit.reason())
-}
-
-fn use_of(
-    approval: &Approval,
-    hash: Digest,
-    (pattern, risk): (Option<Pattern>, Risk),
-    now: Timestamp,
-) -> Result<ApprovalUse, Refusal> {
-    let claims = approval.claims();
-    let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
-    if claims.decision == Decision::Deny {
-        return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
-    }
-    if claims.prepared != hash && !claims.task.is_some_and(|task| covers(&task, pattern, risk)) {
-        return refuse("the approval was given for something else");
-    }
-    if now >= claims.expires_at {
-        return refuse("the approval has expired");
-    }
-    let (ask, nonce) = (claims.ask.clone(), claims.nonce.clone());
-    Ok(ApprovalUse { ask, prepared: hash, nonce, task: claims.task })
-}
-
-/// Whether an approval for the task covers what is not the action that was shown.
-fn covers(task: &TaskTerms, pattern: Option<Pattern>, risk: Risk) -> bool {
-    let digest = pattern.and_then(|pattern| pattern::digest(&pattern).ok());
-    digest == Some(task.pattern) && risk <= task.risk
 }
 
 impl Grant {
@@ -433,8 +407,9 @@ impl Grant {
             ceilings: self.ceilings,
             durability,
         };
+        let approval = redemption.approval.as_ref().map(|used| used.ask.clone());
         let entry = journal.redeem(redemption).await?;
-        Ok(Permit::new(prepared, attempt, entry, self.expires_at))
+        Ok(Permit::new(prepared, attempt, entry, (self.expires_at, approval)))
     }
 }
 
@@ -470,6 +445,9 @@ const fn durability(action: &Action) -> Durability {
     }
 }
 
+use cover::{Alike, use_of};
+
+mod cover;
 mod shape;
 
 #[cfg(test)]

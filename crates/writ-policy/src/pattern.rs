@@ -39,7 +39,7 @@ pub fn of(
     }
     Some(Pattern {
         agent: prepared.agent.clone(),
-        session: prepared.session?,
+        session: Some(prepared.session?),
         tool: prepared.tool.clone(),
         action: prepared.action.kind().as_str().to_owned(),
         parameters: parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -150,6 +150,8 @@ fn of_exec(exec: &Exec) -> Option<Parameters> {
     }
     Some(parameters)
 }
+
+pub mod standing;
 
 #[cfg(test)]
 mod tests;

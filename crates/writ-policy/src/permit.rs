@@ -33,7 +33,7 @@
 //! use writ_types::{id::{AttemptId, EntrySeq}, unit::Timestamp};
 //!
 //! fn forge(prepared: Prepared, attempt: AttemptId, entry: EntrySeq, at: Timestamp) -> Permit {
-//!     Permit::new(prepared, attempt, entry, at)
+//!     Permit::new(prepared, attempt, entry, (at, None))
 //! }
 //! ```
 //!
@@ -114,7 +114,7 @@ use writ_types::action::Action;
 use writ_types::digest::Digest;
 use writ_types::entry::Entry;
 use writ_types::id::{AskId, AttemptId, EntrySeq};
-use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::unit::{Amount, MicroUsd, Timestamp, Tokens};
 
 use crate::approval::TaskTerms;
 use crate::budget::{Ceilings, Exhausted};
@@ -138,8 +138,10 @@ pub struct ApprovalUse {
     pub prepared: Digest,
     /// The approval's nonce.
     pub nonce: String,
-    /// Of an approval for the task: the pattern and the uses that were signed.
+    /// Of an approval for the task, or a standing one: the pattern and the uses that were signed.
     pub task: Option<TaskTerms>,
+    /// What it counts against the total of a standing approval that has one.
+    pub amount: Option<Amount>,
 }
 
 /// What an attempt may take at most, set aside before it is performed.
@@ -202,6 +204,7 @@ pub struct Permit {
     entry: EntrySeq,
     expires_at: Timestamp,
     saving: Option<Saving>,
+    approval: Option<AskId>,
 }
 
 /// The part of a fetch's permit that lets its answer be saved: once, to the file that the permit names. The network is
@@ -249,14 +252,14 @@ impl Permit {
         prepared: Prepared,
         attempt: AttemptId,
         entry: EntrySeq,
-        expires_at: Timestamp,
+        (expires_at, approval): (Timestamp, Option<AskId>),
     ) -> Self {
         let saving = if let Action::Fetch(fetch) = &prepared.action {
             fetch.save_to.clone().map(|path| Saving { path, large: fetch.large })
         } else {
             None
         };
-        Self { opened: Opened { prepared, attempt }, entry, expires_at, saving }
+        Self { opened: Opened { prepared, attempt }, entry, expires_at, saving, approval }
     }
 
     /// Takes out what lets the answer of a fetch be saved; there is nothing to take a second time.
@@ -272,6 +275,11 @@ impl Permit {
     /// What is permitted, in full.
     pub const fn prepared(&self) -> &Prepared {
         &self.opened.prepared
+    }
+
+    /// The ask whose approval it has used, if it needed one: who takes that back means this as well.
+    pub const fn approval(&self) -> Option<&AskId> {
+        self.approval.as_ref()
     }
 
     /// The attempt that the outcome must name.

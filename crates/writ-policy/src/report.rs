@@ -96,6 +96,10 @@ impl ToReport for ApprovalError {
                 "approval.copied",
                 "Remove the passkey with `writ keys approver remove` unless you know why.",
             ),
+            Self::NeedsKey => (
+                "approval.needs_key",
+                "`writ approvals approve ASK --standing` signs with your approver key.",
+            ),
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };
         Report::new(Exit::Denied, code, self.to_string()).hint(hint)

@@ -1,5 +1,6 @@
 //! Asks: opened by the door, answered by people, performed exactly as approved.
 
+pub(crate) mod acting;
 pub(crate) mod task;
 pub(crate) mod tell;
 
@@ -12,6 +13,7 @@ use writ_policy::approval::{
 };
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
+use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
 use writ_store::approvals::{Ask as AskRow, AskState};
@@ -58,7 +60,7 @@ impl Core {
         let now = self.clock.now();
         let expires_at = now.plus(self.config.approval_ttl);
         let id = self.ids.ask();
-        let task = task::offer(&ask);
+        let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
         let card = Card {
             ask_id: id.clone(),
             session: Some(session.id),
@@ -66,7 +68,7 @@ impl Core {
             intent: ask.prepared.intent.clone(),
             risk: ask.risk,
             rationale: ask.reason.clone(),
-            choices: task::choices(task.as_deref()),
+            choices: task::choices(task.as_deref(), standing.as_deref()),
             shown: shown.text().to_owned(),
             prepared: ask.hash,
             shown_hash: shown.hash(),
@@ -74,6 +76,7 @@ impl Core {
             expires_at,
             state: AskState::Open.as_str().to_owned(),
             task,
+            standing,
             undo_secs: if ask.prepared.tool == APPLY { UNDO_WINDOW.as_secs() } else { 0 },
         };
         let fact = Fact::Asked {
@@ -128,8 +131,7 @@ impl Core {
                 Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
             },
         };
-        let given =
-            |claims: &ApprovalClaims| claims.decision == decision && claims.task.is_none() == scope.is_once();
+        let given = |claims: &ApprovalClaims| claims.decision == decision && claims.scope() == scope;
         let approval =
             match approval::verify(&token, &self.expected(&ask)?, &self.approvers()?, self.clock.now()) {
                 Ok(approval) if given(approval.claims()) => approval,
@@ -213,6 +215,7 @@ impl Core {
             risk: ask.card.risk,
             expires_at: ask.card.expires_at,
             task: ask.card.task.as_deref().map(offered).transpose()?,
+            standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
         })
     }
 
@@ -224,7 +227,7 @@ impl Core {
         scope: ApprovalScope,
     ) -> Result<ApprovalToken, EngineError> {
         let now = self.clock.now();
-        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, now)?;
+        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,
@@ -264,11 +267,11 @@ impl Core {
             Decision::Approve => (AskState::Approved, "Approved."),
             Decision::Deny => (AskState::Denied, "Denied: it will not be done."),
         };
-        let scope = if claims.task.is_some() { ApprovalScope::Task } else { ApprovalScope::Once };
         let fact = Fact::Answered {
             ask: claims.ask.clone(),
             decision: claims.decision,
-            scope,
+            scope: claims.scope(),
+            covers: task::covers(&ask.card, claims),
             by: by.clone(),
             reason: reason.clone(),
         };

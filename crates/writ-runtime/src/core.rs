@@ -31,6 +31,7 @@ use writ_types::error::{Report, ToReport};
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
+use crate::asks::acting::Acting;
 use crate::clock::{Clock, Ids};
 use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
 use crate::error::EngineError;
@@ -200,6 +201,8 @@ pub(crate) struct Core {
     pub(crate) dispatcher: Mutex<Option<JoinHandle<()>>>,
     /// Approved asks that are being performed: their intents are open, but nothing of them is unknown.
     pub(crate) performing: Mutex<BTreeSet<AskId>>,
+    /// What runs on an approval.
+    pub(crate) acting: Acting,
     /// Enrolments and answers of passkeys that wait to be finished.
     pub(crate) waiting: Mutex<Waiting>,
     /// Held while an approver key is enrolled or removed.
@@ -273,6 +276,7 @@ impl Core {
             turns: TaskTracker::new(),
             dispatcher: Mutex::default(),
             performing: Mutex::default(),
+            acting: Acting::default(),
             waiting: Mutex::default(),
             enrolling: tokio::sync::Mutex::default(),
             opening: tokio::sync::Mutex::default(),

@@ -62,8 +62,8 @@ pub enum EngineError {
     /// Nothing can be signed for a scope.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// There is no approval for the task in force.
-    #[error("no approval for a task is in force that ask {0} was answered with")]
+    /// There is no approval for the task, and no standing one, in force.
+    #[error("no approval for a task and no standing one is in force that ask {0} was answered with")]
     NotInForce(AskId),
     /// There is no such key in force.
     #[error("there is no key {0} in force")]
@@ -168,6 +168,9 @@ impl ToReport for EngineError {
             }
             Self::Scope(ScopeError::OnceOnly(_)) => {
                 plain(Exit::Usage, "ask.once_only").hint("approve it once")
+            }
+            Self::Scope(ScopeError::NoTotal(_) | ScopeError::Limits(_)) => {
+                plain(Exit::Usage, "ask.limits").hint("`writ approvals show ASK` says what is offered")
             }
             Self::NotInForce(_) => {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")

@@ -12,6 +12,7 @@ use rand::Rng as _;
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver, TaskTerms};
 use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
+use writ_policy::pattern::standing::Limits;
 use writ_policy::webauthn::{
     self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
 };
@@ -232,7 +233,7 @@ impl Core {
         if allowed.is_empty() {
             return Err(EngineError::NoPasskey(site.to_owned()));
         }
-        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, now)?;
+        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,
             epoch: self.config.epoch,

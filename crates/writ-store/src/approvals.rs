@@ -3,18 +3,16 @@
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use writ_policy::approval::NONCE_NAMESPACE;
+use writ_policy::approval::{NONCE_NAMESPACE, TaskTerms};
 use writ_policy::permit::ApprovalUse;
 use writ_policy::prepared::Prepared;
-use writ_policy::webauthn::counts_on;
 use writ_types::digest::Digest;
 use writ_types::frame::Card;
-use writ_types::id::{AskId, KeyId};
-use writ_types::unit::Timestamp;
+use writ_types::id::AskId;
+use writ_types::unit::{Amount, Timestamp};
 
 use crate::batch::{NewApproval, NewAsk};
 use crate::codec::{self, execute, get_time, query, query_one};
-use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
@@ -77,29 +75,16 @@ pub struct Approval {
     pub token: Value,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// How often it can be used: once, or more often where it is for a task.
+    /// How often it can be used: once, or more often where it is for a task or stands.
     pub max_uses: u64,
     /// How often it was used.
     pub executions_used: u64,
+    /// Whether it is a standing one: it outlives its session.
+    pub standing: bool,
+    /// What is left of its total, in millionths, where one was signed.
+    pub total_left: Option<u64>,
     /// Whether it was taken back.
     pub revoked: bool,
-}
-
-/// A key that people approve with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApproverKey {
-    /// Its id.
-    pub id: KeyId,
-    /// What holds it: `cli`, `passkey`.
-    pub kind: String,
-    /// Its name for people.
-    pub label: String,
-    /// The public half, in the form that its kind has (32 bytes for Ed25519).
-    pub public_key: Vec<u8>,
-    /// When it was enrolled.
-    pub enrolled_at: Timestamp,
-    /// When it was revoked; `None` while it is in force.
-    pub revoked_at: Option<Timestamp>,
 }
 
 /// The open ask for a hash, if it has not ended at `now`.
@@ -182,8 +167,9 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
     }
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO approval (ask, prepared_hash, nonce, token, expires_at, pattern, max_uses)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT OR IGNORE INTO approval
+         (ask, prepared_hash, nonce, token, expires_at, pattern, max_uses, standing, total_max)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             approval.ask.as_str(),
             approval.prepared.to_string(),
@@ -192,6 +178,8 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
             approval.expires_at.as_millis(),
             approval.task.map(|task| task.pattern.to_string()),
             approval.task.map_or(1, |task| task.uses),
+            approval.task.is_some_and(|task| task.standing.is_some()),
+            total(approval.task),
         ],
     )?;
     if added == 0 {
@@ -200,15 +188,40 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
     Ok(())
 }
 
+/// The total that was signed, in millionths.
+fn total(task: Option<TaskTerms>) -> Option<i64> {
+    task?.standing?.total.map(millionths)
+}
+
+/// As a column has it: an [`Amount`] is far below the end of its range.
+fn millionths(amount: Amount) -> i64 {
+    i64::try_from(amount.millionths()).unwrap_or(i64::MAX)
+}
+
+/// How far a clock may have gone back since the last entry of the ledger before nothing that stands is covered any
+/// more, in milliseconds: as much as whoever signs may be ahead.
+const MAX_CLOCK_BACK_MS: i64 = 60_000;
+
+/// Whether the clock was set back: what has ended by the ledger's time does not begin again.
+fn is_set_back(conn: &Connection, now: Timestamp) -> Result<bool, StoreError> {
+    let last = query_one(conn, "SELECT at FROM ledger ORDER BY seq DESC LIMIT 1", [], |row| Ok(row.get(0)?))?;
+    Ok(last.is_some_and(|last: i64| now.as_millis().saturating_add(MAX_CLOCK_BACK_MS) < last))
+}
+
 /// Uses an approval: compare-and-swap, its nonce, and the ask's state. What was shown is done first; only then does an
 /// approval for the task cover what is alike.
 pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp) -> Result<(), StoreError> {
     let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
+    if approval.task.is_some() && is_set_back(conn, now)? {
+        return Err(spent());
+    }
     let row: Option<(i64, u64)> = query_one(
         conn,
-        "UPDATE approval SET executions_used = executions_used + 1
+        "UPDATE approval SET executions_used = executions_used + 1, total_used = total_used + coalesce(?7, 0)
          WHERE ask = ?1 AND nonce = ?3 AND revoked = 0 AND expires_at > ?4
          AND executions_used < min(max_uses, ?5) AND pattern IS ?6
+         AND total_max IS ?8 AND (total_max IS NULL) = (?7 IS NULL)
+         AND (total_max IS NULL OR total_used + ?7 <= total_max)
          AND (CASE executions_used WHEN 0 THEN prepared_hash = ?2 ELSE pattern IS NOT NULL END)
          RETURNING expires_at, executions_used",
         params![
@@ -218,6 +231,8 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
             now.as_millis(),
             approval.task.map_or(1, |task| task.uses),
             approval.task.map(|task| task.pattern.to_string()),
+            approval.amount.map(millionths),
+            total(approval.task),
         ],
         |row| Ok((row.get(0)?, codec::get_uint(row, "executions_used")?)),
     )?;
@@ -281,56 +296,6 @@ pub(crate) fn is_anything_revoked(conn: &Connection) -> Result<bool, StoreError>
     Ok(query_one(conn, "SELECT 1 FROM revocation LIMIT 1", [], |_| Ok(()))?.is_some())
 }
 
-pub(crate) fn enroll_key(conn: &Connection, key: &ApproverKey) -> Result<(), StoreError> {
-    let added = execute(
-        conn,
-        "INSERT OR IGNORE INTO approver_key (id, kind, label, public_key, enrolled_at, revoked_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![
-            key.id.to_string(),
-            key.kind,
-            key.label,
-            key.public_key,
-            key.enrolled_at.as_millis(),
-            key.revoked_at.map(Timestamp::as_millis),
-        ],
-    )?;
-    if added == 0 {
-        Err(Conflict::Exists { what: "approver key", id: key.id.to_string() }.into())
-    } else {
-        Ok(())
-    }
-}
-
-pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result<(), StoreError> {
-    let changed = execute(
-        conn,
-        "UPDATE approver_key SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
-        params![key.to_string(), at.as_millis()],
-    )?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "approver key in force", id: key.to_string() }.into());
-    }
-    Ok(())
-}
-
-/// Moves a passkey's counter on. It stands among the counters, under the key's id.
-pub(crate) fn count_passkey(conn: &Connection, key: KeyId, sign_count: u32) -> Result<(), StoreError> {
-    let name = format!("passkey {key}");
-    let sql = "SELECT value FROM counter WHERE name = ?1";
-    let before: u32 = query_one(conn, sql, [&name], |row| Ok(row.get(0)?))?.unwrap_or(0);
-    if !counts_on(before, sign_count) {
-        return Err(Conflict::Counter(key).into());
-    }
-    execute(
-        conn,
-        "INSERT INTO counter (name, value) VALUES (?1, ?2)
-         ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        params![name, sign_count],
-    )?;
-    Ok(())
-}
-
 fn decode_ask(row: &Row<'_>) -> Result<Ask, StoreError> {
     let state: AskState = codec::from_name("ask", row.get("state")?)?;
     let mut card: Card = codec::from_json("card", &row.get::<_, String>("card")?)?;
@@ -354,18 +319,16 @@ fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
         expires_at: get_time(row, "expires_at")?,
         max_uses: codec::get_uint(row, "max_uses")?,
         executions_used: codec::get_uint(row, "executions_used")?,
+        standing: row.get("standing")?,
+        total_left: row
+            .get::<_, Option<i64>>("total_max")?
+            .map(|most| {
+                Ok::<_, StoreError>(
+                    u64::try_from(most).unwrap_or(0).saturating_sub(codec::get_uint(row, "total_used")?),
+                )
+            })
+            .transpose()?,
         revoked: row.get("revoked")?,
-    })
-}
-
-fn decode_key(row: &Row<'_>) -> Result<ApproverKey, StoreError> {
-    Ok(ApproverKey {
-        id: codec::parse("key id", &row.get::<_, String>("id")?)?,
-        kind: row.get("kind")?,
-        label: row.get("label")?,
-        public_key: row.get("public_key")?,
-        enrolled_at: get_time(row, "enrolled_at")?,
-        revoked_at: row.get::<_, Option<i64>>("revoked_at")?.map(Timestamp::from_millis),
     })
 }
 
@@ -423,7 +386,7 @@ impl Store {
         self.read(|conn| query_one(conn, sql, [ask.as_str()], decode_approval))
     }
 
-    /// The approvals for tasks that can still be used at `now`, with their asks, oldest first; with this pattern, or
+    /// The approvals for tasks and the standing ones that can still be used at `now`, with their asks, oldest first; with this pattern, or
     /// with any.
     ///
     /// # Errors
@@ -473,18 +436,12 @@ impl Store {
         let sql = "SELECT 1 FROM revocation WHERE id = ?1";
         self.read(|conn| Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some()))
     }
-
-    /// The approver keys, oldest first; the revoked ones too.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn approver_keys(&self) -> Result<Vec<ApproverKey>, StoreError> {
-        let sql = "SELECT * FROM approver_key ORDER BY enrolled_at, id LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key))
-    }
 }
 
+pub use keys::ApproverKey;
+pub(crate) use keys::{count_passkey, enroll_key, revoke_key};
+
+mod keys;
 mod tools;
 
 #[cfg(test)]

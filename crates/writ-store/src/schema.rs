@@ -24,6 +24,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "approvals for tasks",
         sql: include_str!("schema/0002_approvals_for_tasks.sql"),
     },
+    Migration {
+        number: 3,
+        name: "standing approvals",
+        sql: include_str!("schema/0003_standing_approvals.sql"),
+    },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

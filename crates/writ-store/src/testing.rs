@@ -205,6 +205,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         expires_at: at(60_000),
         state: "open".to_owned(),
         task: None,
+        standing: None,
         undo_secs: 0,
     };
     let entry = entry(Fact::Asked {

@@ -33,7 +33,11 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
             (Decision::Approve, ApprovalScope::Task, Some(offer)) => {
                 ("for the task", consequence(offer).into())
             }
-            (Decision::Approve, ApprovalScope::Task, None) => continue,
+            // A conversation has no key for what outlives it.
+            (Decision::Approve, ApprovalScope::Task, None)
+            | (Decision::Approve, ApprovalScope::Standing, _) => {
+                continue;
+            }
             (Decision::Deny, _, _) => ("deny", escape_line(&choice.consequence)),
         };
         writeln!(out, "| {}: {consequence}", paint.bold(decision))?;

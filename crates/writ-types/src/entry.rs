@@ -137,6 +137,8 @@ pub enum ApprovalScope {
     /// Also to what its session wishes later that is alike ([`Pattern`](crate::frame::Pattern)), for a while and some
     /// times.
     Task,
+    /// Also to what is alike in any session of the agent, for days and some times: a standing approval.
+    Standing,
 }
 
 impl ApprovalScope {
@@ -252,6 +254,9 @@ pub enum Fact {
         /// How far it reaches.
         #[serde(default, skip_serializing_if = "ApprovalScope::is_once")]
         scope: ApprovalScope,
+        /// What it covers, how often and until when, where that is more than what was asked about.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        covers: String,
         /// Who: the key's id or the principal.
         by: String,
         /// Why, in the person's words.

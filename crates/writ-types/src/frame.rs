@@ -10,7 +10,7 @@ use crate::entry::{ApprovalScope, Decision, Risk};
 use crate::error::Exit;
 use crate::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 use crate::taint::Taint;
-use crate::unit::Timestamp;
+use crate::unit::{Amount, Timestamp};
 
 /// The largest frame accepted, in bytes; a larger one ends the connection.
 pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
@@ -308,6 +308,9 @@ pub struct Card {
     /// What an approval for the task would cover, where one can be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<TaskOffer>>,
+    /// What a standing approval would cover, where one can be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Box<StandingOffer>>,
     /// For how many seconds it can be undone with one tap when it is done; zero: it cannot.
     #[serde(default)]
     pub undo_secs: u64,
@@ -325,14 +328,41 @@ pub struct TaskOffer {
     pub secs: u64,
 }
 
-/// What actions have in common that one approval for the task covers.
+/// What a standing approval covers, and its limits. Who signs it signs the digest of the pattern (of one total's, if a
+/// total is signed), the risk of the card, and limits within these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StandingOffer {
+    /// What is covered.
+    pub pattern: Pattern,
+    /// Arguments that may vary, if a total for them is signed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub totals: Vec<TotalOffer>,
+    /// How often at most, what was asked about included.
+    pub max_uses: u32,
+    /// For how many seconds from the signature on, at most.
+    pub max_secs: u64,
+}
+
+/// An argument whose sum over all uses can be bounded instead of its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TotalOffer {
+    /// The argument.
+    pub argument: String,
+    /// What is covered then.
+    pub pattern: Pattern,
+    /// How much of it was asked about.
+    pub amount: Amount,
+}
+
+/// What actions have in common that one approval for the task, or a standing one, covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {
     /// The agent that wishes them.
     pub agent: String,
-    /// The session that they belong to.
-    pub session: SessionId,
+    /// The session that they belong to; none: any of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     /// The tool that makes them.
     pub tool: String,
     /// The kind of action.

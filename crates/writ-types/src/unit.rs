@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::AddAssign;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -155,9 +156,98 @@ impl fmt::Display for MicroUsd {
     }
 }
 
+/// An amount of whatever an argument counts (money, pieces, litres), in millionths: positive, and small enough to have
+/// a canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct Amount(u64);
+
+/// No amount: not positive, too large, or finer than millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not an amount: a positive decimal number with six digits after the point at most, up to {}",
+    Amount::MAX
+)]
+pub struct NoAmount;
+
+impl Amount {
+    /// The largest one: the largest integer that every JSON implementation keeps (RFC 8785, section 3.2.2.3).
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// Millionths.
+    ///
+    /// # Errors
+    ///
+    /// If it is none or too many.
+    pub const fn from_millionths(millionths: u64) -> Result<Self, NoAmount> {
+        if millionths == 0 || millionths > Self::MAX.0 { Err(NoAmount) } else { Ok(Self(millionths)) }
+    }
+
+    /// How many millionths it has.
+    pub const fn millionths(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<u64> for Amount {
+    type Error = NoAmount;
+
+    fn try_from(millionths: u64) -> Result<Self, NoAmount> {
+        Self::from_millionths(millionths)
+    }
+}
+
+impl From<Amount> for u64 {
+    fn from(amount: Amount) -> Self {
+        amount.0
+    }
+}
+
+impl FromStr for Amount {
+    type Err = NoAmount;
+
+    fn from_str(text: &str) -> Result<Self, NoAmount> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
+            return Err(NoAmount);
+        }
+        let number = |part: &str| part.parse::<u64>().map_err(|_| NoAmount);
+        let whole = number(whole)?.checked_mul(1_000_000).ok_or(NoAmount)?;
+        let fraction = number(&format!("{fraction:0<6}"))?;
+        Self::from_millionths(whole.checked_add(fraction).ok_or(NoAmount)?)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        if fraction == 0 {
+            return write!(f, "{whole}");
+        }
+        write!(f, "{whole}.{}", format!("{fraction:06}").trim_end_matches('0'))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The edges of threat 8 as far as they are of writing: nothing that is not positive is an amount.
+    #[test]
+    fn an_amount_is_positive_exact_and_bounded() {
+        for (text, shown) in [("500", "500"), ("0.000001", "0.000001"), ("12.50", "12.5"), ("007", "7")] {
+            assert_eq!(text.parse::<Amount>().map(|amount| amount.to_string()), Ok(shown.to_owned()));
+        }
+        let refused =
+            ["", "0", "-1", "+1", "1e3", "1.", ".5", "0.0000001", "9223372036854775807", "1,5", " 1", "NaN"];
+        for text in refused {
+            assert_eq!(text.parse::<Amount>(), Err(NoAmount), "{text}");
+        }
+        assert!(serde_json::from_str::<Amount>("0").is_err());
+        let most = Amount::MAX.millionths();
+        assert!(Amount::from_millionths(most).is_ok() && Amount::from_millionths(most + 1).is_err());
+    }
 
     #[test]
     fn time_is_shown_as_rfc_3339_and_saturates() {

@@ -1,12 +1,15 @@
 //! `writ approvals`: what the agent asks, and the person's answers.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use writ_policy::pattern::standing::Limits;
 use writ_policy::show::escape_line;
-use writ_types::entry::{ApprovalScope, Decision};
+use writ_types::entry::Decision;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
 
-use crate::approve::{self, Answered};
+use crate::approve::{self, Answered, Given};
 use crate::args::ApprovalsCommand;
 use crate::client::Client;
 use crate::cmd::chat::ended;
@@ -29,13 +32,23 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 let answer = client.call("approvals.revoke", json!({ "ask": ask })).await?;
                 context.out.either(&answer, |_| vec![format!("the approval of {ask} is taken back")])
             }
-            ApprovalsCommand::Approve { ask, task, yes, reason } => {
+            ApprovalsCommand::Standing => standing(context, &mut client).await,
+            ApprovalsCommand::Approve { ask, task, standing, uses, days, total, yes, reason } => {
                 if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
-                let scope = if *task { ApprovalScope::Task } else { ApprovalScope::Once };
-                let approving = approve::approve(context, &config, &mut client, (&card, scope), *yes, reason);
+                let given = match (task, standing) {
+                    (_, true) => Given::Standing(Limits {
+                        uses: *uses,
+                        ttl: Duration::from_secs(u64::from(*days).saturating_mul(24 * 60 * 60)),
+                        total: total.clone(),
+                    }),
+                    (true, false) => Given::Task,
+                    (false, false) => Given::Once,
+                };
+                let approving =
+                    approve::approve(context, &config, &mut client, (&card, &given), *yes, reason);
                 let answered = approving.await?;
                 tell(context, &answered)
             }
@@ -95,19 +108,45 @@ pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure
     ended(answered.exit)
 }
 
+/// What was approved for longer than once.
+async fn in_force(client: &mut Client) -> Result<Vec<Value>, Failure> {
+    let in_force = client.call("approvals.in_force", json!({})).await?.get("approvals").cloned();
+    Ok(in_force.and_then(|list| list.as_array().cloned()).unwrap_or_default())
+}
+
+/// One of them in a line.
+fn line(approval: &Value) -> String {
+    let text = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
+    let left = approval.get("uses_left").and_then(Value::as_u64).unwrap_or(0);
+    let total = approval.get("total_left").and_then(Value::as_str);
+    let total = total.map(|total| format!(", {total} of the total")).unwrap_or_default();
+    let scope = if text("scope") == "standing" { "standing" } else { "for the task" };
+    format!(
+        "{}  {scope}: {} ({left} times{total} left, until {})",
+        text("ask_id"),
+        text("covers"),
+        text("expires_at")
+    )
+}
+
+async fn standing(context: &Context, client: &mut Client) -> Result<(), Failure> {
+    let stands = |approval: &Value| approval.get("scope").and_then(Value::as_str) == Some("standing");
+    let standing: Vec<Value> = in_force(client).await?.into_iter().filter(stands).collect();
+    context.out.either(&json!({ "approvals": standing }), |_| {
+        let lines: Vec<String> = standing.iter().map(|approval| escape_line(&line(approval))).collect();
+        if lines.is_empty() { vec!["no approval stands".to_owned()] } else { lines }
+    })
+}
+
 async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
     let mut answer = client.call("approvals.list", json!({})).await?;
-    let in_force = client.call("approvals.in_force", json!({})).await?.get("approvals").cloned();
-    let in_force = in_force.and_then(|list| list.as_array().cloned()).unwrap_or_default();
+    let in_force = in_force(client).await?;
     if let Some(fields) = answer.as_object_mut().filter(|_| context.out.json) {
         fields.insert("in_force".to_owned(), in_force.into());
         return context.out.json(&answer);
     }
     for approval in &in_force {
-        let text = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
-        let left = approval.get("uses_left").and_then(Value::as_u64).unwrap_or(0);
-        let line = format!("{}  for the task: {} ({left} times left)", text("ask_id"), text("covers"));
-        context.out.line(escape_line(&line))?;
+        context.out.line(escape_line(&line(approval)))?;
     }
     let asks = answer.get("asks").cloned().unwrap_or(Value::Array(Vec::new()));
     let cards: Vec<Card> =

@@ -18,12 +18,12 @@ use writ_tui::renderer::{Mode, Renderer};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::credential::CredentialRef;
-use writ_types::entry::{ApprovalScope, Decision, DenyReason, Fact};
+use writ_types::entry::{Decision, DenyReason, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
 use writ_types::id::{AttemptId, EntrySeq};
 
-use crate::approve;
+use crate::approve::{self, Given};
 use crate::args::{DemoArgs, InitArgs};
 use crate::client::Client;
 use crate::clock;
@@ -246,7 +246,7 @@ impl Show<'_> {
                 "",
             ));
         }
-        let token = approve::sign(self.context, self.config, client, (card, ApprovalScope::Once)).await?;
+        let token = approve::sign(self.context, self.config, client, (card, &Given::Once)).await?;
         let reason = "demo";
         approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await?;
         say(self.context, format!("\napproved: ask {}, signed with this home's approver key", card.ask_id))?;

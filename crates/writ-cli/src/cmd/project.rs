@@ -4,11 +4,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
-use writ_types::entry::ApprovalScope;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, SessionId};
 
-use crate::approve;
+use crate::approve::{self, Given};
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::client::Client;
 use crate::cmd::approvals::tell;
@@ -64,7 +63,7 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
         };
         let card = approve::card(&mut client, &ask).await?;
         let (what, reason) =
-            ((&card, ApprovalScope::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
+            ((&card, &Given::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
         tell(context, &approve::approve(context, &config, &mut client, what, args.yes, reason).await?)
     })
 }

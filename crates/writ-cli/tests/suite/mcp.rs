@@ -16,6 +16,9 @@ mod labels;
 #[path = "mcp/remote.rs"]
 mod remote;
 
+#[path = "mcp/standing.rs"]
+mod standing;
+
 /// The server of the tests.
 const SERVER: &str = include_str!("mcp/server.py");
 

@@ -1,4 +1,4 @@
-// What was approved for a task and is in force: said in full, and taken back with one tap.
+// What was approved for a task or stands, and is in force: said in full, and taken back with one tap.
 
 import { announce } from "./announce.js";
 import { request } from "./api.js";
@@ -26,7 +26,8 @@ export async function showInForce() {
 function row(approval) {
   const said = el("span", { className: "note", role: "status" });
   const ends = moment(approval.expires_at);
-  const left = plural(approval.uses_left, "more time", "more times");
+  const times = plural(approval.uses_left, "more time", "more times");
+  const left = approval.total_left ? `${times}, ${approval.total_left} of the total` : times;
   const button = el("button", { type: "button", className: "quiet small", data: { revoke: approval.ask_id } }, "Take back");
   button.addEventListener("click", async () => {
     button.disabled = true;

@@ -7,6 +7,8 @@ const FULL = 98;
 
 /** What a risk asks for. One that is not known asks for everything; what reaches further than one act is confirmed. */
 export function needs(risk, scope = "once") {
+  // What outlives the conversation is signed by a key that the server does not have.
+  if (scope === "standing") return { confirm: "slide", key: true };
   if (risk === "low") return { confirm: scope === "once" ? "none" : "tap", key: false };
   if (risk === "medium") return { confirm: "tap", key: false };
   return { confirm: "slide", key: true };

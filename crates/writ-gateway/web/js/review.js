@@ -17,9 +17,9 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
-const LABELS = { approve: "Approve", approve_task: "For this task", deny: "Deny" };
+const LABELS = { approve: "Approve", approve_task: "For this task", approve_standing: "Always, within limits", deny: "Deny" };
 /** An answer with how far it reaches, in a word. */
-const kind = (choice) => (choice.scope === "task" ? `${choice.decision}_task` : choice.decision);
+const kind = (choice) => ((choice.scope ?? "once") === "once" ? choice.decision : `${choice.decision}_${choice.scope}`);
 const label = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
 
 const REASONS = ["Not needed", "Wrong target", "Too risky", "Do it another way"];
@@ -212,8 +212,8 @@ export class Review {
 
   /** The answers: recommended first, the one that ends it last. */
   #choices(card) {
-    const rank = { approve: 0, approve_task: 1, deny: 3 };
-    const place = (choice) => rank[kind(choice)] ?? 2;
+    const rank = { approve: 0, approve_task: 1, approve_standing: 2, deny: 4 };
+    const place = (choice) => rank[kind(choice)] ?? 3;
     const ordered = [...card.choices].sort((a, b) => place(a) - place(b));
     const node = el("div", { className: "choice-list" });
     ordered.forEach((choice, n) => {
@@ -237,8 +237,9 @@ export class Review {
     const name = label(kind(choice));
     const go = () => this.#answer(card, choice.decision, { sign: key, scope });
     if (key && (this.#passkeys ?? []).length === 0) {
-      const [why, command] = card.risk === "high"
-        ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}`]
+      const how = { task: " --task", standing: " --standing" }[scope] ?? "";
+      const [why, command] = card.risk === "high" || scope === "standing"
+        ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}${how}`]
         : ["Only a passkey that verifies you can approve it. This begins to add one, on the machine where Writ runs:", "writ keys approver enrol"];
       this.#step(card, elsewhere(command, why, back));
     } else if (confirm === "slide") this.#step(card, confirmSlide(choice.consequence, name, go, back));

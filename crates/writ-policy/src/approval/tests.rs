@@ -213,7 +213,7 @@ fn is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
 }
 
 fn offered() -> TaskTerms {
-    TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 20 }
+    TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 20, standing: None }
 }
 
 /// An approval for the task says what was offered and nothing more, and ends in time.
@@ -242,5 +242,64 @@ fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
     // What was not signed does not count: the terms are part of what is signed.
     let mut widened = signed(for_task(TaskTerms { uses: 1, ..offered() }));
     widened.claims.task = Some(offered());
+    assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
+}
+
+/// What a standing approval says besides is signed with it, within what was offered, by a key that its owner holds; it
+/// outlives its ask and not its own time, and a clock that is set back makes it no longer.
+///
+/// Rows: SIL-385
+#[test]
+fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
+    let day = 24 * 60 * 60;
+    let total = |text: &str| Some(text.parse().expect("an amount"));
+    let (plain, counted) = (Digest::of(b"plain"), Digest::of(b"counted"));
+    let wanted = Expected { standing: vec![(plain, None), (counted, total("5"))], ..expected(&good()) };
+    let terms = |pattern, total| TaskTerms {
+        pattern,
+        uses: 100,
+        standing: Some(StandingTerms { secs: 7 * day, total }),
+        ..offered()
+    };
+    let ends = later(7 * 24 * 60 * 60 * 1_000);
+    let claims = |task| ApprovalClaims { task: Some(task), expires_at: ends, ..good() };
+    let at = |claims, now| verify(&signed(claims), &wanted, &approvers(), now).map(drop);
+    let check = |task| at(claims(task), NOW);
+    for good in [terms(plain, None), terms(counted, total("5")), terms(counted, total("500"))] {
+        assert_eq!(check(good), Ok(()));
+    }
+    let limits = |uses, secs| TaskTerms {
+        uses,
+        standing: Some(StandingTerms { secs, total: None }),
+        ..terms(plain, None)
+    };
+    let wrong = [
+        terms(Digest::of(b"another task"), None),
+        terms(plain, total("5")),
+        terms(counted, None),
+        terms(counted, total("4")),
+        TaskTerms { risk: Risk::High, ..terms(plain, None) },
+        limits(0, day),
+        limits(standing::MAX_USES + 1, day),
+        limits(1, 0),
+        limits(1, standing::MAX_TTL.as_secs() + 1),
+    ];
+    for task in wrong {
+        assert_eq!(check(task), Err(ApprovalError::Mismatch("another scope was offered")), "{task:?}");
+    }
+    let good = claims(terms(plain, None));
+    let after_its_ask = later(3 * 24 * 60 * 60 * 1_000);
+    assert_eq!(at(good.clone(), after_its_ask), Ok(()));
+    assert_eq!(at(good.clone(), ends), Err(ApprovalError::Expired));
+    assert_eq!(at(good.clone(), later(-MAX_SKEW_MS - 1)), Err(ApprovalError::Expired));
+    let longer = ApprovalClaims { expires_at: later(8 * 24 * 60 * 60 * 1_000), ..good.clone() };
+    assert_eq!(at(longer, NOW), Err(ApprovalError::Mismatch("it would be good for too long")));
+    let by_session =
+        ApprovalClaims { approver: Approver::Session { principal: "owner".into() }, ..good.clone() };
+    let by_session = ApprovalToken::sign(by_session, &harness()).expect("signs");
+    assert_eq!(verify(&by_session, &wanted, &approvers(), NOW), Err(ApprovalError::NeedsKey));
+    // What it covers is signed: a task outside of it needs another signature.
+    let mut widened = signed(good);
+    widened.claims.task = Some(terms(counted, total("500")));
     assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
 }

@@ -4,6 +4,8 @@ use ed25519_dalek::SigningKey;
 use writ_types::action::{
     ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, Search, Subscribe, WriteFile,
 };
+use writ_types::entry::Decision;
+use writ_types::frame::Pattern;
 use writ_types::id::{AskId, EntrySeq, KeyId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -586,8 +588,13 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
             },
         };
         let durability = if sample.synced { Durability::Synced } else { Durability::Relaxed };
-        let approval =
-            Some(ApprovalUse { ask: ask_id(), prepared: hash, nonce: claims(hash).nonce, task: None });
+        let approval = Some(ApprovalUse {
+            ask: ask_id(),
+            prepared: hash,
+            nonce: claims(hash).nonce,
+            task: None,
+            amount: None,
+        });
         let ceilings = Ceilings::of(&sample.action, &BudgetFacts::default());
         let written = Redemption { attempt, intent, approval, reservation, ceilings, durability };
         assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);

@@ -344,7 +344,7 @@ fn claims() -> ApprovalClaims {
 
 fn expected(risk: Risk) -> Expected {
     let ApprovalClaims { installation, epoch, ask, prepared, shown, expires_at, .. } = claims();
-    Expected { installation, epoch, ask, prepared, shown, risk, expires_at, task: None }
+    Expected { installation, epoch, ask, prepared, shown, risk, expires_at, task: None, standing: Vec::new() }
 }
 
 fn approvers(keys: &[&SoftPasskey]) -> Approvers {

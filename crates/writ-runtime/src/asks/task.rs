@@ -1,16 +1,19 @@
-//! Approvals for the task: what is alike is not asked about again, for a while.
+//! Approvals for the task, and standing ones: what is alike is not asked about again, for a while.
 
 use serde_json::{Value, json};
-use writ_policy::approval::{self, Approval, ApprovalToken};
+use tokio_util::sync::CancellationToken;
+use writ_policy::approval::{self, Approval, ApprovalClaims, ApprovalToken};
 use writ_policy::door::Ask;
+use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::principal::Authenticated;
 use writ_policy::{pattern, show};
 use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
-use writ_types::frame::{Choice, TaskOffer};
-use writ_types::id::AskId;
+use writ_types::frame::{Card, Choice, Pattern, StandingOffer, TaskOffer};
+use writ_types::id::{AskId, AttemptId};
 
+use super::acting::Begun;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::undo::UNDO;
@@ -28,42 +31,84 @@ pub(super) fn offer(ask: &Ask) -> Option<Box<TaskOffer>> {
     Some(Box::new(TaskOffer { pattern, uses: pattern::MAX_TASK_USES, secs }))
 }
 
+/// What a standing approval would cover of an ask.
+pub(super) fn standing_offer(ask: &Ask) -> Option<Box<StandingOffer>> {
+    standing::offer(&ask.recurring).map(Box::new)
+}
+
 /// The answers to a card, in words.
-pub(super) fn choices(offer: Option<&TaskOffer>) -> Vec<Choice> {
+pub(super) fn choices(offer: Option<&TaskOffer>, standing: Option<&StandingOffer>) -> Vec<Choice> {
     let choice = |decision, scope, consequence| Choice { decision, scope, consequence };
     let once = "It is done once, exactly as shown.".to_owned();
     let mut choices = vec![choice(Decision::Approve, ApprovalScope::Once, once)];
     choices.extend(
         offer.map(|offer| choice(Decision::Approve, ApprovalScope::Task, pattern::consequence(offer))),
     );
+    choices.extend(standing.map(|offer| {
+        let consequence = standing::consequence(offer, &Limits::default());
+        choice(Decision::Approve, ApprovalScope::Standing, consequence)
+    }));
     let no = "Nothing is done; the agent is told so.".to_owned();
     choices.push(choice(Decision::Deny, ApprovalScope::Once, no));
     choices
 }
 
+/// What an answer covers besides what was asked about, in words; empty where that is nothing.
+pub(super) fn covers(card: &Card, claims: &ApprovalClaims) -> String {
+    let Some(terms) = claims.task else { return String::new() };
+    let sum = terms.standing.and_then(|standing| standing.total);
+    let sum = sum.map(|sum| format!(", {sum} in all")).unwrap_or_default();
+    let what = meant(card, claims).map(words).unwrap_or_default();
+    format!("{what}; {} times{sum}, until {}", terms.uses, claims.expires_at)
+}
+
+/// The pattern that signed terms mean.
+fn meant<'a>(card: &'a Card, claims: &ApprovalClaims) -> Option<&'a Pattern> {
+    let terms = claims.task?;
+    let of_task = card.task.iter().map(|offer| &offer.pattern);
+    let standing = card.standing.iter();
+    let standing = standing.flat_map(|offer| {
+        std::iter::once(&offer.pattern).chain(offer.totals.iter().map(|total| &total.pattern))
+    });
+    let mut all = of_task.chain(standing);
+    all.find(|own| pattern::digest(own).is_ok_and(|digest| digest == terms.pattern))
+}
+
+fn words(pattern: &Pattern) -> String {
+    if pattern.session.is_some() { pattern::words(pattern) } else { standing::words(pattern) }
+}
+
 impl Core {
-    /// An earlier approval for the task that covers an ask, checked as if it had just been given.
+    /// An earlier approval that covers an ask, checked as if it had just been given: one for the task, or one that
+    /// stands and has enough left.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub(crate) fn task_approval(&self, ask: &Ask) -> Result<Option<Approval>, EngineError> {
-        let Some(pattern) = &ask.pattern else { return Ok(None) };
-        let (pattern, now) = (pattern::digest(pattern)?, self.clock.now());
-        for (asked, stored) in self.store.task_approvals(Some(pattern), now, MAX_LISTED)? {
-            let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-            let covers = token.claims.task.is_some_and(|task| ask.risk <= task.risk);
-            if !covers {
-                continue;
-            }
-            if let Ok(approval) = approval::verify(&token, &self.expected(&asked)?, &self.approvers()?, now) {
-                return Ok(Some(approval));
+        let own = ask.pattern.as_ref().map(pattern::digest).transpose()?;
+        let recurring = standing::digests(&ask.recurring)?;
+        let now = self.clock.now();
+        for (pattern, amount) in own.map(|own| (own, None)).into_iter().chain(recurring) {
+            for (asked, stored) in self.store.task_approvals(Some(pattern), now, MAX_LISTED)? {
+                let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
+                let covers = token.claims.task.is_some_and(|task| ask.risk <= task.risk);
+                let suffices = stored
+                    .total_left
+                    .is_none_or(|left| amount.is_some_and(|amount| amount.millionths() <= left));
+                if !covers || !suffices {
+                    continue;
+                }
+                let checked = approval::verify(&token, &self.expected(&asked)?, &self.approvers()?, now);
+                if let Ok(approval) = checked {
+                    return Ok(Some(approval));
+                }
             }
         }
         Ok(None)
     }
 
-    /// The approvals for tasks that are in force, for people.
+    /// The approvals for tasks and the standing ones that are in force, for people.
     ///
     /// # Errors
     ///
@@ -74,7 +119,26 @@ impl Core {
         Ok(json!({ "approvals": shown }))
     }
 
-    /// Takes an approval for a task back: the next use of it is refused.
+    /// Notes that an attempt begins on an approval. One that was taken back since its use was written stops it at once.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn begin_on(
+        &self,
+        ask: &AskId,
+        attempt: AttemptId,
+        cancel: &CancellationToken,
+    ) -> Result<Begun, EngineError> {
+        let begun = self.acting.begin(ask, attempt, cancel);
+        if self.store.approval(ask)?.is_some_and(|approval| approval.revoked) {
+            begun.stop().cancel();
+        }
+        Ok(begun)
+    }
+
+    /// Takes an approval for a task, or a standing one, back: the next use of it is refused, and what runs on it is
+    /// stopped.
     ///
     /// # Errors
     ///
@@ -85,34 +149,51 @@ impl Core {
         id: &AskId,
     ) -> Result<Value, EngineError> {
         let now = self.clock.now();
-        let rows = self.store.task_approvals(None, now, MAX_LISTED)?;
-        let found = rows.into_iter().find(|(ask, _)| ask.card.ask_id == *id);
-        let (ask, _) = found.ok_or_else(|| EngineError::NotInForce(id.clone()))?;
+        let none = || EngineError::NotInForce(id.clone());
+        let stored = self.store.approval(id)?.ok_or_else(none)?;
+        let lasts = stored.max_uses > 1 || stored.standing;
+        // One whose last use runs is in force for as long as that takes.
+        let in_force = stored.executions_used < stored.max_uses || self.acting.is_on(id);
+        if stored.revoked || !lasts || !in_force || stored.expires_at <= now {
+            return Err(none());
+        }
+        let ask = self.store.ask(id)?.ok_or_else(none)?;
+        let scope = if stored.standing { ApprovalScope::Standing } else { ApprovalScope::Task };
         let fact = Fact::Answered {
             ask: id.clone(),
             decision: Decision::Deny,
-            scope: ApprovalScope::Task,
+            scope,
+            covers: String::new(),
             by: who.principal().to_string(),
-            reason: "the approval for the task was taken back".to_owned(),
+            reason: "the approval was taken back".to_owned(),
         };
         let (session, turn, turn_number) = (ask.card.session, ask.prepared.turn, ask.prepared.turn_number);
         let entry = Entry { at: now, session, turn, turn_number, fact };
         let ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
         self.store.commit(Batch::synced(ops)).await?;
-        Ok(json!({ "ask_id": id, "state": "revoked" }))
+        // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+        let stopped = self.acting.stop(id);
+        Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))
     }
 }
 
 fn in_force(ask: &AskRow, stored: &Stored) -> Option<Value> {
-    let offer = ask.card.task.as_ref()?;
+    let token: ApprovalToken = serde_json::from_value(stored.token.clone()).ok()?;
+    let pattern = meant(&ask.card, &token.claims)?;
+    let total_left = stored.total_left.and_then(|left| match left {
+        0 => Some("0".to_owned()),
+        left => writ_types::unit::Amount::from_millionths(left).ok().map(|left| left.to_string()),
+    });
     Some(json!({
         "ask_id": ask.card.ask_id,
-        "session": ask.card.session,
-        "covers": pattern::words(&offer.pattern),
+        "session": pattern.session,
+        "scope": token.claims.scope(),
+        "covers": words(pattern),
         "intent": show::escape_line(&ask.card.intent),
         "risk": ask.card.risk,
         "by": ask.resolved_by,
         "uses_left": stored.max_uses.saturating_sub(stored.executions_used),
+        "total_left": total_left,
         "expires_at": stored.expires_at,
     }))
 }

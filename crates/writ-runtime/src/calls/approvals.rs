@@ -127,6 +127,7 @@ mod tests {
             expires_at: Timestamp::from_millis(1),
             state: "open".to_owned(),
             task: None,
+            standing: None,
             undo_secs: 0,
         };
         let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];

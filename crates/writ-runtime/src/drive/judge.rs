@@ -119,8 +119,14 @@ impl Drive {
         match &asked {
             Asked::Answered(GateAnswer { decision, by, reason }) => {
                 let (decision, by, reason) = (*decision, by.clone(), reason.clone());
-                let fact =
-                    Fact::Answered { ask: ask.clone(), decision, scope: ApprovalScope::Once, by, reason };
+                let fact = Fact::Answered {
+                    ask: ask.clone(),
+                    decision,
+                    scope: ApprovalScope::Once,
+                    covers: String::new(),
+                    by,
+                    reason,
+                };
                 self.held.push(self.fact(fact));
                 let state = if decision == Decision::Approve { "approved" } else { "denied" };
                 self.tell(resolved(ask, state, String::new()));

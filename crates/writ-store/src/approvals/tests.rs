@@ -1,8 +1,9 @@
 //! Asks, approvals, nonces, keys.
 
 use serde_json::json;
-use writ_policy::approval::TaskTerms;
-use writ_types::entry::Risk;
+use writ_policy::approval::{StandingTerms, TaskTerms};
+use writ_types::entry::{Entry, Fact, Risk};
+use writ_types::id::KeyId;
 
 use super::*;
 use crate::batch::Op;
@@ -108,8 +109,13 @@ fn looking_at_an_approval_does_not_use_it() {
         let found = home.store.approval(&ask_id(1)).expect("reads").expect("there");
         assert_eq!((found.executions_used, found.token), (0, json!({ "signed": true })));
     }
-    let approval =
-        ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned(), task: None };
+    let approval = ApprovalUse {
+        ask: ask_id(1),
+        prepared: Digest::of(b"q"),
+        nonce: "nonce 1".to_owned(),
+        task: None,
+        amount: None,
+    };
     let consume = |millis| Op::ConsumeApproval { approval: approval.clone(), now: at(millis) };
     let spent = Err(Conflict::ApprovalSpent(ask_id(1)).into());
     assert_eq!(home.try_commit(vec![consume(60_000)]), spent, "too late");
@@ -123,8 +129,13 @@ fn a_revoked_approval_is_spent() {
     let home = Home::new().with_session(1);
     home.commit(vec![open(1, "q"), resolve(1, AskState::Approved, 5), Op::StoreApproval(approval(1, "q"))]);
     home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
-    let approval =
-        ApprovalUse { ask: ask_id(1), prepared: Digest::of(b"q"), nonce: "nonce 1".to_owned(), task: None };
+    let approval = ApprovalUse {
+        ask: ask_id(1),
+        prepared: Digest::of(b"q"),
+        nonce: "nonce 1".to_owned(),
+        task: None,
+        amount: None,
+    };
     let consume = Op::ConsumeApproval { approval, now: at(10) };
     assert_eq!(home.try_commit(vec![consume]), Err(Conflict::ApprovalSpent(ask_id(1)).into()));
 }
@@ -188,13 +199,13 @@ fn approver_keys_and_revocations_are_kept() {
 }
 
 fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {
-    let task = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses };
+    let task = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses, standing: None };
     NewApproval { task: Some(task), ..approval(n, query) }
 }
 
 fn used(approval: &NewApproval, query: &str) -> Op {
     let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
-    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task };
+    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: None };
     Op::ConsumeApproval { approval, now: at(3) }
 }
 
@@ -236,7 +247,7 @@ fn an_approval_for_the_task_ends_with_its_time_its_pattern_and_when_it_is_taken_
     assert_eq!(live(Some(Digest::of(b"another")), at(3)), 0);
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
     // Terms that were not stored do not count, nor does none.
-    let wider = TaskTerms { pattern: Digest::of(b"another"), risk: Risk::High, uses: 9 };
+    let wider = TaskTerms { pattern: Digest::of(b"another"), risk: Risk::High, uses: 9, standing: None };
     for task in [Some(wider), None] {
         let other = NewApproval { task, ..approval.clone() };
         assert_eq!(home.try_commit(vec![used(&other, "other")]).map(drop), spent);
@@ -268,4 +279,58 @@ fn approvals_of_an_older_database_are_good_once() {
         })
         .expect("reads");
     assert_eq!(rows, [("a".to_owned(), 0, 1, None), ("b".to_owned(), 1, 1, None)]);
+}
+
+fn amount(text: &str) -> Option<Amount> {
+    Some(text.parse().expect("an amount"))
+}
+
+fn counted(approval: &NewApproval, query: &str, counts: Option<Amount>, now: Timestamp) -> Op {
+    let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
+    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: counts };
+    Op::ConsumeApproval { approval, now }
+}
+
+/// Threat 5: one use more, more in all, later than signed, with the clock set back, after it was taken back.
+///
+/// Rows: SIL-153 SIL-154
+#[test]
+fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_taken_back() {
+    let standing = Some(StandingTerms { secs: 60, total: amount("10") });
+    let terms = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 3, standing };
+    let approval = NewApproval { task: Some(terms), ..approval(1, "q") };
+    let home = given(approval.clone(), "q");
+    let refused = |query: &str, counts: Option<Amount>, now| {
+        let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+        assert_eq!(home.try_commit(vec![counted(&approval, query, counts, now)]).map(drop), spent, "{query}");
+    };
+    // What was shown counts as well, and comes first.
+    refused("q", amount("10.000001"), at(3));
+    refused("q", None, at(3));
+    home.commit(vec![counted(&approval, "q", amount("6"), at(3))]);
+    let left = || home.store.approval(&ask_id(1)).expect("reads").expect("there").total_left;
+    assert_eq!(left(), amount("4").map(Amount::millionths));
+    refused("other", amount("4.000001"), at(3));
+    refused("other", amount("1"), at(60_000));
+    home.commit(vec![counted(&approval, "other", amount("3"), at(59_999))]);
+    // The ledger was written at a later time than the clock now says.
+    let late = Entry {
+        at: at(10_000_000),
+        session: None,
+        turn: None,
+        turn_number: 0,
+        fact: Fact::Checkpoint { name: "later".into() },
+    };
+    let other = given(NewApproval { task: Some(terms), ..approval.clone() }, "q");
+    other.commit(vec![Op::Append(Box::new(late))]);
+    let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    assert_eq!(other.try_commit(vec![counted(&approval, "q", amount("1"), at(3))]).map(drop), spent);
+    // Three uses were signed: the total would still admit a fourth.
+    home.commit(vec![counted(&approval, "third", amount("0.5"), at(5))]);
+    refused("fourth", amount("0.5"), at(5));
+    let again = given(approval.clone(), "q");
+    again.commit(vec![counted(&approval, "q", amount("1"), at(3))]);
+    again.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
+    let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    assert_eq!(again.try_commit(vec![counted(&approval, "other", amount("1"), at(3))]).map(drop), spent);
 }

@@ -210,6 +210,7 @@ fn redemption(n: u64) -> Redemption {
             prepared: Digest::of(format!("q{n}").as_bytes()),
             nonce: format!("nonce {n}"),
             task: None,
+            amount: None,
         }),
         reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
         ceilings: Ceilings::default(),
@@ -243,7 +244,8 @@ fn approve(n: u64) -> Vec<Op> {
 fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
     const USES: u32 = 20;
     const THREADS: u64 = 8;
-    let task = Some(TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: USES });
+    let task =
+        Some(TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: USES, standing: None });
     let wish = |number: u64, query: &str| {
         let mut wish = redemption(1);
         wish.attempt = attempt(u128::from(number));

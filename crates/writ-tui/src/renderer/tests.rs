@@ -52,6 +52,7 @@ fn card(shown: &str) -> ServerFrame {
         expires_at: Timestamp::from_millis(86_400_000),
         state: "open".into(),
         task: None,
+        standing: None,
         undo_secs: 0,
     })
 }

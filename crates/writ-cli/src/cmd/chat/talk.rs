@@ -12,7 +12,7 @@ use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 
-use crate::approve;
+use crate::approve::{self, Given};
 use crate::client::Client;
 use crate::clock;
 use crate::config::Config;
@@ -260,8 +260,8 @@ impl Talk<'_> {
     }
 
     async fn sign(&mut self, card: &Card, yes: &str) -> Result<ApprovalToken, Failure> {
-        let scope = if yes.starts_with('t') { ApprovalScope::Task } else { ApprovalScope::Once };
-        approve::sign(self.context, self.config, &mut self.client, (card, scope)).await
+        let given = if yes.starts_with('t') { Given::Task } else { Given::Once };
+        approve::sign(self.context, self.config, &mut self.client, (card, &given)).await
     }
 }
 

@@ -52,6 +52,9 @@ def tools():
         tool("send", "Sends a letter.", {"to": {"type": "string"}, "text": {"type": "string"}}, ["to"]),
         tool("behave", "Behaves as told.", {"how": {"type": "string"}}, ["how"]),
     ]
+    if mode() == "bank":
+        amount = {"to": {"type": "string"}, "amount": {"type": "number"}, "memo": {"type": "string"}}
+        listed.append(tool("pay", "Pays somebody.", amount, ["to", "amount"]))
     if mode() == "twice":
         listed.append(listed[0])
     return listed
@@ -111,6 +114,10 @@ def call(id, params):
         log.write("%s %s\n" % (params["name"], json.dumps(arguments, sort_keys=True)))
     if params["name"] == "look":
         return text("customer %d is Ann" % arguments["id"], structuredContent={"customer": {"mail": "ann@example.org"}, "to": "ann@example.org", "how": "as-always-7"})
+    if params["name"] == "pay":
+        if arguments.get("memo") == "slowly":
+            time.sleep(3600)
+        return text("paid %s to %s" % (arguments["amount"], arguments["to"]))
     if params["name"] == "send":
         return text("sent to " + arguments["to"])
     return behave(id, arguments["how"])

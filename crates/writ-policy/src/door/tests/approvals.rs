@@ -1,6 +1,12 @@
 //! What an approval opens, and what it does not.
 
+use serde_json::json;
+use writ_types::action::CallTool;
+
 use super::*;
+use crate::approval::{StandingTerms, TaskTerms};
+use crate::fixture::call_tool;
+use crate::pattern;
 
 /// An answered ask: what was approved runs, once, with its approval named in the intent.
 ///
@@ -32,7 +38,13 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     assert_eq!(redeem(2).expect_err("replay"), RedeemError::ApprovalSpent(ask_id()));
     let redeemed = journal.redeemed.lock().expect("not poisoned");
     assert_eq!(redeemed.len(), 1);
-    let used = ApprovalUse { ask: ask_id(), prepared: ask.hash, nonce: claims(ask.hash).nonce, task: None };
+    let used = ApprovalUse {
+        ask: ask_id(),
+        prepared: ask.hash,
+        nonce: claims(ask.hash).nonce,
+        task: None,
+        amount: None,
+    };
     assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
 }
 
@@ -85,7 +97,7 @@ fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
     let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
     let ask = world.ask(write("a"));
     let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
-    let terms = TaskTerms { pattern, risk: ask.risk, uses: 3 };
+    let terms = TaskTerms { pattern, risk: ask.risk, uses: 3, standing: None };
     let approve = |task: TaskTerms, ends| {
         let claims = ApprovalClaims { task: Some(task), expires_at: later(ends), ..claims(ask.hash) };
         Some(Ok(approved(claims)))
@@ -117,6 +129,60 @@ fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
     expected_denial(&world, write("b"), DenyReason::Approval);
 }
 
+/// A standing approval covers what is alike in another session, up to a risk, and counts what it leaves open.
+///
+/// Rows: SIL-152
+#[test]
+fn a_standing_approval_covers_what_is_alike_in_any_session_and_counts() {
+    let mut world = World::new(ask_all());
+    let pay = |to: &str, amount: u64| {
+        let call = CallTool { arguments: json!({"to": to, "amount": amount}), sends: false, ..call_tool() };
+        let sink = |name: &str, value: String| Sink { argument: name.into(), value };
+        let sinks = vec![sink("to", to.into()), sink("amount", amount.to_string())];
+        Prepared { sinks, ..prepared(Action::CallTool(call)) }
+    };
+    let ask = world.ask(pay("ann", 5));
+    let [plain, counted] = ask.recurring.as_slice() else { panic!("two patterns: {:?}", ask.recurring) };
+    let terms = |pattern: &Pattern, total: Option<&str>| TaskTerms {
+        pattern: pattern::digest(pattern).expect("canonical"),
+        risk: ask.risk,
+        uses: 3,
+        standing: Some(StandingTerms {
+            secs: 60,
+            total: total.map(|total| total.parse().expect("an amount")),
+        }),
+    };
+    let approve = |hash, task| {
+        Some(Ok(approved(ApprovalClaims { task: Some(task), expires_at: later(1_000), ..claims(hash) })))
+    };
+    let elsewhere = Digest::of(b"asked in another session");
+    world.approval = approve(elsewhere, terms(&plain.pattern, None));
+    let amount = |world: &World, wish| world.decide(wish).expect("covered").approval().expect("used").amount;
+    assert_eq!(amount(&world, pay("ann", 5)), None);
+    for other in [pay("bob", 5), pay("ann", 6)] {
+        expected_denial(&world, other, DenyReason::Approval);
+    }
+    let total = terms(&counted.pattern, Some("12"));
+    world.approval = approve(elsewhere, total);
+    for counts in [5, 12] {
+        assert_eq!(
+            amount(&world, pay("ann", counts)).map(|amount| amount.to_string()),
+            Some(counts.to_string())
+        );
+    }
+    // The edges of threat 8: what is more than the total by itself, or no amount.
+    for other in [pay("ann", 13), pay("bob", 5), pay("ann", 0), pay("ann", (1 << 53) - 1)] {
+        expected_denial(&world, other, DenyReason::Approval);
+    }
+    // What was shown counts as well.
+    world.approval = approve(ask.hash, total);
+    assert_eq!(amount(&world, pay("ann", 5)).map(|amount| amount.to_string()), Some("5".to_owned()));
+    world.approval = approve(ask.hash, terms(&plain.pattern, Some("12")));
+    expected_denial(&world, pay("ann", 5), DenyReason::Approval);
+    world.approval = approve(elsewhere, TaskTerms { risk: Risk::Low, ..terms(&plain.pattern, None) });
+    expected_denial(&world, pay("ann", 5), DenyReason::Approval);
+}
+
 /// What a rule calls irreversible has no pattern, and what it calls so later is not covered.
 #[test]
 fn what_cannot_be_undone_is_approved_each_time() {
@@ -126,13 +192,13 @@ fn what_cannot_be_undone_is_approved_each_time() {
     let rules = Box::leak(Box::new(rules(&rule)));
     let mut world = anywhere_below_home(rules);
     let ask = world.ask(prepared(Action::WriteFile(project_write(&["a"]))));
-    assert_eq!((ask.risk, ask.pattern), (Risk::Irreversible, None));
+    assert_eq!((ask.risk, ask.pattern, ask.recurring), (Risk::Irreversible, None, Vec::new()));
     let like = prepared(Action::WriteFile(project_write(&["b"])));
     let none = EgressScope::default();
     let pattern =
         pattern::of(&like, rules.digest(), &ask.rules, &none).expect("by its kind it would have one");
     let pattern = pattern::digest(&pattern).expect("canonical");
-    let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3 };
+    let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3, standing: None };
     world.approval = Some(Ok(approved(ApprovalClaims {
         task: Some(terms),
         expires_at: later(1_000),

@@ -10,8 +10,9 @@ use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, To
 use writ_types::taint::Label;
 
 use super::*;
-use crate::approval::Approval;
+use crate::approval::{Approval, StandingTerms, TaskTerms};
 use crate::fixture::{AGENT, call_tool};
+use crate::pattern;
 use crate::rules::RuleSet;
 
 /// An action with what the model must know of it, written by hand.
@@ -169,6 +170,13 @@ enum Answer {
         low: bool,
         ends: i64,
     },
+    /// A standing one, for something else that was shown, perhaps with a total where nothing is counted.
+    Standing {
+        alike: bool,
+        low: bool,
+        total: bool,
+        ends: i64,
+    },
 }
 
 /// What the one sink of an action is.
@@ -230,6 +238,8 @@ fn answer() -> impl Strategy<Value = Answer> {
         1 => Just(Answer::Bad),
         3 => (seldom(4), seldom(4), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
             .prop_map(|(unlike, low, ends)| Answer::Task { alike: !unlike, low, ends }),
+        3 => (seldom(4), seldom(4), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
+            .prop_map(|(unlike, low, total, ends)| Answer::Standing { alike: !unlike, low, total, ends }),
         6 => (seldom(6), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
             .prop_map(|(deny, other, ends)| Answer::Given { deny, other, ends }),
     ]
@@ -360,6 +370,14 @@ fn model(case: &Case) -> Outcome {
                 Outcome::Deny
             }
         }
+        (true, Answer::Standing { alike, low, total, ends }) => {
+            let covered = alike && recurs(&wish.action, case.taint) && (!low || is_low(wish));
+            if covered && !total && case.now < ends {
+                Outcome::Grant { with_approval: true }
+            } else {
+                Outcome::Deny
+            }
+        }
     }
 }
 
@@ -392,6 +410,17 @@ fn excused(wish: &Wish, values: Values) -> bool {
 fn has_likes(action: &Action) -> bool {
     let changes = |write: &WriteFile| write.place == Place::Project && write.content.is_none();
     action.kind() == ActionKind::Exec || matches!(action, Action::WriteFile(write) if changes(write))
+}
+
+/// Whether there can be a standing approval for it: the same command, the same page, the same call with other content,
+/// which nobody outside may have written.
+fn recurs(action: &Action, taint: Taint) -> bool {
+    match action {
+        Action::Exec(_) => true,
+        Action::Fetch(fetch) => fetch.body.is_none() && fetch.method == "GET" && fetch.save_to.is_none(),
+        Action::CallTool(call) => !call.sends || taint != Taint::External,
+        _ => false,
+    }
 }
 
 /// Of these, what stays inside is of low risk.
@@ -448,7 +477,21 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
             let own = own.map(|pattern| pattern::digest(&pattern).expect("canonical"));
             let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
             let risk = if low { Risk::Low } else { Risk::Medium };
-            let task = Some(TaskTerms { pattern, risk, uses: 20 });
+            let task = Some(TaskTerms { pattern, risk, uses: 20, standing: None });
+            let shown = Digest::of(b"something else");
+            Some(Ok(approved(ApprovalClaims { task, expires_at: later(ends), ..claims(shown) })))
+        }
+        Answer::Standing { alike, low, total, ends } => {
+            let own = match world.decide(prepared.clone()) {
+                Err(Stop::Ask(ask)) => ask.recurring.into_iter().next().filter(|_| alike),
+                Ok(_) | Err(Stop::Deny(_)) => None,
+            };
+            let own = own.map(|recurring| pattern::digest(&recurring.pattern).expect("canonical"));
+            let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
+            let risk = if low { Risk::Low } else { Risk::Medium };
+            let total = total.then(|| "5".parse().expect("an amount"));
+            let standing = Some(StandingTerms { secs: 600, total });
+            let task = Some(TaskTerms { pattern, risk, uses: 20, standing });
             let shown = Digest::of(b"something else");
             Some(Ok(approved(ApprovalClaims { task, expires_at: later(ends), ..claims(shown) })))
         }

@@ -33,6 +33,7 @@ fn what_something_rests_on_is_kept_and_goes_when_nothing_does() {
     home.commit(vec![Op::OpenAsk(Box::new(ask(1, "a")))]);
     assert_eq!(why(&home, 3), "its ask is open, or an approval of it is in force");
     let answered = Fact::Answered {
+        covers: String::new(),
         ask: ask_id(1),
         decision: Decision::Deny,
         scope: Default::default(),

@@ -1,0 +1,66 @@
+//! `writ approvals …`.
+
+use clap::Subcommand;
+use writ_policy::pattern::standing;
+use writ_types::id::AskId;
+use writ_types::unit::Amount;
+
+/// `writ approvals …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// List what is asked
+    List,
+    /// Show one ask completely
+    Show {
+        /// Its id
+        ask: AskId,
+    },
+    /// Approve an ask: signs exactly what is shown
+    Approve {
+        /// Its id
+        ask: AskId,
+        /// For the task: also what is alike, in this conversation, for an hour; `show` says what that covers
+        #[arg(long)]
+        task: bool,
+        /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
+        #[arg(long, conflicts_with = "task")]
+        standing: bool,
+        /// How often a standing approval is good
+        #[arg(long, value_name = "N", requires = "standing", default_value_t = standing::USES)]
+        uses: u32,
+        /// For how many days a standing approval is good
+        #[arg(long, value_name = "N", requires = "standing", default_value_t = 7)]
+        days: u32,
+        /// An argument that may vary, and the most that all uses may come to: `--total amount=500`
+        #[arg(long, value_name = "ARGUMENT=MAX", requires = "standing", value_parser = total)]
+        total: Option<(String, Amount)>,
+        /// Sign without being asked again; the text is printed all the same
+        #[arg(long)]
+        yes: bool,
+        /// Why, for the record
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+    /// List the standing approvals that are in force
+    Standing,
+    /// Take an approval for the task, or a standing one, back; what runs on it is stopped
+    Revoke {
+        /// The ask that it was given for, as listed
+        ask: AskId,
+    },
+    /// Deny an ask
+    Deny {
+        /// Its id
+        ask: AskId,
+        /// Why, for the record and for the agent
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+/// An argument and the most that it may come to: `amount=500`.
+fn total(text: &str) -> Result<(String, Amount), String> {
+    let (argument, most) = text.split_once('=').ok_or("write ARGUMENT=MAX, as in amount=500")?;
+    let most = most.parse::<Amount>().map_err(|error| error.to_string())?;
+    if argument.is_empty() { Err("name the argument".to_owned()) } else { Ok((argument.to_owned(), most)) }
+}

@@ -1,0 +1,123 @@
+//! Standing approvals: what is alike is done in any conversation, within limits that a person has signed.
+
+use super::*;
+
+/// How a command ends that waits for an answer, and one that was used wrongly.
+const WAITING: i32 = 5;
+const USAGE: i32 = 2;
+
+/// The owner's rule that asks about each payment.
+const ASK: &str = "@id(\"ask-pay\") @ask(\"It pays.\")
+forbid (principal, action == Action::\"call_tool\", resource == Target::\"crm/pay\");";
+
+fn bank() -> Desk {
+    let desk = Desk::new();
+    desk.mode("bank");
+    assert_eq!(code(&desk.add(&[])), 0);
+    std::fs::write(desk.bench.home.root().join("policies/pay.cedar"), ASK).expect("written");
+    desk.say("[tools.pay]\nsinks = [\"to\", \"amount\"]\ncontent = [\"memo\"]\n");
+    desk
+}
+
+fn pay(to: &str, amount: &str, memo: &str) -> String {
+    format!(r#"crm__pay {{"to": "{to}", "amount": {amount}, "memo": "{memo}"}}"#)
+}
+
+impl Desk {
+    /// Asks for a payment, which is asked about, and answers with these flags.
+    fn approve(&self, wish: &str, flags: &[&str]) -> String {
+        assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
+        let ask = self.bench.ask();
+        let approved =
+            self.bench.home.run(&[&["approvals", "approve", &ask, "--yes"], flags].concat());
+        assert_eq!(code(&approved), 0, "{}", text(&approved));
+        ask
+    }
+
+    fn paid(&self, wish: &str) {
+        let said = self.said(wish);
+        assert!(said.contains("It said: ") && said.contains("paid "), "{said}");
+    }
+
+    fn asked(&self, wish: &str) {
+        assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
+        let ask = self.bench.ask();
+        assert_eq!(code(&self.bench.home.run(&["approvals", "deny", &ask])), 0);
+    }
+}
+
+/// One yes with limits: the same payment is made in other conversations without a question, another one asks, and so does
+/// what is one use or one amount too much; the card and the list say what was signed; a restart changes nothing.
+///
+/// Rows: SIL-152 SIL-153
+#[test]
+fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_else() {
+    let desk = bank();
+    let rent = pay("ann", "5", "rent");
+    assert_eq!(code(&desk.chat(&rent)), WAITING);
+    let ask = desk.bench.ask();
+    let shown = text(&desk.bench.home.run(&["approvals", "show", &ask]));
+    assert!(shown.contains("approve with --standing: ") && shown.contains("to = ann"), "{shown}");
+    let approve = |flags: &[&str]| {
+        desk.bench.home.run(&[&["approvals", "approve", &ask, "--yes", "--standing"], flags].concat())
+    };
+    for flags in [&["--uses", "1001"][..], &["--days", "91"], &["--total", "memo=5"], &["--total", "amount=4"]] {
+        assert_eq!(code(&approve(flags)), USAGE, "{flags:?}");
+    }
+    let approved = approve(&["--uses", "4", "--days", "30", "--total", "amount=20"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert!(text(&approved).contains("amount 20 in all"), "{}", text(&approved));
+
+    desk.paid(&pay("ann", "7.5", "something else"));
+    stop_engine_of(&desk.bench.home);
+    desk.asked(&pay("bob", "5", "rent"));
+    desk.asked(&pay("ann", "7.51", "more than is left"));
+    desk.asked(&pay("ann", "-1", "back"));
+    let standing = desk.bench.home.json(&["approvals", "standing"]);
+    let first = &standing["approvals"][0];
+    assert_eq!((&first["uses_left"], &first["total_left"]), (&json!(2), &json!("7.5")), "{standing}");
+    desk.paid(&pay("ann", "7", "rent"));
+    desk.paid(&pay("ann", "0.25", "rent"));
+    // The fifth: the total would still admit it.
+    desk.asked(&pay("ann", "0.25", "rent"));
+    let amounts: Vec<String> = desk.calls();
+    assert_eq!(amounts.len(), 4, "{amounts:?}");
+    let answered = text(&desk.bench.home.run(&["audit", "export"]));
+    assert!(answered.contains("\"scope\":\"standing\"") && answered.contains("20 in all"), "what was signed is on record");
+    desk.verify();
+}
+
+/// Threat 5: taken back while a payment runs on it, that is stopped, and the next one is asked about.
+///
+/// Rows: SIL-154
+#[test]
+fn needs_userns_needs_python_what_runs_on_an_approval_that_is_taken_back_is_stopped() {
+    let desk = bank();
+    let ask = desk.approve(&pay("ann", "5", "rent"), &["--standing"]);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| desk.chat(&pay("ann", "5", "slowly")));
+        while desk.calls().len() < 2 {
+            assert!(!slow.is_finished(), "it waits for ever");
+            std::thread::yield_now();
+        }
+        let revoked = desk.bench.home.json(&["approvals", "revoke", &ask]);
+        assert_eq!(revoked["stopped"], 1, "{revoked}");
+        let said = text(&slow.join().expect("ends"));
+        assert!(said.contains("cancel") || said.contains("stopped"), "{said}");
+    });
+    desk.asked(&pay("ann", "5", "rent"));
+    assert_eq!(desk.bench.home.json(&["approvals", "standing"])["approvals"], json!([]));
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &ask])), USAGE);
+    desk.verify();
+}
+
+/// A conversation's own yes, and one that a session signs, cannot stand; nor is there a standing one of what changes a
+/// project.
+#[test]
+fn needs_userns_needs_python_what_is_not_offered_cannot_stand() {
+    let desk = bank();
+    let ask = desk.approve(&pay("ann", "5", "rent"), &[]);
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &ask])), USAGE);
+    desk.asked(&pay("ann", "5", "rent"));
+    desk.verify();
+}

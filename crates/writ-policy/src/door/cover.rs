@@ -1,0 +1,75 @@
+//! Which approval covers an action: one for exactly this, or one for what is alike.
+
+use std::collections::BTreeSet;
+
+use writ_types::digest::Digest;
+use writ_types::entry::{Decision, DenyReason, Risk};
+use writ_types::frame::Pattern;
+use writ_types::unit::{Amount, Timestamp};
+
+use super::{Checked, Refusal};
+use crate::approval::{Approval, TaskTerms};
+use crate::egress::EgressScope;
+use crate::pattern::standing::Recurring;
+use crate::pattern::{self, standing};
+use crate::permit::ApprovalUse;
+
+/// What an action has in common with others: for one session's task, and for a standing approval.
+#[derive(Default)]
+pub(super) struct Alike {
+    pub(super) pattern: Option<Pattern>,
+    pub(super) recurring: Vec<Recurring>,
+}
+
+impl Alike {
+    /// What cannot be undone is like nothing else.
+    pub(super) fn of(checked: &Checked, rules: &BTreeSet<String>, risk: Risk, egress: &EgressScope) -> Self {
+        if risk >= Risk::Irreversible {
+            return Self::default();
+        }
+        let (prepared, policy) = (&checked.prepared, checked.policy);
+        let pattern = pattern::of(prepared, policy, rules, egress);
+        Self { pattern, recurring: standing::of(prepared, policy, rules, egress) }
+    }
+
+    /// Whether signed terms mean it; what it then counts against their total.
+    fn covered(&self, task: &TaskTerms) -> Option<Option<Amount>> {
+        match task.standing {
+            None => {
+                let own = self.pattern.as_ref().and_then(|pattern| pattern::digest(pattern).ok());
+                (own == Some(task.pattern)).then_some(None)
+            }
+            Some(signed) => {
+                let own = standing::digests(&self.recurring).ok()?;
+                let (_, amount) = own.into_iter().find(|(pattern, _)| *pattern == task.pattern)?;
+                (amount.is_some() == signed.total.is_some() && amount <= signed.total).then_some(amount)
+            }
+        }
+    }
+}
+
+/// The use of an approval that covers an action at `now`; a refusal if it does not.
+pub(super) fn use_of(
+    approval: &Approval,
+    hash: Digest,
+    (alike, risk): (&Alike, Risk),
+    now: Timestamp,
+) -> Result<ApprovalUse, Refusal> {
+    let claims = approval.claims();
+    let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
+    if claims.decision == Decision::Deny {
+        return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
+    }
+    let terms = claims.task.filter(|task| risk <= task.risk);
+    let covered = terms.and_then(|task| alike.covered(&task));
+    // What was shown itself is approved whatever it has in common with others, unless it counts against a total.
+    let counts = claims.task.and_then(|task| task.standing).is_some_and(|standing| standing.total.is_some());
+    if covered.is_none() && (claims.prepared != hash || counts) {
+        return refuse("the approval was given for something else");
+    }
+    if now >= claims.expires_at {
+        return refuse("the approval has expired");
+    }
+    let (ask, nonce) = (claims.ask.clone(), claims.nonce.clone());
+    Ok(ApprovalUse { ask, prepared: hash, nonce, task: claims.task, amount: covered.flatten() })
+}

@@ -1,0 +1,315 @@
+//! What actions have in common that one standing approval covers: in any session of the agent, for days.
+//!
+//! The digest of such a pattern names the agent, the tool, everything that says who, where and what is touched, the
+//! rules that ask and the rules in force. A task that an unattended agent begins later is covered if all of that is as
+//! it was signed, and is asked about otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use writ_types::action::{Action, CallTool};
+use writ_types::digest::{Digest, NotCanonical};
+use writ_types::entry::Risk;
+use writ_types::frame::{Card, Pattern, StandingOffer, TotalOffer};
+use writ_types::taint::Taint;
+use writ_types::unit::Amount;
+
+use super::{Parameters, digest, of_exec};
+use crate::approval::{ScopeError, StandingTerms, TaskTerms};
+use crate::door::TAINT_RULE;
+use crate::egress::EgressScope;
+use crate::prepared::{Prepared, Sink};
+use crate::{reach, show};
+
+/// How often a standing approval is good at most: what is done more often deserves a rule.
+pub const MAX_USES: u32 = 1_000;
+/// How long a standing approval is good at most: a quarter, after which its owner looks again.
+pub const MAX_TTL: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+/// How often a standing approval is good if nobody says another number.
+pub const USES: u32 = 10;
+/// How long a standing approval is good if nobody says another time.
+pub const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The most arguments of one action for which a total is offered.
+const MAX_TOTALS: usize = 4;
+
+/// The parameter of a pattern that names the argument whose value may vary.
+const TOTAL: &str = "total of";
+const URL: &str = "url";
+
+/// A pattern of an action, and how much the action counts against a total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recurring {
+    /// What the action has in common with others.
+    pub pattern: Pattern,
+    /// Of the argument that the pattern leaves open.
+    pub amount: Option<Amount>,
+}
+
+/// What a person signs besides: how often, how long, and how much in all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How often, what was asked about included.
+    pub uses: u32,
+    /// How long.
+    pub ttl: Duration,
+    /// The argument whose sum is bounded instead of its value, and the sum.
+    pub total: Option<(String, Amount)>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { uses: USES, ttl: TTL, total: None }
+    }
+}
+
+/// The patterns of an action that `asking` rules ask about under the rules with digest `policy`: first the one that
+/// leaves nothing open. None at all: each such action is asked about by itself.
+pub fn of(
+    prepared: &Prepared,
+    policy: Digest,
+    asking: &BTreeSet<String>,
+    egress: &EgressScope,
+) -> Vec<Recurring> {
+    let Some((parameters, free)) = parameters(prepared, egress) else { return Vec::new() };
+    let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
+    if matches!(prepared.action, Action::Exec(_) | Action::Fetch(_)) {
+        // The very same words, to the very same place: what has been read meanwhile is in none of them.
+        taint = Taint::External;
+        rules.remove(TAINT_RULE);
+    }
+    let pattern = |parameters: BTreeMap<String, String>| Pattern {
+        agent: prepared.agent.clone(),
+        session: None,
+        tool: prepared.tool.clone(),
+        action: prepared.action.kind().as_str().to_owned(),
+        parameters,
+        taint,
+        rules: rules.clone(),
+        policy,
+    };
+    let totals = free.into_iter().map(|(argument, amount)| {
+        let mut parameters = parameters.clone();
+        parameters.remove(&named(&argument));
+        parameters.insert(TOTAL.to_owned(), argument);
+        Recurring { pattern: pattern(parameters), amount: Some(amount) }
+    });
+    let totals: Vec<_> = totals.collect();
+    std::iter::once(Recurring { pattern: pattern(parameters), amount: None }).chain(totals).collect()
+}
+
+/// What a card offers of these patterns.
+pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
+    let (first, rest) = recurring.split_first()?;
+    let total = |recurring: &Recurring| {
+        let (argument, amount) = (recurring.pattern.parameters.get(TOTAL)?.clone(), recurring.amount?);
+        Some(TotalOffer { argument, pattern: recurring.pattern.clone(), amount })
+    };
+    Some(StandingOffer {
+        pattern: first.pattern.clone(),
+        totals: rest.iter().filter_map(total).collect(),
+        max_uses: MAX_USES,
+        max_secs: MAX_TTL.as_secs(),
+    })
+}
+
+/// What is signed for a standing approval of a card.
+///
+/// # Errors
+///
+/// If the card offers none, or none with these limits; if its pattern has no canonical form.
+pub fn terms(card: &Card, limits: &Limits) -> Result<TaskTerms, ScopeError> {
+    let offer = card.standing.as_ref().ok_or_else(|| ScopeError::OnceOnly(card.ask_id.clone()))?;
+    let (pattern, total) = match &limits.total {
+        None => (&offer.pattern, None),
+        Some((argument, total)) => {
+            let offered = offer.totals.iter().find(|offered| offered.argument == *argument);
+            let offered = offered.ok_or_else(|| ScopeError::NoTotal(argument.clone()))?;
+            if *total < offered.amount {
+                return Err(ScopeError::Limits(format!("what is asked about is {} already", offered.amount)));
+            }
+            (&offered.pattern, Some(*total))
+        }
+    };
+    let terms = TaskTerms {
+        pattern: digest(pattern)?,
+        risk: card.risk,
+        uses: limits.uses,
+        standing: Some(StandingTerms { secs: limits.ttl.as_secs(), total }),
+    };
+    if !is_bounded(&terms) {
+        let days = MAX_TTL.as_secs() / (24 * 60 * 60);
+        return Err(ScopeError::Limits(format!("1 to {MAX_USES} uses in up to {days} days can be approved")));
+    }
+    Ok(terms)
+}
+
+/// Whether the limits of a standing approval are limits.
+pub(crate) fn is_bounded(terms: &TaskTerms) -> bool {
+    let lasts = |standing: StandingTerms| (1..=MAX_TTL.as_secs()).contains(&standing.secs);
+    (1..=MAX_USES).contains(&terms.uses)
+        && terms.standing.is_some_and(lasts)
+        && terms.risk < Risk::Irreversible
+}
+
+/// What a standing approval leads to, in words that hide nothing: made from what is signed.
+pub fn consequence(offer: &StandingOffer, limits: &Limits) -> String {
+    let total = limits.total.as_ref();
+    let open = total.and_then(|(argument, _)| offer.totals.iter().find(|total| total.argument == *argument));
+    let pattern = open.map_or(&offer.pattern, |open| &open.pattern);
+    let sum = match total {
+        None => String::new(),
+        Some((argument, sum)) => format!(", {} {sum} in all", show::argument(argument)),
+    };
+    format!(
+        "It is done, and so is, without asking, in every conversation and unattended: {}. {} times in all{sum}, until {} from now.",
+        words(pattern),
+        limits.uses,
+        span(limits.ttl),
+    )
+}
+
+/// A span of time in words.
+fn span(ttl: Duration) -> String {
+    let hours = ttl.as_secs() / (60 * 60);
+    match (hours / 24, hours) {
+        (0, 0) => format!("{} minutes", ttl.as_secs() / 60),
+        (0, hours) => format!("{hours} hours"),
+        (days, _) if hours % 24 == 0 => format!("{days} days"),
+        (_, hours) => format!("{hours} hours"),
+    }
+}
+
+/// What a pattern of a standing approval covers, in words that hide nothing.
+pub fn words(pattern: &Pattern) -> String {
+    let shown = |(name, value): (&String, &String)| {
+        let name = name.strip_prefix(ARGUMENT).unwrap_or(name);
+        format!("{} = {}", show::argument(name), show::argument(value))
+    };
+    let fixed: Vec<String> =
+        pattern.parameters.iter().filter(|(name, _)| *name != TOTAL).map(shown).collect();
+    let fixed = if fixed.is_empty() { "nothing fixed".to_owned() } else { fixed.join(", ") };
+    let open = match (pattern.action.as_str(), pattern.parameters.get(TOTAL)) {
+        ("call_tool", Some(total)) => {
+            format!("; any {} within the total, and any content", show::argument(total))
+        }
+        ("call_tool", None) => "; any content".to_owned(),
+        _ => String::new(),
+    };
+    format!("{} with {fixed}{open}", show::argument(&pattern.tool))
+}
+
+/// How an argument's name begins among the parameters, so that none can pass for another word.
+const ARGUMENT: &str = "argument ";
+
+fn named(argument: &str) -> String {
+    format!("{ARGUMENT}{argument}")
+}
+
+fn bound(prepared: &Prepared) -> impl Iterator<Item = (String, String)> {
+    prepared.bindings.iter().map(|(name, digest)| (format!("bound to {name}"), digest.to_string()))
+}
+
+type Free = Vec<(String, Amount)>;
+
+fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<String, String>, Free)> {
+    match &prepared.action {
+        Action::Exec(exec) if !reach::is_asked_each_time(exec, egress) => {
+            let fixed: Parameters = of_exec(exec)?;
+            let mut fixed: BTreeMap<String, String> =
+                fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            // Days later the same words could run another program.
+            fixed.extend(bound(prepared));
+            Some((fixed, Vec::new()))
+        }
+        Action::Fetch(fetch) if reach::only_reads(&prepared.action) && fetch.save_to.is_none() => {
+            let fixed = [(URL.to_owned(), fetch.url.clone()), ("method".to_owned(), fetch.method.clone())];
+            Some((fixed.into(), Vec::new()))
+        }
+        // What it passes on is read each time, if somebody else may have written it.
+        Action::CallTool(call) if !(call.sends && prepared.label.taint == Taint::External) => {
+            let mut fixed = of_call(call, &prepared.sinks)?;
+            // Not for a tool whose description has changed meanwhile.
+            fixed.extend(bound(prepared));
+            Some((fixed, amounts(call, &prepared.sinks)))
+        }
+        Action::WriteFile(_)
+        | Action::Exec(_)
+        | Action::Fetch(_)
+        | Action::CallTool(_)
+        | Action::Search(_)
+        | Action::ReadFile(_)
+        | Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_)
+        | Action::Connect(_) => None,
+    }
+}
+
+/// Everything that says who, where and what, and what the owner has said of the tool. What is no sink is content.
+fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> {
+    let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for sink in sinks {
+        values.entry(&sink.argument).or_default().push(&sink.value);
+    }
+    let mut fixed: BTreeMap<String, String> = BTreeMap::new();
+    for (argument, values) in values {
+        let value = match values.as_slice() {
+            [one] => (*one).to_owned(),
+            several => serde_json::to_string(several).ok()?,
+        };
+        fixed.insert(named(argument), value);
+    }
+    fixed.insert("server".to_owned(), call.server.clone());
+    fixed.extend(call.host.iter().map(|host| ("host".to_owned(), host.clone())));
+    fixed.insert("declared".to_owned(), call.declared.to_string());
+    Some(fixed)
+}
+
+/// The arguments that are numbers, say what is touched, and could be counted instead.
+fn amounts(call: &CallTool, sinks: &[Sink]) -> Free {
+    let Value::Object(arguments) = &call.arguments else { return Vec::new() };
+    let numbers = arguments.iter().filter_map(|(name, value)| {
+        let is_sink = sinks.iter().any(|sink| sink.argument == *name);
+        let Value::Number(number) = value else { return None };
+        is_sink.then(|| number.to_string().parse().ok().map(|amount| (name.clone(), amount)))?
+    });
+    numbers.take(MAX_TOTALS).collect()
+}
+
+/// What an answer to a card may have signed: the digests of its patterns, and what was asked about counts of each.
+///
+/// # Errors
+///
+/// If a pattern has no canonical form.
+pub fn offered(offer: &StandingOffer) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
+    let totals = offer.totals.iter().map(|total| Ok((digest(&total.pattern)?, Some(total.amount))));
+    std::iter::once(digest(&offer.pattern).map(|digest| (digest, None))).chain(totals).collect()
+}
+
+/// The digest that a standing approval must have signed to cover an action, and what the action then counts.
+///
+/// # Errors
+///
+/// If a pattern has no canonical form.
+pub fn digests(recurring: &[Recurring]) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
+    recurring.iter().map(|recurring| Ok((digest(&recurring.pattern)?, recurring.amount))).collect()
+}
+
+#[cfg(test)]
+mod tests;

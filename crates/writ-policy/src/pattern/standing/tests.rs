@@ -1,0 +1,142 @@
+use serde_json::json;
+use writ_types::action::Exec;
+use writ_types::id::SessionId;
+
+use super::*;
+use crate::fixture::{call_tool, exec, fetch, prepared, project_write, session, tainted};
+
+fn policy() -> Digest {
+    Digest::of(b"the rules")
+}
+
+fn of_prepared(prepared: &Prepared) -> Vec<Recurring> {
+    of(prepared, policy(), &["ask-it".to_owned()].into(), &EgressScope::default())
+}
+
+fn call(arguments: Value, sinks: &[(&str, &str)]) -> Prepared {
+    let call = CallTool { arguments, declared: true, sends: false, ..call_tool() };
+    let sink = |(name, value): &(&str, &str)| Sink { argument: (*name).into(), value: (*value).into() };
+    Prepared { sinks: sinks.iter().map(sink).collect(), ..prepared(Action::CallTool(call)) }
+}
+
+fn pay(to: &str, amount: Value, memo: &str) -> Prepared {
+    let shown = amount.to_string();
+    call(json!({"to": to, "amount": amount, "memo": memo}), &[("to", to), ("amount", &shown)])
+}
+
+fn first(prepared: &Prepared) -> Digest {
+    digest(&of_prepared(prepared).first().expect("a pattern").pattern).expect("canonical")
+}
+
+/// Another session, other content: alike. Another tool, server, recipient, agent, rule or trust: not.
+///
+/// Rows: SIL-152
+#[test]
+fn it_names_kind_tool_and_everything_that_says_who_where_and_what() {
+    let one = pay("ann", json!(5), "rent");
+    let same = Prepared { session: Some(session(2)), ..pay("ann", json!(5), "something else") };
+    assert_eq!(first(&one), first(&same));
+    let other_server = match &one.action {
+        Action::CallTool(call) => Action::CallTool(CallTool { server: "bank".into(), ..call.clone() }),
+        other => other.clone(),
+    };
+    let others = [
+        pay("bob", json!(5), "rent"),
+        pay("ann", json!(6), "rent"),
+        Prepared { tool: "other".into(), ..one.clone() },
+        Prepared { agent: "other".into(), ..one.clone() },
+        Prepared { action: other_server, ..one.clone() },
+        Prepared { bindings: [("pin".to_owned(), Digest::of(b"another"))].into(), ..one.clone() },
+        Prepared { label: writ_types::taint::Label::new(Taint::Auth), ..one.clone() },
+        call(json!({"to": ["ann"]}), &[("to", "ann"), ("to", "bob")]),
+    ];
+    for other in others {
+        assert_ne!(first(&one), first(&other), "{other:?}");
+    }
+    let under = |policy, rule: &str| of(&one, policy, &[rule.to_owned()].into(), &EgressScope::default());
+    let other_rules = under(Digest::of(b"others"), "ask-it");
+    let other_rule = under(policy(), "another");
+    for other in [other_rules, other_rule] {
+        assert_ne!(first(&one), digest(&other[0].pattern).expect("canonical"));
+    }
+}
+
+#[test]
+fn a_command_is_the_same_while_its_program_is() {
+    let run = |bindings: &[u8]| Prepared {
+        bindings: [("executable".to_owned(), Digest::of(bindings))].into(),
+        ..tainted(Action::Exec(Exec { timeout_ms: 1, ..exec() }), Taint::External)
+    };
+    let again = Prepared { session: None::<SessionId>, ..run(b"a") };
+    assert_eq!(first(&run(b"a")), first(&again), "whatever was read before");
+    assert_ne!(first(&run(b"a")), first(&run(b"b")));
+}
+
+#[test]
+fn what_changes_a_project_or_passes_on_what_others_wrote_is_asked_about_each_time() {
+    let sends = CallTool { sends: true, ..call_tool() };
+    let mut saved = fetch("https://docs.rs/");
+    saved.save_to = Some("page".into());
+    let mut posted = fetch("https://docs.rs/");
+    (posted.method, posted.body) = ("POST".into(), Some("x".into()));
+    for prepared in [
+        prepared(Action::WriteFile(project_write(&["a"]))),
+        tainted(Action::CallTool(sends.clone()), Taint::External),
+        prepared(Action::Fetch(saved)),
+        prepared(Action::Fetch(posted)),
+    ] {
+        assert_eq!(of_prepared(&prepared), [], "{prepared:?}");
+    }
+    assert_eq!(of_prepared(&prepared(Action::CallTool(sends))).len(), 1);
+    let page = |url: &str| prepared(Action::Fetch(fetch(url)));
+    assert_ne!(first(&page("https://docs.rs/a")), first(&page("https://docs.rs/b")));
+}
+
+/// An amount that varies is covered by a total of its own argument alone.
+#[test]
+fn an_argument_may_vary_where_its_sum_is_bounded() {
+    let (one, other) = (of_prepared(&pay("ann", json!(5), "a")), of_prepared(&pay("ann", json!(7.25), "b")));
+    assert_ne!(one[0].pattern, other[0].pattern);
+    assert_eq!(one[1].pattern, other[1].pattern);
+    let amounts = [&one[1], &other[1]].map(|recurring| recurring.amount.expect("counts").to_string());
+    assert_eq!(amounts, ["5", "7.25"]);
+    assert_ne!(one[1].pattern, of_prepared(&pay("bob", json!(5), "a"))[1].pattern);
+    // What is no positive number is counted by no total: it is one exact value.
+    for amount in [json!(-5), json!(0), json!("5"), json!(1e300)] {
+        assert_eq!(of_prepared(&pay("ann", amount.clone(), "a")).len(), 1, "{amount}");
+    }
+    // An argument cannot pass for a word of the pattern.
+    let named = call(json!({"total of": 3}), &[("total of", "3")]);
+    assert!(!of_prepared(&named)[0].pattern.parameters.contains_key(TOTAL));
+}
+
+#[test]
+fn limits_are_within_what_is_offered_and_the_words_say_them() {
+    let asked = pay("ann", json!(5), "a");
+    let offer = offer(&of_prepared(&asked)).expect("an offer");
+    let card = crate::fixture::card(Some(offer.clone()));
+    let with = |uses, days: u64, total: Option<(&str, &str)>| Limits {
+        uses,
+        ttl: Duration::from_secs(days * 24 * 60 * 60),
+        total: total.map(|(name, sum)| (name.to_owned(), sum.parse().expect("an amount"))),
+    };
+    let good = with(12, 30, Some(("amount", "60")));
+    let signed = terms(&card, &good).expect("offered");
+    assert_eq!(signed.pattern, digest(&offer.totals[0].pattern).expect("canonical"));
+    let words = consequence(&offer, &good);
+    for part in ["to = ann", "12 times", "amount 60 in all", "30 days", "unattended", "any amount"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    assert!(consequence(&offer, &Limits::default()).contains("amount = 5"));
+    for bad in [
+        with(0, 1, None),
+        with(MAX_USES + 1, 1, None),
+        with(1, 0, None),
+        with(1, 91, None),
+        with(1, 1, Some(("to", "5"))),
+        with(1, 1, Some(("amount", "4.99"))),
+    ] {
+        assert!(terms(&card, &bad).is_err(), "{bad:?}");
+    }
+    assert!(terms(&crate::fixture::card(None), &Limits::default()).is_err());
+}
