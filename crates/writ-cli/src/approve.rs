@@ -94,6 +94,10 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         // Ids tell upper from lower case.
         *first = first.replacen(&card.ask_id.to_string().to_lowercase(), card.ask_id.as_str(), 1);
     }
+    if card.approvers > 1 {
+        let by = card.approved_by.iter().map(|by| escape(by)).collect::<Vec<_>>().join(", ");
+        lines.push(format!("{} of {} people have said yes: {by}", card.approved_by.len(), card.approvers));
+    }
     lines.extend(card.shown.lines().map(str::to_owned));
     lines.extend(card.choices.iter().filter_map(|choice| match (choice.decision, choice.scope) {
         (Decision::Approve, ApprovalScope::Once) => Some(format!("approve: {}", escape(&choice.consequence))),
@@ -315,6 +319,8 @@ mod tests {
             state: "open".into(),
             task: None,
             standing: None,
+            approvers: 1,
+            approved_by: Vec::new(),
             undo_secs: 0,
         }
     }

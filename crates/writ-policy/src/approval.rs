@@ -1,6 +1,6 @@
 //! Approvals: a person's signature over exactly what was shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
@@ -260,6 +260,20 @@ pub enum ApprovalError {
     /// A standing approval outlives the conversation: who gives it must hold a key of their own.
     #[error("a standing approval needs an approver key or a passkey")]
     NeedsKey,
+    /// Where several people must say yes, each signs with a key of their own.
+    #[error("several people must approve this, each with an approver key or a passkey of their own")]
+    NeedsKeys,
+    /// The same key has signed before.
+    #[error("this key has approved it before: another person must")]
+    Twice,
+    /// Not as many people as must have said yes.
+    #[error("{given} of {needed} people have approved it")]
+    TooFew {
+        /// How many have.
+        given: usize,
+        /// How many must.
+        needed: u8,
+    },
     /// What a passkey has signed does not count.
     #[error(transparent)]
     Passkey(#[from] PasskeyError),
@@ -317,6 +331,8 @@ pub struct Expected {
     pub risk: Risk,
     /// When the ask ends.
     pub expires_at: Timestamp,
+    /// How many people must say yes.
+    pub approvers: u8,
     /// What an approval for the task may cover, if there can be one.
     pub task: Option<TaskTerms>,
     /// Digests of the patterns that a standing approval may cover, and what was asked about counts of each.
@@ -352,6 +368,7 @@ pub struct Approvers {
 pub struct Approval {
     claims: ApprovalClaims,
     passkey: Option<PasskeyUse>,
+    by: BTreeSet<String>,
 }
 
 /// The use of a passkey.
@@ -367,6 +384,16 @@ impl Approval {
     /// What was signed.
     pub const fn claims(&self) -> &ApprovalClaims {
         &self.claims
+    }
+
+    /// How many people have said yes, as far as keys tell people apart.
+    pub fn people(&self) -> usize {
+        self.by.len()
+    }
+
+    /// Who has, by their keys.
+    pub const fn by(&self) -> &BTreeSet<String> {
+        &self.by
     }
 
     /// The passkey that has signed it, if one has.
@@ -390,8 +417,12 @@ pub fn verify(
     if claims.decision == Decision::Approve && expected.risk > claims.approver.reaches() {
         return Err(ApprovalError::TooRisky(expected.risk));
     }
-    if claims.scope() == ApprovalScope::Standing && matches!(claims.approver, Approver::Session { .. }) {
+    let has_key = !matches!(claims.approver, Approver::Session { .. });
+    if claims.scope() == ApprovalScope::Standing && !has_key {
         return Err(ApprovalError::NeedsKey);
+    }
+    if claims.decision == Decision::Approve && expected.approvers > 1 && !has_key {
+        return Err(ApprovalError::NeedsKeys);
     }
     let passkey = check_signature(token, expected.risk, approvers)?;
     if claims.installation != expected.installation || claims.epoch != expected.epoch {
@@ -422,7 +453,41 @@ pub fn verify(
     if ends.is_some_and(|ends| claims.expires_at > ends) {
         return Err(ApprovalError::Mismatch("it would be good for too long"));
     }
-    Ok(Approval { claims: claims.clone(), passkey })
+    let by = match (&claims.approver, &passkey) {
+        (_, Some(used)) => format!("passkey {}", used.credential),
+        (Approver::Key { public }, None) => format!("key {public}"),
+        (Approver::Session { principal }, None) => principal.clone(),
+        (Approver::Passkey { .. }, None) => return Err(ApprovalError::Signature),
+    };
+    Ok(Approval { claims: claims.clone(), passkey, by: [by].into() })
+}
+
+/// Checks what several people have signed of the same ask: each as [`verify`] does, no two by the same key, and as many
+/// as must. The last one's claims are the approval's.
+///
+/// # Errors
+///
+/// The first thing that is wrong with one of them, or that they are too few.
+pub fn verify_all(
+    tokens: &[ApprovalToken],
+    expected: &Expected,
+    approvers: &Approvers,
+    now: Timestamp,
+) -> Result<Approval, ApprovalError> {
+    let needed = expected.approvers;
+    let mut whole: Option<Approval> = None;
+    for token in tokens {
+        let mut next = verify(token, expected, approvers, now)?;
+        if let Some(before) = whole {
+            if !next.by.is_disjoint(&before.by) {
+                return Err(ApprovalError::Twice);
+            }
+            next.by.extend(before.by);
+        }
+        whole = Some(next);
+    }
+    let given = whole.as_ref().map_or(0, Approval::people);
+    whole.filter(|_| given >= usize::from(needed)).ok_or(ApprovalError::TooFew { given, needed })
 }
 
 /// Checks the signature by the kind of who signs; the passkey's use, if it was one.

@@ -170,6 +170,8 @@ pub struct Ask {
     pub hash: Digest,
     /// How much harm a wrong answer can do.
     pub risk: Risk,
+    /// How many people must say yes.
+    pub approvers: u8,
     /// Which rules ask.
     pub rules: BTreeSet<String>,
     /// Why it is asked.
@@ -271,9 +273,9 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
         }
-        Ok(Judgement::Ask { rules, reason, risk, alike: Alike { pattern, recurring } }) => {
+        Ok(Judgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
             let Checked { prepared, hash, policy: _ } = checked;
-            Decided::Ask(Box::new(Ask { prepared, hash, risk, rules, reason, pattern, recurring }))
+            Decided::Ask(Box::new(Ask { prepared, hash, risk, approvers, rules, reason, pattern, recurring }))
         }
         Err((reason, rule, text)) => {
             let kind = checked.prepared.action.kind();
@@ -284,7 +286,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
-    Ask { rules: BTreeSet<String>, reason: String, risk: Risk, alike: Alike },
+    Ask { rules: BTreeSet<String>, reason: String, risk: Risk, approvers: u8, alike: Alike },
 }
 
 fn judge(
@@ -314,9 +316,9 @@ fn judge(
         // Naming a place is leave to read from it, not to send something there.
         owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
     };
-    let (mut rules, mut reasons, risk) = match facts.rules.judge(prepared, standing) {
-        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None),
-        RuleVerdict::Ask { rules, reasons, risk } => (rules, reasons, risk),
+    let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
+        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
+        RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),
         RuleVerdict::Forbid { rule } => {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
@@ -336,15 +338,15 @@ fn judge(
     }
     // A rule can only raise it.
     let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-    let alike = Alike::of(checked, &rules, risk, facts.egress);
+    let alike = if approvers > 1 { Alike::default() } else { Alike::of(checked, &rules, risk, facts.egress) };
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
-            Ok(Judgement::Ask { rules, reason, risk, alike })
+            Ok(Judgement::Ask { rules, reason, risk, approvers, alike })
         }
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
-            let approval = use_of(approval, checked.hash, (&alike, risk), now)?;
+            let approval = use_of(approval, checked.hash, (&alike, risk, approvers), now)?;
             Ok(Judgement::Grant { reservation, approval: Some(approval) })
         }
     }

@@ -415,6 +415,7 @@ pub(crate) fn expected(claims: &ApprovalClaims) -> Expected {
         shown: claims.shown,
         risk: claims.task.filter(|task| task.standing.is_some()).map_or(Risk::Medium, |task| task.risk),
         expires_at: later(86_400_000),
+        approvers: 1,
         task: claims.task,
         standing: claims
             .task
@@ -442,6 +443,8 @@ pub(crate) fn card(standing: Option<StandingOffer>) -> Card {
         state: "open".into(),
         task: None,
         standing: standing.map(Box::new),
+        approvers: 1,
+        approved_by: Vec::new(),
         undo_secs: 0,
     }
 }

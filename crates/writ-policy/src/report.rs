@@ -21,6 +21,7 @@ impl ToReport for RuleError {
             Self::Id { .. } => "rules.id",
             Self::Widens { .. } => "rules.widens",
             Self::Risk { .. } => "rules.risk",
+            Self::Approvers { .. } => "rules.approvers",
             Self::AskingPermit { .. } => "rules.asking_permit",
         };
         Report::new(Exit::Config, code, self.to_string())
@@ -100,6 +101,11 @@ impl ToReport for ApprovalError {
                 "approval.needs_key",
                 "`writ approvals approve ASK --standing` signs with your approver key.",
             ),
+            Self::NeedsKeys => {
+                ("approval.needs_keys", "`writ approvals approve ASK` signs with your approver key.")
+            }
+            Self::Twice => ("approval.twice", "Somebody else approves it with a key of their own."),
+            Self::TooFew { .. } => ("approval.too_few", "It waits for the others."),
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };
         Report::new(Exit::Denied, code, self.to_string()).hint(hint)

@@ -22,6 +22,9 @@ pub const SHIPPED: &str = include_str!("rules/default.cedar");
 /// The longest text of rules accepted, in bytes.
 pub const MAX_RULES_BYTES: usize = 1024 * 1024;
 
+/// The most people that a rule can want to say yes: more than that are a meeting.
+pub const MAX_APPROVERS: u8 = 5;
+
 /// The longest reason of a project's rule that is shown, in characters.
 const MAX_FOREIGN_REASON_CHARS: usize = 200;
 
@@ -38,6 +41,8 @@ pub enum RuleVerdict {
         reasons: BTreeSet<String>,
         /// The highest risk that they name, if any does.
         risk: Option<Risk>,
+        /// How many people must say yes.
+        approvers: u8,
     },
     /// Forbidden by this rule, or permitted by none, or an evaluation failed.
     Forbid {
@@ -87,6 +92,14 @@ pub enum RuleError {
     /// `@risk` on a rule that does not ask, or a risk that there is not.
     #[error("{origin}: rule '{id}': @risk is \"low\", \"medium\", \"high\" or \"irreversible\", beside @ask")]
     Risk {
+        /// Where the rules come from.
+        origin: String,
+        /// The rule.
+        id: String,
+    },
+    /// `@approvers` on a rule that does not ask, or no number that it can have.
+    #[error("{origin}: rule '{id}': @approvers is \"1\" to \"{MAX_APPROVERS}\", beside @ask")]
+    Approvers {
         /// Where the rules come from.
         origin: String,
         /// The rule.
@@ -210,19 +223,29 @@ impl RuleSet {
     /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
     /// An evaluation error is a refusal.
     pub fn judge(&self, prepared: &Prepared, standing: Standing) -> RuleVerdict {
-        let (mut rules, mut reasons, mut risk) = (BTreeSet::new(), BTreeSet::new(), None);
+        let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
         for target in targets(&prepared.action) {
             match self.judge_target(prepared, &target, standing) {
                 RuleVerdict::Permit => {}
-                RuleVerdict::Ask { rules: more_rules, reasons: more_reasons, risk: its } => {
+                RuleVerdict::Ask {
+                    rules: more_rules,
+                    reasons: more_reasons,
+                    risk: its,
+                    approvers: needed,
+                } => {
                     rules.extend(more_rules);
                     reasons.extend(more_reasons);
                     risk = risk.max(its);
+                    approvers = approvers.max(needed);
                 }
                 refused @ RuleVerdict::Forbid { .. } => return refused,
             }
         }
-        if rules.is_empty() { RuleVerdict::Permit } else { RuleVerdict::Ask { rules, reasons, risk } }
+        if rules.is_empty() {
+            RuleVerdict::Permit
+        } else {
+            RuleVerdict::Ask { rules, reasons, risk, approvers }
+        }
     }
 
     fn judge_target(&self, prepared: &Prepared, target: &str, standing: Standing) -> RuleVerdict {
@@ -243,18 +266,19 @@ impl RuleSet {
         if determining.is_empty() {
             return refused("no rule permits it");
         }
-        let (mut rules, mut reasons, mut risk) = (BTreeSet::new(), BTreeSet::new(), None);
+        let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
         for id in determining {
             let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
             risk = risk.max(self.all.annotation(id, "risk").and_then(risk_named));
+            approvers = approvers.max(self.all.annotation(id, "approvers").and_then(people).unwrap_or(1));
             reasons.insert(self.told(id, reason));
         }
         let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
             return refused("no rule permits it, even if approved");
         }
-        RuleVerdict::Ask { rules, reasons, risk }
+        RuleVerdict::Ask { rules, reasons, risk, approvers }
     }
 
     /// A rule's reason, for people: that of a project is marked as such, and short.
@@ -327,6 +351,11 @@ impl RuleSource {
             {
                 return Err(RuleError::Risk { origin: self.origin.clone(), id });
             }
+            if let Some(needed) = policy.annotation("approvers")
+                && (!asks || people(needed).is_none())
+            {
+                return Err(RuleError::Approvers { origin: self.origin.clone(), id });
+            }
             let named = policy.new_id(PolicyId::new(&id));
             let taken = |_| RuleError::Id { origin: self.origin.clone(), id: id.clone() };
             if id.is_empty() {
@@ -340,6 +369,11 @@ impl RuleSource {
         }
         Ok(ids)
     }
+}
+
+/// How many people must say yes, as `@approvers` names it.
+fn people(number: &str) -> Option<u8> {
+    number.parse().ok().filter(|number| (1..=MAX_APPROVERS).contains(number))
 }
 
 fn risk_named(name: &str) -> Option<Risk> {

@@ -1,6 +1,7 @@
 //! Asks: opened by the door, answered by people, performed exactly as approved.
 
 pub(crate) mod acting;
+mod several;
 pub(crate) mod task;
 pub(crate) mod tell;
 
@@ -38,6 +39,7 @@ use crate::session::Session;
 use crate::trace;
 use crate::undo::{UNDO, UNDO_WINDOW};
 
+use several::Checked;
 use tell::resolved;
 
 impl Core {
@@ -77,6 +79,8 @@ impl Core {
             state: AskState::Open.as_str().to_owned(),
             task,
             standing,
+            approvers: ask.approvers,
+            approved_by: Vec::new(),
             undo_secs: if ask.prepared.tool == APPLY { UNDO_WINDOW.as_secs() } else { 0 },
         };
         let fact = Fact::Asked {
@@ -131,16 +135,14 @@ impl Core {
                 Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
             },
         };
-        let given = |claims: &ApprovalClaims| claims.decision == decision && claims.scope() == scope;
-        let approval =
-            match approval::verify(&token, &self.expected(&ask)?, &self.approvers()?, self.clock.now()) {
-                Ok(approval) if given(approval.claims()) => approval,
-                Ok(_) => {
-                    let error = ApprovalError::Mismatch("the signed answer is another one");
-                    return refused(Arc::clone(self), ask, error.into()).await;
-                }
-                Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
-            };
+        let approval = match self.checked(&ask, &token, (decision, scope, &reason)).await {
+            Ok(Checked::Whole(approval)) => approval,
+            Ok(Checked::Part(answered)) => return Ok(answered),
+            Err(error @ (EngineError::Approval(_) | EngineError::Store(StoreError::Conflict(_)))) => {
+                return refused(Arc::clone(self), ask, error).await;
+            }
+            Err(error) => return Err(error),
+        };
         match self.write_answer(&ask, &token, &approval, reason.clone()).await {
             Ok(()) => {}
             Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
@@ -214,6 +216,7 @@ impl Core {
             shown: ask.card.shown_hash,
             risk: ask.card.risk,
             expires_at: ask.card.expires_at,
+            approvers: ask.card.approvers,
             task: ask.card.task.as_deref().map(offered).transpose()?,
             standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use writ_policy::approval::{self, ApprovalToken};
+use writ_policy::approval::ApprovalToken;
 use writ_sandbox::status::Rung;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
@@ -74,8 +74,7 @@ pub(crate) async fn perform_approved(core: &Arc<Core>) -> Result<(), EngineError
             continue;
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-        let expected = core.expected(&ask)?;
-        let approval = approval::verify(&token, &expected, &core.approvers()?, core.clock.now());
+        let approval = core.approval_of(&ask, &token)?;
         // What cannot be performed now (its folder is gone, the disk is full) must not keep the engine from
         // starting; it is tried again at the next start until its time is over.
         if let Err(error) = core.perform_ask(&ask, approval).await {

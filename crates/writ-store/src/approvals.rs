@@ -441,7 +441,10 @@ impl Store {
 pub use keys::ApproverKey;
 pub(crate) use keys::{count_passkey, enroll_key, revoke_key};
 
+pub(crate) use parts::store_part;
+
 mod keys;
+mod parts;
 mod tools;
 
 #[cfg(test)]

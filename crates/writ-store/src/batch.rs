@@ -179,6 +179,9 @@ pub enum Op {
     },
     /// Stores the signed approval of an approved ask. Conflict if there is one.
     StoreApproval(NewApproval),
+    /// Stores what one of several people has signed, beside what others have. Conflict unless the ask is open, and if
+    /// the same key has signed it before.
+    StorePart(NewPart),
     /// Uses an approval up. Conflict unless it is there, unused, unexpired, unrevoked and for this hash and nonce.
     ConsumeApproval {
         /// Which, for what, with which nonce.
@@ -386,6 +389,19 @@ pub struct NewApproval {
     pub expires_at: Timestamp,
     /// What it covers besides, if it is for a task.
     pub task: Option<TaskTerms>,
+}
+
+/// What one of several people has signed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPart {
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// Who, by the key.
+    pub by: String,
+    /// The signed token.
+    pub token: Value,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// The way back from something that was done.

@@ -206,6 +206,8 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         state: "open".to_owned(),
         task: None,
         standing: None,
+        approvers: 1,
+        approved_by: Vec::new(),
         undo_secs: 0,
     };
     let entry = entry(Fact::Asked {

@@ -311,6 +311,12 @@ pub struct Card {
     /// What a standing approval would cover, where one can be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Box<StandingOffer>>,
+    /// How many people must say yes, each with a key of their own.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub approvers: u8,
+    /// Who has said yes so far, where more than one must.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_by: Vec<String>,
     /// For how many seconds it can be undone with one tap when it is done; zero: it cannot.
     #[serde(default)]
     pub undo_secs: u64,
@@ -326,6 +332,15 @@ pub struct TaskOffer {
     pub uses: u32,
     /// For how many seconds from the signature on, at most.
     pub secs: u64,
+}
+
+const fn one() -> u8 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+const fn is_one(number: &u8) -> bool {
+    *number == 1
 }
 
 /// What a standing approval covers, and its limits. Who signs it signs the digest of the pattern (of one total's, if a

@@ -57,7 +57,7 @@ impl Said {
             RuleVerdict::Permit => {
                 Self { outcome: "permit", rules: BTreeSet::new(), reasons: BTreeSet::new() }
             }
-            RuleVerdict::Ask { rules, reasons, risk: _ } => Self { outcome: "ask", rules, reasons },
+            RuleVerdict::Ask { rules, reasons, .. } => Self { outcome: "ask", rules, reasons },
             RuleVerdict::Forbid { rule } => {
                 Self { outcome: "forbid", rules: BTreeSet::from([rule]), reasons: BTreeSet::new() }
             }

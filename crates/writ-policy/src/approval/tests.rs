@@ -303,3 +303,31 @@ fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
     widened.claims.task = Some(terms(counted, total("500")));
     assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
 }
+
+/// Two people, each with a key of their own: one of them twice is one, a session is nobody, and a no is a no.
+#[test]
+fn where_two_must_say_yes_one_of_them_is_not_enough() {
+    let other = key(77);
+    let public = hex::encode(other.verifying_key().as_bytes());
+    let mut approvers = approvers();
+    approvers.keys.insert(public.clone(), other.verifying_key());
+    let wanted = Expected { approvers: 2, ..expected(&good()) };
+    let first = signed(good());
+    let second = ApprovalClaims { approver: Approver::Key { public }, nonce: "ab".repeat(16), ..good() };
+    let second = ApprovalToken::sign(second, &other).expect("signs");
+    let all = |tokens: &[&ApprovalToken]| {
+        let tokens: Vec<_> = tokens.iter().map(|token| (*token).clone()).collect();
+        verify_all(&tokens, &wanted, &approvers, NOW)
+    };
+    assert_eq!(all(&[&first, &second]).map(|approval| approval.people()), Ok(2));
+    assert_eq!(all(&[&first]), Err(ApprovalError::TooFew { given: 1, needed: 2 }));
+    assert_eq!(all(&[]), Err(ApprovalError::TooFew { given: 0, needed: 2 }));
+    let again = signed(ApprovalClaims { nonce: "cd".repeat(16), ..good() });
+    assert_eq!(all(&[&first, &again]), Err(ApprovalError::Twice));
+    assert_eq!(all(&[&first, &by_session(good())]), Err(ApprovalError::NeedsKeys));
+    let mut forged = second.clone();
+    forged.signature = first.signature.clone();
+    assert_eq!(all(&[&first, &forged]), Err(ApprovalError::Signature));
+    let no = by_session(ApprovalClaims { decision: Decision::Deny, ..good() });
+    assert!(verify(&no, &wanted, &approvers, NOW).is_ok(), "anybody who may answer may say no");
+}

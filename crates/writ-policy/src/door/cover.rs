@@ -52,13 +52,16 @@ impl Alike {
 pub(super) fn use_of(
     approval: &Approval,
     hash: Digest,
-    (alike, risk): (&Alike, Risk),
+    (alike, risk, approvers): (&Alike, Risk, u8),
     now: Timestamp,
 ) -> Result<ApprovalUse, Refusal> {
     let claims = approval.claims();
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
     if claims.decision == Decision::Deny {
         return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
+    }
+    if approval.people() < usize::from(approvers) {
+        return refuse("more people must say yes");
     }
     let terms = claims.task.filter(|task| risk <= task.risk);
     let covered = terms.and_then(|task| alike.covered(&task));

@@ -19,7 +19,7 @@ fn forbidden(rule: &str) -> RuleVerdict {
 
 fn asked_by(verdict: &RuleVerdict) -> Vec<&str> {
     match verdict {
-        RuleVerdict::Ask { rules, reasons, risk: _ } => {
+        RuleVerdict::Ask { rules, reasons, .. } => {
             assert!(reasons.iter().all(|reason| !reason.is_empty()));
             rules.iter().map(String::as_str).collect()
         }
@@ -321,4 +321,25 @@ fn no_shipped_rule_permits_what_cannot_be_undone() {
         }
     }
     assert!(judged >= 60 * 7, "{judged}");
+}
+
+#[test]
+fn a_rule_can_want_several_people_to_say_yes() {
+    let two = |annotation: &str, effect: &str| {
+        format!("{PERMIT_ALL} @id(\"two\") {annotation} {effect} (principal, action, resource);")
+    };
+    let load = |text: String| RuleSet::load(&[home_rules(&text)]);
+    let sure = load(two("@ask(\"Sure?\") @approvers(\"3\")", "forbid")).expect("valid");
+    let wish = prepared(Action::WriteFile(project_write(&["a"])));
+    let verdict = sure.judge(&wish, Standing::default());
+    assert!(matches!(verdict, RuleVerdict::Ask { approvers: 3, .. }), "{verdict:?}");
+    for wrong in [
+        two("@ask(\"Sure?\") @approvers(\"0\")", "forbid"),
+        two("@ask(\"Sure?\") @approvers(\"6\")", "forbid"),
+        two("@ask(\"Sure?\") @approvers(\"two\")", "forbid"),
+        two("@approvers(\"2\")", "forbid"),
+        two("@approvers(\"2\")", "permit"),
+    ] {
+        assert!(matches!(load(wrong.clone()), Err(RuleError::Approvers { .. })), "{wrong}");
+    }
 }

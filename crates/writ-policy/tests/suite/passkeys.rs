@@ -344,7 +344,18 @@ fn claims() -> ApprovalClaims {
 
 fn expected(risk: Risk) -> Expected {
     let ApprovalClaims { installation, epoch, ask, prepared, shown, expires_at, .. } = claims();
-    Expected { installation, epoch, ask, prepared, shown, risk, expires_at, task: None, standing: Vec::new() }
+    Expected {
+        installation,
+        epoch,
+        ask,
+        prepared,
+        shown,
+        risk,
+        expires_at,
+        approvers: 1,
+        task: None,
+        standing: Vec::new(),
+    }
 }
 
 fn approvers(keys: &[&SoftPasskey]) -> Approvers {

@@ -128,6 +128,8 @@ mod tests {
             state: "open".to_owned(),
             task: None,
             standing: None,
+            approvers: 1,
+            approved_by: Vec::new(),
             undo_secs: 0,
         };
         let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];

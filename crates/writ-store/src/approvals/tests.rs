@@ -6,7 +6,7 @@ use writ_types::entry::{Entry, Fact, Risk};
 use writ_types::id::KeyId;
 
 use super::*;
-use crate::batch::Op;
+use crate::batch::{NewPart, Op};
 use crate::testing::*;
 
 fn open(n: u64, query: &str) -> Op {
@@ -333,4 +333,24 @@ fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_take
     again.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
     assert_eq!(again.try_commit(vec![counted(&approval, "other", amount("1"), at(3))]).map(drop), spent);
+}
+
+#[test]
+fn what_several_people_sign_is_kept_apart_and_shown_on_the_card() {
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "q")]);
+    let part = |by: &str, millis| {
+        Op::StorePart(NewPart { ask: ask_id(1), by: by.into(), token: json!({"by": by}), at: at(millis) })
+    };
+    home.commit(vec![part("key a", 1)]);
+    let again = home.try_commit(vec![part("key a", 2)]).map(drop);
+    assert!(matches!(again, Err(StoreError::Conflict(Conflict::Exists { .. }))), "{again:?}");
+    home.commit(vec![part("key b", 3)]);
+    let parts = home.store.approval_parts(&ask_id(1)).expect("reads");
+    assert_eq!(parts, [json!({"by": "key a"}), json!({"by": "key b"})]);
+    let card = home.store.ask(&ask_id(1)).expect("reads").expect("there").card;
+    assert_eq!(card.approved_by, ["key a", "key b"]);
+    home.commit(vec![resolve(1, AskState::Denied, 4)]);
+    let late = home.try_commit(vec![part("key c", 5)]).map(drop);
+    assert_eq!(late, Err(StoreError::Conflict(Conflict::AskNotOpen(ask_id(1)))));
 }

@@ -84,6 +84,7 @@ impl Progress<'_> {
             Op::KeepUndo(undo) => undo::keep(conn, undo),
             Op::Undone { attempt, at } => undo::undone(conn, *attempt, *at),
             Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),
+            Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RecordNonce { namespace, nonce, expires_at } => {
                 approvals::record_nonce(conn, namespace, nonce, *expires_at)

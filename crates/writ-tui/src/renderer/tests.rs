@@ -53,6 +53,8 @@ fn card(shown: &str) -> ServerFrame {
         state: "open".into(),
         task: None,
         standing: None,
+        approvers: 1,
+        approved_by: Vec::new(),
         undo_secs: 0,
     })
 }

@@ -366,3 +366,45 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
     assert_eq!(page.keyed().len(), 3);
     assert_eq!(page.web.engine.stop().code, Some(0));
 }
+
+/// What two people must approve: one of them is not enough, nor is one of them twice, nor a tap; what the first has signed
+/// survives a restart; and either may say no.
+///
+/// Rows: SIL-326
+#[test]
+fn what_two_people_must_approve_waits_for_both() {
+    let rule = IRREVERSIBLE.replace("@risk(\"irreversible\")", "@approvers(\"2\")");
+    let page = Page::asking(&rule, 2);
+    let key = SoftPasskey::es256(7);
+    page.enrol(&key, 1);
+    let [one, two] = [page.asks[0].clone(), page.asks[1].clone()];
+    let approve = |page: &Page, ask: &str| {
+        let done = page.web.bench.home.run(&["approvals", "approve", ask, "--yes"]);
+        (code(&done), text(&done))
+    };
+    let first = approve(&page, &one);
+    assert!(first.0 == 5 && first.1.contains("1 of 2 people have said yes"), "{first:?}");
+    assert_eq!(approve(&page, &one).0, 4, "the same key again");
+    let tap = page.send("POST", &format!("/api/v1/approvals/{one}"), &json!({ "decision": "approve" }));
+    assert_eq!(refused(&tap), denied("approval.invalid"));
+    assert_eq!(page.web.bench.count("remembered"), 0);
+    // After a restart the second one completes it, and it is done once.
+    let Page { web, .. } = page;
+    let Web { engine, bench, .. } = web;
+    assert_eq!(engine.stop().code, Some(0));
+    let web = Web::over(bench, &[]);
+    let page = Page { cookie: web.cookie(), web, ..page };
+    let shown = text(&page.web.bench.home.run(&["approvals", "show", &one]));
+    assert!(shown.contains("1 of 2 people have said yes: key "), "{shown}");
+    let second = page.sign(&key, &one, |asked| Ceremony { sign_count: 2, ..asked });
+    assert_eq!((second.status, &second.json()["state"]), (200, &json!("approved")), "{second:?}");
+    assert_eq!(page.web.bench.count("remembered"), 1);
+    // The other order, and a no in between.
+    let first = page.sign(&key, &two, |asked| Ceremony { sign_count: 3, ..asked });
+    assert_eq!((first.status, &first.json()["state"]), (200, &json!("open")), "{first:?}");
+    assert_eq!(code(&page.web.bench.home.run(&["approvals", "deny", &two])), 0);
+    assert_ne!(approve(&page, &two).0, 0, "after a no");
+    assert_eq!(page.web.bench.count("remembered"), 1);
+    assert_eq!(code(&page.web.bench.home.run(&["audit", "verify"])), 0);
+    assert_eq!(page.web.engine.stop().code, Some(0));
+}

@@ -28,8 +28,7 @@ impl Desk {
     fn approve(&self, wish: &str, flags: &[&str]) -> String {
         assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
         let ask = self.bench.ask();
-        let approved =
-            self.bench.home.run(&[&["approvals", "approve", &ask, "--yes"], flags].concat());
+        let approved = self.bench.home.run(&[&["approvals", "approve", &ask, "--yes"], flags].concat());
         assert_eq!(code(&approved), 0, "{}", text(&approved));
         ask
     }
@@ -61,7 +60,9 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
     let approve = |flags: &[&str]| {
         desk.bench.home.run(&[&["approvals", "approve", &ask, "--yes", "--standing"], flags].concat())
     };
-    for flags in [&["--uses", "1001"][..], &["--days", "91"], &["--total", "memo=5"], &["--total", "amount=4"]] {
+    for flags in
+        [&["--uses", "1001"][..], &["--days", "91"], &["--total", "memo=5"], &["--total", "amount=4"]]
+    {
         assert_eq!(code(&approve(flags)), USAGE, "{flags:?}");
     }
     let approved = approve(&["--uses", "4", "--days", "30", "--total", "amount=20"]);
@@ -83,7 +84,10 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
     let amounts: Vec<String> = desk.calls();
     assert_eq!(amounts.len(), 4, "{amounts:?}");
     let answered = text(&desk.bench.home.run(&["audit", "export"]));
-    assert!(answered.contains("\"scope\":\"standing\"") && answered.contains("20 in all"), "what was signed is on record");
+    assert!(
+        answered.contains("\"scope\":\"standing\"") && answered.contains("20 in all"),
+        "what was signed is on record"
+    );
     desk.verify();
 }
 

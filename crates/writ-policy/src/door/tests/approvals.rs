@@ -336,3 +336,18 @@ fn a_stranger_cannot_approve() {
     world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
     assert!(world.decide(wish()).is_ok());
 }
+
+/// What two people must approve is not done on the word of one, whatever that word covers.
+#[test]
+fn one_persons_yes_is_not_enough_where_two_are_wanted() {
+    let text = format!(
+        "{PERMIT_ALL} @id(\"two\") @ask(\"Sure?\") @approvers(\"2\") forbid (principal, action, resource);"
+    );
+    let rules = Box::leak(Box::new(rules(&text)));
+    let mut world = anywhere_below_home(rules);
+    let wish = || prepared(Action::WriteFile(project_write(&["a"])));
+    let ask = world.ask(wish());
+    assert_eq!((ask.approvers, ask.pattern, ask.recurring), (2, None, Vec::new()));
+    world.approval = Some(Ok(approved(claims(ask.hash))));
+    expected_denial(&world, wish(), DenyReason::Approval);
+}

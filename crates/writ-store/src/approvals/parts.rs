@@ -1,0 +1,44 @@
+//! What each of several people has signed, where more than one must.
+
+use rusqlite::{Connection, params};
+use serde_json::Value;
+use writ_types::frame::Card;
+use writ_types::id::AskId;
+
+use crate::batch::NewPart;
+use crate::codec::{self, execute, query, query_one};
+use crate::config::MAX_READ_ROWS;
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+pub(crate) fn store_part(conn: &Connection, part: &NewPart) -> Result<(), StoreError> {
+    let ask = part.ask.as_str();
+    let sql = "SELECT card FROM ask WHERE id = ?1 AND state = 'open' AND expires_at > ?2";
+    let params = params![ask, part.at.as_millis()];
+    let card: Option<String> = query_one(conn, sql, params, |row| Ok(row.get(0)?))?;
+    let card = card.ok_or_else(|| Conflict::AskNotOpen(part.ask.clone()))?;
+    let sql = "INSERT OR IGNORE INTO approval_part (ask, approver, token, at) VALUES (?1, ?2, ?3, ?4)";
+    let token = codec::to_json("approval", &part.token)?;
+    if execute(conn, sql, params![ask, part.by, token, part.at.as_millis()])? == 0 {
+        return Err(Conflict::Exists { what: "approval by this key of ask", id: part.ask.to_string() }.into());
+    }
+    let mut card: Card = codec::from_json("card", &card)?;
+    card.approved_by.push(part.by.clone());
+    execute(conn, "UPDATE ask SET card = ?2 WHERE id = ?1", params![ask, codec::to_json("card", &card)?])?;
+    Ok(())
+}
+
+impl Store {
+    /// What people have signed of an ask that several must approve, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn approval_parts(&self, ask: &AskId) -> Result<Vec<Value>, StoreError> {
+        let sql = "SELECT token FROM approval_part WHERE ask = ?1 ORDER BY at, approver LIMIT ?2";
+        let params = params![ask.as_str(), codec::limit(MAX_READ_ROWS)];
+        self.read(|conn| {
+            query(conn, sql, params, |row| codec::from_json("approval", &row.get::<_, String>("token")?))
+        })
+    }
+}
