@@ -5,6 +5,7 @@ use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError,
 use writ_policy::pattern;
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::show::{escape, is_plain};
+use writ_policy::taint;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -37,6 +38,8 @@ pub(crate) enum Given {
     Once,
     /// To what is alike, for the task.
     Task,
+    /// To exactly this, and what it names is the owner's from then on.
+    Values,
     /// To what is alike, within limits, everywhere.
     Standing(Limits),
 }
@@ -46,6 +49,7 @@ impl Given {
         match self {
             Self::Once => ApprovalScope::Once,
             Self::Task => ApprovalScope::Task,
+            Self::Values => ApprovalScope::Values,
             Self::Standing(_) => ApprovalScope::Standing,
         }
     }
@@ -105,6 +109,10 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         (Decision::Approve, ApprovalScope::Task) => {
             card.task.as_ref().map(|offer| format!("approve for the task: {}", pattern::consequence(offer)))
         }
+        (Decision::Approve, ApprovalScope::Values) if card.values.is_empty() => None,
+        (Decision::Approve, ApprovalScope::Values) => {
+            Some(format!("approve with --values: {}", taint::endorsement(&card.values)))
+        }
         (Decision::Approve, ApprovalScope::Standing) => card.standing.as_ref().map(|offer| {
             let consequence = standing::consequence(offer, &Limits::default());
             format!("approve with --standing: {consequence}")
@@ -148,6 +156,9 @@ pub(crate) async fn sign(
             error.to_string(),
             "approve it without --task or --standing",
         ),
+        ScopeError::NoValues(_) => {
+            Failure::new(Exit::Usage, "ask.no_values", error.to_string(), "approve it without --values")
+        }
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => Failure::new(
             Exit::Usage,
             "ask.limits",
@@ -170,6 +181,7 @@ pub(crate) async fn sign(
         expires_at,
         approver: Approver::Key { public: hex::encode(key.verifying_key().as_bytes()) },
         task,
+        values: given.scope() == ApprovalScope::Values,
     };
     ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
 }
@@ -287,6 +299,7 @@ pub(crate) async fn approve(
             match given {
                 Given::Once => "Approve exactly this?",
                 Given::Task => "Approve this and what is alike, for the task?",
+                Given::Values => "Approve this, and are these values yours?",
                 Given::Standing(_) => "Approve this and what is alike, until it ends?",
             },
         )?;
@@ -319,6 +332,7 @@ mod tests {
             state: "open".into(),
             task: None,
             standing: None,
+            values: Vec::new(),
             approvers: 1,
             approved_by: Vec::new(),
             undo_secs: 0,

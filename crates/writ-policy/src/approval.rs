@@ -1,18 +1,15 @@
 //! Approvals: a person's signature over exactly what was shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use writ_types::digest::{Digest, NotCanonical, canonical_json};
 use writ_types::entry::{ApprovalScope, Decision, Risk};
-use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::{Amount, Timestamp};
 
-use crate::pattern::standing::Limits;
-use crate::pattern::{self, standing};
+use crate::pattern::standing;
 use crate::webauthn::{self, Assertion, Passkey, PasskeyError};
 
 /// Separates approvals from everything else that the same key could sign.
@@ -82,96 +79,9 @@ pub struct ApprovalClaims {
     /// What it covers besides the action itself, if it is an approval for the task or a standing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskTerms>,
-}
-
-/// What an approval for the task covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TaskTerms {
-    /// Digest of the [pattern] that an action must have.
-    pub pattern: Digest,
-    /// The highest risk that an action may have: that of what was shown.
-    pub risk: Risk,
-    /// How often it can be used, for what was shown included.
-    pub uses: u32,
-    /// What a standing approval covers besides: other sessions, for longer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub standing: Option<StandingTerms>,
-}
-
-/// The limits of a standing approval besides its uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StandingTerms {
-    /// For how many seconds it is good.
-    pub secs: u64,
-    /// The most that all its uses may come to in the argument that its pattern leaves open; none where it leaves none
-    /// open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<Amount>,
-}
-
-/// Why nothing can be signed for a scope.
-#[derive(Debug, thiserror::Error)]
-pub enum ScopeError {
-    /// The card offers no approval for the task.
-    #[error("ask {0} can be approved once only")]
-    OnceOnly(AskId),
-    /// The card offers no total of this argument.
-    #[error("no total of '{0}' can be approved: it is no positive number here that says what is touched")]
-    NoTotal(String),
-    /// The limits are none, or beyond what can be approved.
-    #[error("these limits cannot be approved: {0}")]
-    Limits(String),
-    /// What it offers has no canonical form.
-    #[error(transparent)]
-    NotCanonical(#[from] NotCanonical),
-}
-
-impl TaskTerms {
-    /// What is signed for a scope of a card at `now`, and until when that is good.
-    ///
-    /// # Errors
-    ///
-    /// If the card offers no such scope, or its pattern has no canonical form.
-    pub fn signed(
-        card: &Card,
-        scope: ApprovalScope,
-        limits: &Limits,
-        now: Timestamp,
-    ) -> Result<(Option<Self>, Timestamp), ScopeError> {
-        match (scope, &card.task) {
-            (ApprovalScope::Standing, _) => Ok((Some(standing::terms(card, limits)?), now.plus(limits.ttl))),
-            (ApprovalScope::Once, _) => Ok((None, card.expires_at)),
-            (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
-            (ApprovalScope::Task, Some(offer)) => {
-                let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
-                Ok((Some(Self::offered(offer, card.risk)?), ends))
-            }
-        }
-    }
-
-    /// What a card offers.
-    ///
-    /// # Errors
-    ///
-    /// If the pattern has no canonical form.
-    pub fn offered(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
-        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
-    }
-
-    /// How long it is good from when it was signed.
-    fn ttl(&self) -> Duration {
-        self.standing.map_or(pattern::TASK_APPROVAL_TTL, |standing| Duration::from_secs(standing.secs))
-    }
-
-    /// How far it reaches.
-    pub const fn scope(&self) -> ApprovalScope {
-        match self.standing {
-            None => ApprovalScope::Task,
-            Some(_) => ApprovalScope::Standing,
-        }
-    }
+    /// Whether what the action names counts in its session as if the owner had written it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub values: bool,
 }
 
 /// Claims with their signature.
@@ -191,7 +101,11 @@ pub struct ApprovalToken {
 impl ApprovalClaims {
     /// How far the answer reaches.
     pub fn scope(&self) -> ApprovalScope {
-        self.task.map_or(ApprovalScope::Once, |task| task.scope())
+        match self.task {
+            Some(task) => task.scope(),
+            None if self.values => ApprovalScope::Values,
+            None => ApprovalScope::Once,
+        }
     }
 
     /// What a passkey signs: a hash of the claims, among them the hashes of the action and of what was shown.
@@ -331,6 +245,8 @@ pub struct Expected {
     pub risk: Risk,
     /// When the ask ends.
     pub expires_at: Timestamp,
+    /// Whether a yes may make what the action names the owner's.
+    pub values: bool,
     /// How many people must say yes.
     pub approvers: u8,
     /// What an approval for the task may cover, if there can be one.
@@ -440,6 +356,10 @@ pub fn verify(
     if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers(&task)) {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
+    let extra = claims.values && (claims.decision == Decision::Deny || claims.task.is_some());
+    if extra || (claims.values && !expected.values) {
+        return Err(ApprovalError::Mismatch("another scope was offered"));
+    }
     if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
@@ -522,6 +442,10 @@ fn check_signature(
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
     Ok(None)
 }
+
+pub use terms::{ScopeError, StandingTerms, TaskTerms};
+
+mod terms;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,6 @@ use ed25519_dalek::SigningKey;
 use writ_types::action::*;
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
-use writ_types::frame::{Card, StandingOffer};
 use writ_types::id::{AskId, EntrySeq, InstallationId, KeyId, MemoryId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -402,6 +401,7 @@ pub(crate) fn claims(prepared: Digest) -> ApprovalClaims {
         expires_at: later(86_400_000),
         approver: Approver::Key { public: hex::encode(approver().verifying_key().as_bytes()) },
         task: None,
+        values: false,
     }
 }
 
@@ -415,37 +415,14 @@ pub(crate) fn expected(claims: &ApprovalClaims) -> Expected {
         shown: claims.shown,
         risk: claims.task.filter(|task| task.standing.is_some()).map_or(Risk::Medium, |task| task.risk),
         expires_at: later(86_400_000),
+        values: claims.values,
         approvers: 1,
         task: claims.task,
         standing: claims
             .task
-            .iter()
-            .filter_map(|task| task.standing.map(|standing| (task.pattern, standing.total)))
+            .and_then(|task| Some((task.pattern, task.standing?.total)))
+            .into_iter()
             .collect(),
-    }
-}
-
-/// A card of medium risk that offers this.
-pub(crate) fn card(standing: Option<StandingOffer>) -> Card {
-    Card {
-        ask_id: AskId::from_random(7),
-        session: Some(session(1)),
-        action: "call_tool".into(),
-        intent: "do it".into(),
-        risk: Risk::Medium,
-        rationale: String::new(),
-        choices: Vec::new(),
-        shown: "shown".into(),
-        prepared: Digest::of(b"prepared"),
-        shown_hash: Digest::of(b"shown"),
-        asked_at: NOW,
-        expires_at: later(86_400_000),
-        state: "open".into(),
-        task: None,
-        standing: standing.map(Box::new),
-        approvers: 1,
-        approved_by: Vec::new(),
-        undo_secs: 0,
     }
 }
 

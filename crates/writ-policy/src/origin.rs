@@ -33,6 +33,8 @@ const MAX_PLAIN: usize = 4;
 pub struct Origins {
     /// What the owner wrote, in NFC.
     words: Vec<String>,
+    /// What the owner has said yes to as their own.
+    endorsed: BTreeSet<String>,
     /// What else nothing external has gone into, in NFC: memories.
     trusted: Vec<String>,
     fields: BTreeMap<String, BTreeSet<Known>>,
@@ -57,6 +59,7 @@ impl Origins {
     pub const fn nothing() -> Self {
         Self {
             words: Vec::new(),
+            endorsed: BTreeSet::new(),
             trusted: Vec::new(),
             fields: BTreeMap::new(),
             tools: BTreeSet::new(),
@@ -68,6 +71,11 @@ impl Origins {
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
         let words = words.into_iter().map(|text| text.nfc().collect()).collect();
         Self { words, ..Self::default() }
+    }
+
+    /// Adds values that the owner has endorsed: from then on they are as good as written.
+    pub fn endorse(&mut self, values: impl IntoIterator<Item = String>) {
+        self.endorsed.extend(values);
     }
 
     /// Adds texts that nothing external has gone into, though the owner has not written them just so.
@@ -129,9 +137,9 @@ impl Origins {
         self.tools.contains(tool)
     }
 
-    /// Whether a value stands in the owner's own words.
+    /// Whether a value stands in the owner's own words, or was endorsed.
     pub fn is_owners(&self, value: &str) -> bool {
-        self.words.iter().any(|text| owner::holds(text, value))
+        self.endorsed.contains(value) || self.words.iter().any(|text| owner::holds(text, value))
     }
 
     /// Whether a value is that of a field that may go to `tool` as the argument `name`: it stood under the same name, or

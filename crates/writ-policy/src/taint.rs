@@ -3,14 +3,17 @@
 //! Effects that stay in the session's sandbox are free; effects that leave or outlast it are not.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
 use writ_types::taint::Taint;
 
+use crate::door::TAINT_RULE;
 use crate::origin::Origins;
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, Sink};
 use crate::reach::Reach;
 use crate::rules::Standing;
+use crate::show;
 
 /// What taint says of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +124,43 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         return PRIVATE;
     }
     TaintVerdict::Pass
+}
+
+/// The most values that one yes makes the owner's: more are not read.
+const MAX_ENDORSED: usize = 16;
+/// The shortest value that can be the owner's: what is shorter stands everywhere (design 3.3).
+const MIN_ENDORSED_CHARS: usize = 3;
+/// The longest one, in characters: what is longer is content.
+const MAX_ENDORSED_CHARS: usize = 300;
+
+/// The values of an action that its owner may call their own, where it is asked about because nobody knows whose they
+/// are: argument and value. All of them, or none.
+pub fn endorsable(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String, String)> {
+    let subscribes = matches!(&prepared.action, Action::Subscribe(subscribe) if subscribe.url().is_some());
+    let leads = matches!(prepared.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
+    let fits = |sink: &Sink| {
+        let chars = sink.value.chars().count();
+        (MIN_ENDORSED_CHARS..=MAX_ENDORSED_CHARS).contains(&chars) && show::is_plain(&sink.value)
+    };
+    let sinks = &prepared.sinks;
+    let by_values = (leads || subscribes) && asking.contains(TAINT_RULE);
+    if !by_values || sinks.len() > MAX_ENDORSED || !sinks.iter().all(fits) {
+        return Vec::new();
+    }
+    sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect()
+}
+
+/// What a yes with these values leads to, in words that hide nothing.
+pub fn endorsement(values: &[(String, String)]) -> String {
+    let shown = |(argument, value): &(String, String)| {
+        format!("{} = {}", show::argument(argument), show::argument(value))
+    };
+    let values: Vec<String> = values.iter().map(shown).collect();
+    format!(
+        "It is done once, and in this conversation these count as if you had written them, also as a place to send \
+         things to: {}.",
+        values.join(", ")
+    )
 }
 
 /// Whether an action changes the folder in which a project keeps its rules.

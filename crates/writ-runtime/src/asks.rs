@@ -17,6 +17,7 @@ use writ_policy::door::Ask;
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
+use writ_policy::taint::endorsable;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
@@ -63,6 +64,7 @@ impl Core {
         let expires_at = now.plus(self.config.approval_ttl);
         let id = self.ids.ask();
         let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
+        let values = if ask.approvers > 1 { Vec::new() } else { endorsable(&ask.prepared, &ask.rules) };
         let card = Card {
             ask_id: id.clone(),
             session: Some(session.id),
@@ -70,7 +72,7 @@ impl Core {
             intent: ask.prepared.intent.clone(),
             risk: ask.risk,
             rationale: ask.reason.clone(),
-            choices: task::choices(task.as_deref(), standing.as_deref()),
+            choices: task::choices(task.as_deref(), standing.as_deref(), &values),
             shown: shown.text().to_owned(),
             prepared: ask.hash,
             shown_hash: shown.hash(),
@@ -79,6 +81,7 @@ impl Core {
             state: AskState::Open.as_str().to_owned(),
             task,
             standing,
+            values,
             approvers: ask.approvers,
             approved_by: Vec::new(),
             undo_secs: if ask.prepared.tool == APPLY { UNDO_WINDOW.as_secs() } else { 0 },
@@ -136,7 +139,7 @@ impl Core {
             },
         };
         let approval = match self.checked(&ask, &token, (decision, scope, &reason)).await {
-            Ok(Checked::Whole(approval)) => approval,
+            Ok(Checked::Whole(approval)) => *approval,
             Ok(Checked::Part(answered)) => return Ok(answered),
             Err(error @ (EngineError::Approval(_) | EngineError::Store(StoreError::Conflict(_)))) => {
                 return refused(Arc::clone(self), ask, error).await;
@@ -216,6 +219,7 @@ impl Core {
             shown: ask.card.shown_hash,
             risk: ask.card.risk,
             expires_at: ask.card.expires_at,
+            values: !ask.card.values.is_empty(),
             approvers: ask.card.approvers,
             task: ask.card.task.as_deref().map(offered).transpose()?,
             standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
@@ -243,6 +247,7 @@ impl Core {
             expires_at,
             approver: Approver::Session { principal: who.principal().to_string() },
             task,
+            values: scope == ApprovalScope::Values,
         };
         Ok(ApprovalToken::sign(claims, &self.keys.harness)?)
     }

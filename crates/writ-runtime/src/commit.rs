@@ -43,7 +43,7 @@ pub(crate) fn frames(ops: &[Op]) -> Vec<ServerFrame> {
 fn framed(op: &Op) -> Option<ServerFrame> {
     match op {
         Op::Frame { frame, .. } | Op::Reply { frame, .. } => Some(frame.as_ref().clone()),
-        Op::OpenAsk(ask) => Some(ServerFrame::ApprovalRequest(ask.card.clone())),
+        Op::OpenAsk(ask) => Some(ServerFrame::ApprovalRequest(Box::new(ask.card.clone()))),
         _ => None,
     }
 }

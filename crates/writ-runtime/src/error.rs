@@ -149,9 +149,7 @@ impl ToReport for EngineError {
             Self::Secrets(report) => report.clone(),
             Self::Unwritable(why) => unwritable(why),
             Self::Key(_) => plain(Exit::Denied, "key.invalid"),
-            Self::NotCanonical(_) | Self::Scope(ScopeError::NotCanonical(_)) => {
-                plain(Exit::Bug, "value.not_canonical")
-            }
+            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
             Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
             Self::Auth(error) => auth(error),
@@ -166,12 +164,7 @@ impl ToReport for EngineError {
             Self::AskClosed { .. } => {
                 plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
             }
-            Self::Scope(ScopeError::OnceOnly(_)) => {
-                plain(Exit::Usage, "ask.once_only").hint("approve it once")
-            }
-            Self::Scope(ScopeError::NoTotal(_) | ScopeError::Limits(_)) => {
-                plain(Exit::Usage, "ask.limits").hint("`writ approvals show ASK` says what is offered")
-            }
+            Self::Scope(error) => scope(error, plain),
             Self::NotInForce(_) => {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
             }
@@ -212,6 +205,17 @@ impl ToReport for EngineError {
             Self::Stopping => plain(Exit::Blocked, "engine.stopping").hint("try again in a moment"),
             Self::NoMethod(_) => plain(Exit::Usage, "call.unknown"),
             Self::Params { .. } => plain(Exit::Usage, "call.params"),
+        }
+    }
+}
+
+fn scope(error: &ScopeError, plain: impl Fn(Exit, &str) -> Report) -> Report {
+    match error {
+        ScopeError::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
+        ScopeError::OnceOnly(_) => plain(Exit::Usage, "ask.once_only").hint("approve it once"),
+        ScopeError::NoValues(_) => plain(Exit::Usage, "ask.no_values").hint("approve it without its values"),
+        ScopeError::NoTotal(_) | ScopeError::Limits(_) => {
+            plain(Exit::Usage, "ask.limits").hint("`writ approvals show ASK` says what is offered")
         }
     }
 }

@@ -246,6 +246,7 @@ impl Core {
             expires_at,
             approver: Approver::Passkey { origin: origin.to_owned() },
             task,
+            values: scope == ApprovalScope::Values,
         };
         let challenge = claims.challenge()?;
         let begun =

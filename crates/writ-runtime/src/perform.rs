@@ -49,11 +49,18 @@ pub(crate) async fn perform(
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
-    let prepared = permit.prepared().clone();
     let begun =
         permit.approval().map(|ask| place.core.begin_on(ask, permit.attempt(), cancel)).transpose()?;
     // What is stopped by whoever takes its approval back is cancelled as by whoever stops the turn.
-    let cancel = begun.as_ref().map_or(cancel, |begun| begun.stop());
+    by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
+}
+
+async fn by_kind(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<Performed, EngineError> {
+    let prepared = permit.prepared().clone();
     let (mut ops, mut undo) = (Vec::new(), None);
     let outcome = match &prepared.action {
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {

@@ -322,7 +322,7 @@ impl Core {
         }
         match known {
             Some(known) => Ok(Cow::Borrowed(known)),
-            None if reads || searches => Ok(Cow::Owned(Origins::new(self.owner_texts(session)?))),
+            None if reads || searches => Ok(Cow::Owned(self.owner_origins(session)?)),
             None => Ok(Cow::default()),
         }
     }
@@ -335,6 +335,17 @@ impl Core {
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
         let origins = self.origins_of(prepared, None)?;
         Ok(!prepared.sinks.is_empty() && origins.foreign(&prepared.sinks).is_none())
+    }
+
+    /// What the owner wrote and endorsed in a session.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be read.
+    pub(crate) fn owner_origins(&self, session: SessionId) -> Result<Origins, EngineError> {
+        let mut origins = Origins::new(self.owner_texts(session)?);
+        origins.endorse(self.store.endorsed(session)?);
+        Ok(origins)
     }
 
     /// What the owner wrote in a session, newest first.

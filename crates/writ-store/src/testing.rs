@@ -206,6 +206,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         state: "open".to_owned(),
         task: None,
         standing: None,
+        values: Vec::new(),
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,

@@ -225,6 +225,9 @@ impl Fixture {
             risk: ask.risk,
             expires_at,
             task: None,
+            standing: Vec::new(),
+            values: false,
+            approvers: 1,
         };
         let claims = ApprovalClaims {
             installation: self.installation,
@@ -238,6 +241,7 @@ impl Fixture {
             expires_at,
             approver: Approver::Key { public: hex::encode(self.approver.verifying_key().as_bytes()) },
             task: None,
+            values: false,
         };
         (ApprovalToken::sign(claims, &self.approver).expect("claims have a canonical form"), expected)
     }

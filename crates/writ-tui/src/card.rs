@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use writ_policy::pattern::consequence;
+use writ_policy::taint::endorsement;
 use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::Card;
 use writ_types::visible::{escape, escape_line};
@@ -32,6 +33,10 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
             (Decision::Approve, ApprovalScope::Once, _) => ("approve", escape_line(&choice.consequence)),
             (Decision::Approve, ApprovalScope::Task, Some(offer)) => {
                 ("for the task", consequence(offer).into())
+            }
+            (Decision::Approve, ApprovalScope::Values, _) if card.values.is_empty() => continue,
+            (Decision::Approve, ApprovalScope::Values, _) => {
+                ("with its values", endorsement(&card.values).into())
             }
             // A conversation has no key for what outlives it.
             (Decision::Approve, ApprovalScope::Task, None)

@@ -139,6 +139,8 @@ pub enum ApprovalScope {
     Task,
     /// Also to what is alike in any session of the agent, for days and some times: a standing approval.
     Standing,
+    /// To what was asked about, once; and what it names counts in its session as if the owner had written it.
+    Values,
 }
 
 impl ApprovalScope {

@@ -213,7 +213,7 @@ pub enum ServerFrame {
         text: String,
     },
     /// A person is asked.
-    ApprovalRequest(Card),
+    ApprovalRequest(Box<Card>),
     /// An ask was answered or has ended.
     ApprovalResolved {
         /// The ask.
@@ -311,6 +311,9 @@ pub struct Card {
     /// What a standing approval would cover, where one can be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Box<StandingOffer>>,
+    /// What would count as the owner's from then on, where a yes can say so: argument and value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(String, String)>,
     /// How many people must say yes, each with a key of their own.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub approvers: u8,

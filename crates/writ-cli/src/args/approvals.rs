@@ -22,6 +22,9 @@ pub(crate) enum ApprovalsCommand {
         /// For the task: also what is alike, in this conversation, for an hour; `show` says what that covers
         #[arg(long)]
         task: bool,
+        /// This, and what it names counts in its conversation as if you had written it; `show` says what that is
+        #[arg(long, conflicts_with_all = ["task", "standing"])]
+        values: bool,
         /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
         #[arg(long, conflicts_with = "task")]
         standing: bool,

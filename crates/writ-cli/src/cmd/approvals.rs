@@ -33,12 +33,13 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 context.out.either(&answer, |_| vec![format!("the approval of {ask} is taken back")])
             }
             ApprovalsCommand::Standing => standing(context, &mut client).await,
-            ApprovalsCommand::Approve { ask, task, standing, uses, days, total, yes, reason } => {
+            ApprovalsCommand::Approve { ask, task, values, standing, uses, days, total, yes, reason } => {
                 if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
                 let given = match (task, standing) {
+                    _ if *values => Given::Values,
                     (_, true) => Given::Standing(Limits {
                         uses: *uses,
                         ttl: Duration::from_secs(u64::from(*days).saturating_mul(24 * 60 * 60)),

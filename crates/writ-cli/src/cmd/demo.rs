@@ -182,7 +182,7 @@ impl Show<'_> {
                 | ServerFrame::Answer { .. } => {}
             }
         }
-        asked.ok_or_else(|| not_so("nothing was asked"))
+        asked.map(|card| *card).ok_or_else(|| not_so("nothing was asked"))
     }
 
     /// What the hidden text in the notes wanted, and what came of it: read from the ledger.

@@ -62,6 +62,7 @@ fn claims(link: &mut Link, card: &Card, approver: Approver) -> ApprovalClaims {
         expires_at: card.expires_at,
         approver,
         task: None,
+        values: false,
     }
 }
 

@@ -17,7 +17,7 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
-const LABELS = { approve: "Approve", approve_task: "For this task", approve_standing: "Always, within limits", deny: "Deny" };
+const LABELS = { approve: "Approve", approve_task: "For this task", approve_values: "And the values are mine", approve_standing: "Always, within limits", deny: "Deny" };
 /** An answer with how far it reaches, in a word. */
 const kind = (choice) => ((choice.scope ?? "once") === "once" ? choice.decision : `${choice.decision}_${choice.scope}`);
 const label = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
@@ -181,6 +181,7 @@ export class Review {
     const facts = el("p", { className: "facts" });
     const lines = card.shown.split("\n").length;
     facts.append(el("span", {}, plural(lines, "line")));
+    if (card.approvers > 1) facts.append(el("span", {}, `${(card.approved_by ?? []).length} of ${card.approvers} people have said yes`));
     if (diff) facts.append(el("span", { className: "plus" }, `+${diff.added}`), el("span", { className: "minus" }, `\u2212${diff.removed}`));
     const ends = moment(card.expires_at);
     if (ends) facts.append(el("span", {}, `ends ${until(ends)}`));
@@ -212,7 +213,7 @@ export class Review {
 
   /** The answers: recommended first, the one that ends it last. */
   #choices(card) {
-    const rank = { approve: 0, approve_task: 1, approve_standing: 2, deny: 4 };
+    const rank = { approve: 0, approve_task: 1, approve_values: 1, approve_standing: 2, deny: 4 };
     const place = (choice) => rank[kind(choice)] ?? 3;
     const ordered = [...card.choices].sort((a, b) => place(a) - place(b));
     const node = el("div", { className: "choice-list" });

@@ -181,3 +181,15 @@ fn a_memory_that_nothing_external_has_gone_into_is_a_source_but_not_the_owners_w
     assert_eq!(origins.composed("send", &sink("mum@example.org")), None);
     assert!(!origins.knows("send", &sink("mum@example.org")));
 }
+
+/// What was endorsed is as good as written, just as it is, and nothing besides.
+#[test]
+fn an_endorsed_value_is_the_owners_and_no_part_of_it_is() {
+    let mut origins = after_reading(json!([]));
+    origins.endorse(["eve@example.org and friends".to_owned()]);
+    assert!(origins.knows("send", &sink("eve@example.org and friends")));
+    assert_eq!(origins.foreign(&sink("eve@example.org and friends")), None);
+    for other in ["eve@example.org", "friends", "EVE@example.org and friends"] {
+        assert!(origins.composed("send", &sink(other)).is_some(), "{other}");
+    }
+}

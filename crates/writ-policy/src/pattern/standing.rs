@@ -175,7 +175,7 @@ fn span(ttl: Duration) -> String {
     match (hours / 24, hours) {
         (0, 0) => format!("{} minutes", ttl.as_secs() / 60),
         (0, hours) => format!("{hours} hours"),
-        (days, _) if hours % 24 == 0 => format!("{days} days"),
+        (days, _) if hours.is_multiple_of(24) => format!("{days} days"),
         (_, hours) => format!("{hours} hours"),
     }
 }

@@ -81,3 +81,23 @@ fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or
     }
     assert!(passes(&Action::Exec(exec()), Taint::External, Reach::None, false));
 }
+
+/// Values can be endorsed where it is they that ask, where each can be read and none stands everywhere.
+#[test]
+fn what_can_be_endorsed_is_short_plain_and_what_the_question_is_about() {
+    let asking: BTreeSet<String> = [TAINT_RULE.to_owned()].into();
+    let with = |values: &[&str]| Prepared {
+        sinks: values.iter().map(|value| Sink { argument: "to".into(), value: (*value).into() }).collect(),
+        ..tainted(Action::CallTool(crate::fixture::call_tool()), Taint::External)
+    };
+    let good = with(&["ann@example.org", "bob@example.org"]);
+    assert_eq!(endorsable(&good, &asking).len(), 2);
+    assert_eq!(endorsable(&good, &["other".to_owned()].into()), [], "another question");
+    let long = "x".repeat(MAX_ENDORSED_CHARS + 1);
+    for bad in [&["ann@example.org", "ab"][..], &[long.as_str()], &["a\u{202e}nn@example.org"], &["abc"; 17]]
+    {
+        assert_eq!(endorsable(&with(bad), &asking), [], "{bad:?}");
+    }
+    let elsewhere = tainted(Action::WriteFile(project_write(&["a"])), Taint::External);
+    assert_eq!(endorsable(&elsewhere, &asking), []);
+}

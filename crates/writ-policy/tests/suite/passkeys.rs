@@ -339,6 +339,7 @@ fn claims() -> ApprovalClaims {
         expires_at: Timestamp::from_millis(NOW.as_millis() + 1_000),
         approver: Approver::Passkey { origin: ORIGIN.into() },
         task: None,
+        values: false,
     }
 }
 
@@ -352,6 +353,7 @@ fn expected(risk: Risk) -> Expected {
         shown,
         risk,
         expires_at,
+        values: false,
         approvers: 1,
         task: None,
         standing: Vec::new(),

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 /// What an answer comes to.
 pub(super) enum Checked {
     /// It is complete: what it answers can be settled.
-    Whole(Approval),
+    Whole(Box<Approval>),
     /// Others must say yes as well.
     Part(Answered),
 }
@@ -35,12 +35,12 @@ impl Core {
         }
         match self.approval_of(ask, token)? {
             Err(ApprovalError::TooFew { .. }) => {}
-            whole => return Ok(Checked::Whole(whole?)),
+            whole => return Ok(Checked::Whole(Box::new(whole?))),
         }
         let kept = self.keep_part(ask, token, reason).await?;
         // Somebody else may have said yes at the same moment: whoever sees both goes on for both.
         let whole = self.approval_of(ask, token)?.ok();
-        Ok(whole.map_or(Checked::Part(kept), Checked::Whole))
+        Ok(whole.map_or(Checked::Part(kept), |whole| Checked::Whole(Box::new(whole))))
     }
 
     /// Everything that was signed of an ask, the given token last.

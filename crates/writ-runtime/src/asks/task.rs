@@ -6,6 +6,7 @@ use writ_policy::approval::{self, Approval, ApprovalClaims, ApprovalToken};
 use writ_policy::door::Ask;
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::principal::Authenticated;
+use writ_policy::taint::endorsement;
 use writ_policy::{pattern, show};
 use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
@@ -37,13 +38,20 @@ pub(super) fn standing_offer(ask: &Ask) -> Option<Box<StandingOffer>> {
 }
 
 /// The answers to a card, in words.
-pub(super) fn choices(offer: Option<&TaskOffer>, standing: Option<&StandingOffer>) -> Vec<Choice> {
+pub(super) fn choices(
+    offer: Option<&TaskOffer>,
+    standing: Option<&StandingOffer>,
+    values: &[(String, String)],
+) -> Vec<Choice> {
     let choice = |decision, scope, consequence| Choice { decision, scope, consequence };
     let once = "It is done once, exactly as shown.".to_owned();
     let mut choices = vec![choice(Decision::Approve, ApprovalScope::Once, once)];
     choices.extend(
         offer.map(|offer| choice(Decision::Approve, ApprovalScope::Task, pattern::consequence(offer))),
     );
+    if !values.is_empty() {
+        choices.push(choice(Decision::Approve, ApprovalScope::Values, endorsement(values)));
+    }
     choices.extend(standing.map(|offer| {
         let consequence = standing::consequence(offer, &Limits::default());
         choice(Decision::Approve, ApprovalScope::Standing, consequence)
@@ -55,7 +63,9 @@ pub(super) fn choices(offer: Option<&TaskOffer>, standing: Option<&StandingOffer
 
 /// What an answer covers besides what was asked about, in words; empty where that is nothing.
 pub(super) fn covers(card: &Card, claims: &ApprovalClaims) -> String {
-    let Some(terms) = claims.task else { return String::new() };
+    let Some(terms) = claims.task else {
+        return if claims.values { endorsement(&card.values) } else { String::new() };
+    };
     let sum = terms.standing.and_then(|standing| standing.total);
     let sum = sum.map(|sum| format!(", {sum} in all")).unwrap_or_default();
     let what = meant(card, claims).map(words).unwrap_or_default();

@@ -128,6 +128,7 @@ mod tests {
             state: "open".to_owned(),
             task: None,
             standing: None,
+            values: Vec::new(),
             approvers: 1,
             approved_by: Vec::new(),
             undo_secs: 0,

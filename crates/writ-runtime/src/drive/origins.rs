@@ -21,7 +21,7 @@ impl Drive {
         if tools.get(&call.name).is_some_and(|tool| !tool.leaves()) {
             return Ok(None);
         }
-        let mut origins = Origins::new(self.core.owner_texts(self.session.id)?);
+        let mut origins = self.core.owner_origins(self.session.id)?;
         if label.taint == Taint::External {
             origins.trust(self.machine.trusted_memories().map(str::to_owned));
         }

@@ -180,7 +180,7 @@ impl Progress<'_> {
         self.append(&ask.entry)?;
         approvals::open_ask(self.conn, ask)?;
         if let Some(session) = ask.card.session {
-            self.frame(session, &ServerFrame::ApprovalRequest(ask.card.clone()))?;
+            self.frame(session, &ServerFrame::ApprovalRequest(Box::new(ask.card.clone())))?;
         }
         self.receipt.asks.push(AskOpened { ask: ask.card.ask_id.clone(), merged: false });
         Ok(())

@@ -118,7 +118,7 @@ fn a_read_that_was_cancelled_goes_on_with_the_same_line() {
 
 /// A terminal that takes a text when it is told to.
 struct Slow {
-    taken: mpsc::Sender<String>,
+    taken: mpsc::SyncSender<String>,
     go_on: mpsc::Receiver<()>,
 }
 
@@ -132,8 +132,8 @@ impl ExternalPrinter for Slow {
 /// The editor takes no text between two lines: who gives it the next prompt must not wait for that.
 #[test]
 fn texts_that_the_terminal_does_not_take_hold_nobody_up_and_keep_their_order() {
-    let (taken, texts) = mpsc::channel();
-    let (next, go_on) = mpsc::channel();
+    let (taken, texts) = mpsc::sync_channel(16);
+    let (next, go_on) = mpsc::sync_channel(16);
     let above = Above::start(Slow { taken, go_on }).expect("a thread");
     let mut printer = Printer { terminal: Some(above), held: Vec::new() };
     printer.write_all(b"one\ntwo").expect("not waited for");

@@ -34,7 +34,7 @@ fn tool(state: &str, summary: &str) -> ServerFrame {
 }
 
 fn card(shown: &str) -> ServerFrame {
-    ServerFrame::ApprovalRequest(Card {
+    ServerFrame::ApprovalRequest(Box::new(Card {
         ask_id: "AbCd1234".parse::<AskId>().expect("an id"),
         session: None,
         action: "write_file".into(),
@@ -53,10 +53,11 @@ fn card(shown: &str) -> ServerFrame {
         state: "open".into(),
         task: None,
         standing: None,
+        values: Vec::new(),
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,
-    })
+    }))
 }
 
 fn choice(decision: Decision, consequence: &str) -> Choice {

@@ -75,7 +75,7 @@ fn news(frame: &ServerFrame) -> News {
         ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
-        ServerFrame::ApprovalRequest(card) => News::Asked(Box::new(card.clone())),
+        ServerFrame::ApprovalRequest(card) => News::Asked(card.clone()),
         ServerFrame::GateApproval { ask_id, .. } => {
             News::Gate(Gate { ask: ask_id.clone(), frame: Box::new(frame.clone()) })
         }
@@ -223,7 +223,7 @@ impl Talk<'_> {
             None => return self.say(line).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
-            yes @ ("y" | "yes" | "t" | "task") => match self.sign(&card, yes).await {
+            yes @ ("y" | "yes" | "t" | "task" | "v" | "values") => match self.sign(&card, yes).await {
                 Ok(token) => {
                     let scope = approve::scope_of(Some(&token));
                     let signature = serde_json::to_value(&token)
@@ -260,7 +260,11 @@ impl Talk<'_> {
     }
 
     async fn sign(&mut self, card: &Card, yes: &str) -> Result<ApprovalToken, Failure> {
-        let given = if yes.starts_with('t') { Given::Task } else { Given::Once };
+        let given = match yes {
+            "t" | "task" => Given::Task,
+            "v" | "values" => Given::Values,
+            _ => Given::Once,
+        };
         approve::sign(self.context, self.config, &mut self.client, (card, &given)).await
     }
 }
@@ -279,10 +283,13 @@ fn put<W: Write>(
 fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
     let (frame, text) = match asked.front() {
         Some(Question::Card(card)) => (
-            ServerFrame::ApprovalRequest(card.as_ref().clone()),
-            match card.task {
-                None => "Approve exactly this? y, n, or Enter to leave it open.",
-                Some(_) => "Approve exactly this? y, t for the task, n, or Enter to leave it open.",
+            ServerFrame::ApprovalRequest(card.clone()),
+            match (&card.task, card.values.is_empty()) {
+                (None, true) => "Approve exactly this? y, n, or Enter to leave it open.",
+                (None, false) => {
+                    "Approve exactly this? y, v if the values are yours, n, or Enter to leave it open."
+                }
+                (Some(_), _) => "Approve exactly this? y, t for the task, n, or Enter to leave it open.",
             },
         ),
         Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits."),

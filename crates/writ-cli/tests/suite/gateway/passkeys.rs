@@ -217,6 +217,7 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
         expires_at: card.expires_at,
         approver: Approver::Passkey { origin: page.origin() },
         task: None,
+        values: false,
     };
     let challenge = text_of(claims.challenge().expect("canonical").as_bytes());
     let answer = key.sign(&Ceremony::honest(&challenge, &page.origin()));

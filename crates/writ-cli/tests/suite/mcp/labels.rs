@@ -129,3 +129,41 @@ fn needs_userns_needs_python_an_approved_tool_asks_no_second_time() {
     assert_eq!(again("eve@evil.test"), 5, "twin");
     assert_eq!(desk.calls().iter().filter(|call| call.starts_with("send")).count(), 2);
 }
+
+/// A value that its owner has called their own is no longer asked about in that conversation, a restart included; another
+/// value is, another conversation is told nothing of it, and a plain yes endorses nothing.
+#[test]
+fn needs_userns_needs_python_an_endorsed_value_asks_no_second_time() {
+    let (desk, script) = desk(WORDS);
+    let all = ["crm__send", "crm__behave"];
+    let more = |session: &str, to: &str| {
+        set(&script, vec![send(to)]);
+        code(&desk.bench.home.run(&["chat", "-m", "And once more.", "--session", session]))
+    };
+    let approve = |flags: &[&str]| {
+        let ask = desk.bench.ask();
+        let done = desk.bench.home.run(&[&["approvals", "approve", &ask, "--yes"], flags].concat());
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        text(&done)
+    };
+    set(&script, vec![look(&all), send("carol@example.org")]);
+    assert_eq!(code(&desk.chat("Look customer 7 up and write to whoever is in charge")), 5);
+    let session = desk.session();
+    approve(&[]);
+    assert_eq!(more(&session, "carol@example.org"), 5, "it was approved once");
+    let said = approve(&["--values"]);
+    assert!(
+        said.contains("count as if you had written them") && said.contains("to = carol@example.org"),
+        "{said}"
+    );
+    super::stop_engine_of(&desk.bench.home);
+    assert_eq!(more(&session, "carol@example.org"), 0);
+    assert_eq!(more(&session, "carol@example"), 5, "a part of it is not the value");
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "deny", &desk.bench.ask()])), 0);
+    set(&script, vec![look(&all), send("carol@example.org")]);
+    assert_eq!(code(&desk.chat("Look customer 7 up and write to whoever is in charge")), 5, "elsewhere");
+    assert_eq!(desk.calls().iter().filter(|call| call.starts_with("send")).count(), 3);
+    let exported = text(&desk.bench.home.run(&["audit", "export"]));
+    assert!(exported.contains(r#""scope":"values""#), "it is on record");
+    desk.verify();
+}

@@ -229,6 +229,7 @@ fn claims(status: &Value, card: &Card, nonce: u8, approver: Approver) -> Approva
         expires_at: card.expires_at,
         approver,
         task: None,
+        values: false,
     }
 }
 

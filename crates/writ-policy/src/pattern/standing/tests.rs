@@ -1,9 +1,34 @@
 use serde_json::json;
 use writ_types::action::Exec;
-use writ_types::id::SessionId;
+use writ_types::id::{AskId, SessionId};
 
 use super::*;
-use crate::fixture::{call_tool, exec, fetch, prepared, project_write, session, tainted};
+use crate::fixture::{NOW, call_tool, exec, fetch, later, prepared, project_write, session, tainted};
+
+/// A card of medium risk that offers this.
+fn card(standing: Option<StandingOffer>) -> Card {
+    Card {
+        ask_id: AskId::from_random(7),
+        session: Some(session(1)),
+        action: "call_tool".into(),
+        intent: "do it".into(),
+        risk: Risk::Medium,
+        rationale: String::new(),
+        choices: Vec::new(),
+        shown: "shown".into(),
+        prepared: Digest::of(b"prepared"),
+        shown_hash: Digest::of(b"shown"),
+        asked_at: NOW,
+        expires_at: later(86_400_000),
+        state: "open".into(),
+        task: None,
+        standing: standing.map(Box::new),
+        values: Vec::new(),
+        approvers: 1,
+        approved_by: Vec::new(),
+        undo_secs: 0,
+    }
+}
 
 fn policy() -> Digest {
     Digest::of(b"the rules")
@@ -114,14 +139,14 @@ fn an_argument_may_vary_where_its_sum_is_bounded() {
 fn limits_are_within_what_is_offered_and_the_words_say_them() {
     let asked = pay("ann", json!(5), "a");
     let offer = offer(&of_prepared(&asked)).expect("an offer");
-    let card = crate::fixture::card(Some(offer.clone()));
+    let asked_card = card(Some(offer.clone()));
     let with = |uses, days: u64, total: Option<(&str, &str)>| Limits {
         uses,
         ttl: Duration::from_secs(days * 24 * 60 * 60),
         total: total.map(|(name, sum)| (name.to_owned(), sum.parse().expect("an amount"))),
     };
     let good = with(12, 30, Some(("amount", "60")));
-    let signed = terms(&card, &good).expect("offered");
+    let signed = terms(&asked_card, &good).expect("offered");
     assert_eq!(signed.pattern, digest(&offer.totals[0].pattern).expect("canonical"));
     let words = consequence(&offer, &good);
     for part in ["to = ann", "12 times", "amount 60 in all", "30 days", "unattended", "any amount"] {
@@ -136,7 +161,7 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
         with(1, 1, Some(("to", "5"))),
         with(1, 1, Some(("amount", "4.99"))),
     ] {
-        assert!(terms(&card, &bad).is_err(), "{bad:?}");
+        assert!(terms(&asked_card, &bad).is_err(), "{bad:?}");
     }
-    assert!(terms(&crate::fixture::card(None), &Limits::default()).is_err());
+    assert!(terms(&card(None), &Limits::default()).is_err());
 }

@@ -1,0 +1,109 @@
+//! What an approval covers besides what was shown.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use writ_types::digest::{Digest, NotCanonical};
+use writ_types::entry::{ApprovalScope, Risk};
+use writ_types::frame::{Card, TaskOffer};
+use writ_types::id::AskId;
+use writ_types::unit::{Amount, Timestamp};
+
+use crate::pattern::standing::Limits;
+use crate::pattern::{self, standing};
+
+/// What an approval for the task covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskTerms {
+    /// Digest of the [pattern] that an action must have.
+    pub pattern: Digest,
+    /// The highest risk that an action may have: that of what was shown.
+    pub risk: Risk,
+    /// How often it can be used, for what was shown included.
+    pub uses: u32,
+    /// What a standing approval covers besides: other sessions, for longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<StandingTerms>,
+}
+
+/// The limits of a standing approval besides its uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandingTerms {
+    /// For how many seconds it is good.
+    pub secs: u64,
+    /// The most that all its uses may come to in the argument that its pattern leaves open; none where it leaves none
+    /// open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Amount>,
+}
+
+/// Why nothing can be signed for a scope.
+#[derive(Debug, thiserror::Error)]
+pub enum ScopeError {
+    /// The card offers no approval for the task.
+    #[error("ask {0} can be approved once only")]
+    OnceOnly(AskId),
+    /// The card offers no total of this argument.
+    #[error("no total of '{0}' can be approved: it is no positive number here that says what is touched")]
+    NoTotal(String),
+    /// The card names no values that could be the owner's.
+    #[error("ask {0} names no values that a yes could make yours")]
+    NoValues(AskId),
+    /// The limits are none, or beyond what can be approved.
+    #[error("these limits cannot be approved: {0}")]
+    Limits(String),
+    /// What it offers has no canonical form.
+    #[error(transparent)]
+    NotCanonical(#[from] NotCanonical),
+}
+
+impl TaskTerms {
+    /// What is signed for a scope of a card at `now`, and until when that is good.
+    ///
+    /// # Errors
+    ///
+    /// If the card offers no such scope, or its pattern has no canonical form.
+    pub fn signed(
+        card: &Card,
+        scope: ApprovalScope,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<(Option<Self>, Timestamp), ScopeError> {
+        match (scope, &card.task) {
+            (ApprovalScope::Standing, _) => Ok((Some(standing::terms(card, limits)?), now.plus(limits.ttl))),
+            (ApprovalScope::Values, _) if card.values.is_empty() => {
+                Err(ScopeError::NoValues(card.ask_id.clone()))
+            }
+            (ApprovalScope::Once | ApprovalScope::Values, _) => Ok((None, card.expires_at)),
+            (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
+            (ApprovalScope::Task, Some(offer)) => {
+                let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
+                Ok((Some(Self::offered(offer, card.risk)?), ends))
+            }
+        }
+    }
+
+    /// What a card offers.
+    ///
+    /// # Errors
+    ///
+    /// If the pattern has no canonical form.
+    pub fn offered(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
+        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
+    }
+
+    /// How long it is good from when it was signed.
+    pub(super) fn ttl(&self) -> Duration {
+        self.standing.map_or(pattern::TASK_APPROVAL_TTL, |standing| Duration::from_secs(standing.secs))
+    }
+
+    /// How far it reaches.
+    pub const fn scope(&self) -> ApprovalScope {
+        match self.standing {
+            None => ApprovalScope::Task,
+            Some(_) => ApprovalScope::Standing,
+        }
+    }
+}
