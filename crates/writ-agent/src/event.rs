@@ -50,6 +50,9 @@ pub enum Event {
         result: ToolResult,
         /// The ask that it waits for; required with `ToolOutcome::Waiting`.
         ask: Option<AskId>,
+        /// What the turn ends with at once, where a gate has said so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ends: Option<String>,
     },
     /// An ask of this turn was answered, or has expired.
     Answered {
@@ -139,6 +142,15 @@ pub enum Verdict {
     Block {
         /// What the person is told.
         reason: String,
+    },
+    /// Withhold the answer and have the model say something else; of an input, stop it.
+    Again {
+        /// What the person is told when it was tried often enough.
+        reason: String,
+        /// What the model is told of it; `None`: nothing, it is simply asked again.
+        note: Option<String>,
+        /// How often a turn does that at most.
+        attempts: u32,
     },
 }
 

@@ -110,6 +110,14 @@ impl BudgetNote {
     }
 }
 
+/// Said to the model about an answer of its own that a gate has withheld.
+pub fn withheld(why: &str) -> String {
+    format!(
+        "[SYSTEM] Your answer was withheld, and nobody has seen it: {why}. Answer again in other words, without what \
+         stopped it. Do not speak of this note."
+    )
+}
+
 /// Said to the model about an ask that was answered, and about what came of it. What is foreign in it is
 /// marked as data.
 pub fn answered(ask: &AskId, result: &ToolResult) -> String {

@@ -75,6 +75,8 @@ pub struct Turn {
     ending: Ending,
     /// The model's answer while the output gates judge it.
     draft: String,
+    /// How often an answer was withheld and the model was asked again.
+    again: u32,
     usage: Usage,
     model_calls: u32,
     tool_calls: u32,
@@ -128,6 +130,7 @@ impl Turn {
             remarks: Vec::new(),
             ending: Ending::default(),
             draft: String::new(),
+            again: 0,
             usage: Usage::default(),
             model_calls: 0,
             tool_calls: 0,
@@ -158,7 +161,7 @@ impl Turn {
             (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
             (CallingModel, Event::ModelReplied { reply }) => self.take_reply(reply, out),
             (CallingModel, Event::ModelFailed { failure }) => self.fail(failure, out),
-            (Acting, Event::Acted { result, ask }) => self.take_result(result, ask, out)?,
+            (Acting, Event::Acted { result, ask, ends }) => self.take_result(result, ask, ends, out)?,
             (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
             (Delivering, Event::Delivered) => self.finish(out),
             (
@@ -368,7 +371,7 @@ impl Turn {
         match verdict {
             Verdict::Pass => {}
             Verdict::Transform { text } => message.text = text,
-            Verdict::Block { reason } => {
+            Verdict::Block { reason } | Verdict::Again { reason, .. } => {
                 self.remarks.push(if opening { reason } else { notice::message_blocked(&reason) });
                 self.inbox.pop_front();
                 return self.proceed(out);

@@ -16,10 +16,13 @@ mod mcp;
 
 mod memory;
 
+mod gates;
+
 mod policy;
 
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
+pub(crate) use gates::GatesCommand;
 pub(crate) use keys::{ApproverCommand, KeysCommand};
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
@@ -92,6 +95,9 @@ pub(crate) enum Command {
     /// Check the rules, explain a decision, test rules on cases of your own
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Test the gates on cases of your own
+    #[command(subcommand)]
+    Gates(GatesCommand),
     /// Show how far something may be trusted, and why
     #[command(subcommand)]
     Taint(TaintCommand),

@@ -23,6 +23,8 @@ mod keys;
 
 mod policy;
 
+mod gates;
+
 mod taint;
 
 mod secrets;
@@ -60,6 +62,7 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Approvals(command) => or_done(move || approvals::run(&context, &command)),
         Command::Audit(command) => or_done(move || audit::run(&context, &command)),
         Command::Policy(command) => or_done(move || policy::run(&context, &command)),
+        Command::Gates(command) => or_done(move || gates::run(&context, &command)),
         Command::Taint(command) => or_done(move || taint::run(&context, &command)),
         Command::Doctor => or_done(move || doctor::run(&context)),
         Command::Init(args) => or_done(move || init::run(&context, &args)),

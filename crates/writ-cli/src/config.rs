@@ -13,8 +13,9 @@ use writ_egress::deliver::Endpoint;
 use writ_gateway::http::config::ServerConfig;
 use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
+use writ_policy::access::AccessConfig;
 use writ_policy::budget::BudgetConfig;
-use writ_policy::gate::{GateConfig, GateSet};
+use writ_policy::gate::{EscalationConfigs, GateConfig};
 use writ_runtime::config::LedgerConfig;
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
@@ -43,6 +44,8 @@ pub(crate) mod policies;
 pub(crate) mod servers;
 
 pub(crate) mod egress;
+
+mod gates;
 
 mod observe;
 
@@ -129,6 +132,10 @@ pub(crate) struct Config {
     pub(crate) budget: BudgetConfig,
     /// The gates in force, the shipped ones first.
     pub(crate) gates: Vec<GateConfig>,
+    /// What may follow when a gate blocks.
+    pub(crate) escalations: EscalationConfigs,
+    /// The levels of access.
+    pub(crate) access: AccessConfig,
     /// The sandbox.
     pub(crate) sandbox: SandboxConfig,
     /// A turn's context and limits.
@@ -249,6 +256,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("log", table_of(&LogConfig::default())),
         ("telemetry", table_of(&TelemetryConfig::default())),
         ("ledger", table_of(&LedgerConfig::default())),
+        ("access", table_of(&AccessConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
     }
@@ -275,7 +283,7 @@ fn below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
 
 fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let mut tree = effective.tree();
-    let gates = gates(tree.remove("gates"), &effective, findings);
+    let gates = gates::read(tree.remove("gates"), &effective, findings);
     let mut section = |name: &str| match tree.remove(name) {
         Some(Value::Table(table)) => table,
         Some(_) | None => Table::new(),
@@ -289,6 +297,8 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     turn.extend(named("limits", section("limits")));
 
     let mut typed = Typed { effective: &effective, findings };
+    let escalations: Option<EscalationConfigs> = typed.read("escalations", section("escalations"));
+    let access: Option<AccessConfig> = typed.read("access", section("access"));
     let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
     let sandbox = typed.read("sandbox", section("sandbox"));
     let egress = typed.read("egress", in_list(section("egress"), "pin"));
@@ -314,6 +324,8 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         models: models?,
         budget,
         gates,
+        escalations: escalations?,
+        access: access?,
         sandbox: sandbox?,
         turn,
         egress: egress?,
@@ -325,12 +337,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         effective,
         home: home.to_owned(),
     };
-    if config.general.gates_shipped {
-        let shipped = GateSet::shipped();
-        if !config.gates.iter().any(|gate| gate.name == shipped.name) {
-            config.gates.insert(0, shipped);
-        }
-    }
+    config.add_shipped_gates();
     config.check(findings);
     Some(config)
 }
@@ -369,23 +376,6 @@ impl Typed<'_> {
     }
 }
 
-fn gates(list: Option<Value>, effective: &Effective, findings: &mut Vec<Finding>) -> Vec<GateConfig> {
-    let Some(Value::Table(list)) = list else { return Vec::new() };
-    let mut gates = Vec::new();
-    for (n, gate) in list {
-        let path = vec!["gates".to_owned(), n];
-        match gate.try_into::<GateConfig>() {
-            Ok(gate) => gates.push(gate),
-            Err(error) => findings.push(Finding {
-                origin: effective.blame(&path),
-                text: format!("this gate: {}", error.message().trim()),
-                hint: "a gate needs at least name, on, provider and contains".into(),
-            }),
-        }
-    }
-    gates
-}
-
 impl Config {
     /// Where the database is.
     pub(crate) fn database(&self) -> PathBuf {
@@ -407,6 +397,11 @@ impl Config {
         self.data_dir().join("servers")
     }
 
+    /// Where the scripts of gates run.
+    pub(crate) fn gate_folders(&self) -> PathBuf {
+        self.data_dir().join("gates")
+    }
+
     /// Where files are kept that agents send.
     pub(crate) fn sent(&self) -> PathBuf {
         self.data_dir().join("sent")
@@ -424,9 +419,7 @@ impl Config {
 
     /// What no single key shows.
     fn check(&self, findings: &mut Vec<Finding>) {
-        if let Err(error) = GateSet::new(self.gates.clone()) {
-            findings.push(self.blamed(error.to_string(), "gates"));
-        }
+        self.check_gates(findings);
         if let Err(error) = Registry::core().allow_list(&self.general.tools, EmptyMeans::All) {
             findings.push(self.blamed(error.to_string(), "tools"));
         }

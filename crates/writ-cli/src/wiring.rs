@@ -15,7 +15,7 @@ use writ_gateway::http::Http;
 use writ_models::Models;
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
-use writ_policy::gate::GateSet;
+use writ_policy::access::Access;
 use writ_policy::redact::Redactor;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_runtime::config::RuntimeConfig;
@@ -186,7 +186,7 @@ pub(crate) async fn engine(
         store,
         rules,
         files: Arc::new(policies::Files { home: context.home.clone() }),
-        gates: GateSet::new(config.gates.clone())?,
+        gates: config.gate_set()?,
         tools: Registry::core(),
         servers,
         sandbox,
@@ -208,6 +208,8 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         overlays: config.overlays(),
         sent: config.sent(),
         servers: config.servers(),
+        access: Access::new(&config.access, &config.gate_set()?)?,
+        gates: config.gate_folders(),
         server_idle: server_idle(context),
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
         budget: config.budget.clone(),

@@ -82,6 +82,9 @@ mod verifier;
 #[path = "suite/policy.rs"]
 mod policy;
 
+#[path = "suite/gates.rs"]
+mod gates;
+
 #[path = "suite/vault.rs"]
 mod vault;
 

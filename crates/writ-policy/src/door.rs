@@ -51,6 +51,9 @@ pub const MAX_CHANGES: usize = 10_000;
 /// The name under which taint asks, beside the names of rules.
 pub(crate) const TAINT_RULE: &str = "taint";
 
+/// What the name of a gate that asks begins with, beside the names of rules.
+pub(crate) const GATE_RULE: &str = "gate ";
+
 /// Whether permitted actions are performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -87,6 +90,14 @@ pub struct Facts<'a> {
 pub struct Verdicts {
     /// Who said what, with the reason.
     pub gates: Vec<(String, GateVerdict, String)>,
+}
+
+impl Verdicts {
+    /// The first that blocks, and why.
+    pub fn block(&self) -> Option<(&str, &str)> {
+        let block = self.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block);
+        block.map(|(gate, _, why)| (gate.as_str(), why.as_str()))
+    }
 }
 
 /// A refusal.
@@ -304,8 +315,8 @@ fn judge(
             "the rules changed while it was judged".to_owned(),
         ));
     }
-    if let Some((gate, _, why)) = verdicts.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block) {
-        return Err((DenyReason::Gate, gate.clone(), why.clone()));
+    if let Some((gate, why)) = verdicts.block() {
+        return Err((DenyReason::Gate, gate.to_owned(), why.to_owned()));
     }
     // What narrows the agent is never among what it may change without a question.
     let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
@@ -332,13 +343,23 @@ fn judge(
         }
         TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
     }
+    for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
+        rules.insert(format!("{GATE_RULE}{gate}"));
+        reasons.insert(why.clone());
+    }
     let reservation = budget::judge(prepared, facts.budget).map_err(exhausted)?;
     if rules.is_empty() {
         return Ok(Judgement::Grant { reservation, approval: None });
     }
     // A rule can only raise it.
     let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-    let alike = if approvers > 1 { Alike::default() } else { Alike::of(checked, &rules, risk, facts.egress) };
+    // A gate asks about what it has seen: the next one is seen anew.
+    let by_gate = rules.iter().any(|rule| rule.starts_with(GATE_RULE));
+    let alike = if approvers > 1 || by_gate {
+        Alike::default()
+    } else {
+        Alike::of(checked, &rules, risk, facts.egress)
+    };
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");

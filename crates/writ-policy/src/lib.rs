@@ -2,7 +2,7 @@
 //!
 //! Pure: no I/O, no runtime, no clock, no randomness; what it must know are arguments. Read in this
 //! order: [`principal`] says who speaks, [`prepared`] what is wished, [`keys`] and [`scope`] what was
-//! granted, [`gate`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
+//! granted, [`gate`], [`access`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
 //! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order,
 //! and [`permit`] is what comes out. [`egress`] judges each connection of what a permit lets reach out; [`reach`] and
 //! [`origin`] tell the rules beforehand how far an action would reach, and whether the owner named where ([`owner`]). [`redact`]
@@ -17,6 +17,8 @@ pub mod keys;
 pub mod scope;
 
 pub mod gate;
+
+pub mod access;
 
 pub mod rules;
 

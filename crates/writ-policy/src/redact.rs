@@ -24,7 +24,7 @@ mod values;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use secrecy::SecretString;
@@ -36,7 +36,7 @@ pub use guard::Guarded;
 pub use mask::has_mask;
 pub use stream::Stream;
 
-use mask::Span;
+use mask::{Span, What};
 use values::Values;
 
 /// The shortest value that is looked for, in bytes. Shorter ones are words and numbers that stand everywhere: masking
@@ -207,6 +207,15 @@ impl Redactor {
     pub fn stream(&self) -> Stream {
         Stream::new(self.clone())
     }
+}
+
+/// Where a text holds something in the published format of a credential, and the format's name.
+pub(crate) fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
+    let named = |span: Span| match span.what {
+        What::Format(name) => Some((span.at, name)),
+        What::Secret(_) => None,
+    };
+    formats::find(text).into_iter().filter_map(named).collect()
 }
 
 /// How deep JSON is masked; `serde_json` parses no deeper.

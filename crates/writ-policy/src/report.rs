@@ -3,6 +3,7 @@
 use writ_types::entry::DenyReason;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::access::AccessError;
 use crate::approval::ApprovalError;
 use crate::door::Denial;
 use crate::gate::GateError;
@@ -34,10 +35,27 @@ impl ToReport for GateError {
         let code = match self {
             Self::TooMany(_) => "gate.too_many",
             Self::Name(_) => "gate.name",
-            Self::Empty(_) => "gate.empty",
-            Self::Point { .. } => "gate.point",
+            Self::Empty { .. } => "gate.empty",
+            Self::Misplaced { .. } => "gate.misplaced",
+            Self::Pattern { .. } => "gate.pattern",
+            Self::Range(_) => "gate.range",
+            Self::Check { .. } => "gate.check",
+            Self::Escalation { .. } => "gate.escalation",
+            Self::BadEscalation { .. } => "gate.bad_escalation",
         };
-        Report::new(Exit::Config, code, self.to_string()).hint("Correct [[gates]] in the configuration.")
+        Report::new(Exit::Config, code, self.to_string())
+            .hint("Correct [[gates]] or [escalations] in the configuration.")
+    }
+}
+
+impl ToReport for AccessError {
+    fn report(&self) -> Report {
+        let code = match self {
+            Self::TooMany(_) => "access.too_many",
+            Self::Level { .. } => "access.level",
+            Self::Gate { .. } => "access.gate",
+        };
+        Report::new(Exit::Config, code, self.to_string()).hint("Correct [access] in the configuration.")
     }
 }
 

@@ -412,6 +412,7 @@ impl Circumstances {
                     ExecProfile::Task => "task",
                     ExecProfile::Verification => "verification",
                     ExecProfile::Server => "server",
+                    ExecProfile::Gate => "gate",
                 };
                 Self { profile, network: !exec.hosts.is_empty(), ..none }
             }

@@ -125,6 +125,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
                 ExecProfile::Task => "task",
                 ExecProfile::Verification => "verification",
                 ExecProfile::Server => "server",
+                ExecProfile::Gate => "gate",
             };
             let hosts = exec.hosts.iter().map(|host| (Dimension::Host, host.clone()));
             [(Dimension::Profile, profile.to_owned())].into_iter().chain(hosts).collect()

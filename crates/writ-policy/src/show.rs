@@ -248,6 +248,7 @@ fn describe_exec(exec: &Exec, page: &mut Page) {
         ExecProfile::Task => "the session's sandbox",
         ExecProfile::Verification => "a verification sandbox",
         ExecProfile::Server => "the sandbox of a server of tools",
+        ExecProfile::Gate => "the sandbox of a gate",
     };
     page.line("where", profile);
     let hosts: Vec<String> = exec.hosts.iter().map(|name| host(name)).collect();

@@ -7,8 +7,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_policy::budget::Spent;
 use writ_policy::door::{Ask, Denial};
+use writ_policy::gate::Escalation;
 use writ_policy::keys::Authority;
 use writ_policy::origin::Origins;
+use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{self, Clean};
 use writ_store::batch::{Batch, Op};
@@ -25,7 +27,7 @@ use writ_types::taint::Label;
 
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::passage::{Passage, Standing};
+use crate::passage::{Called, Passage, Standing, Wording};
 use crate::perform::{self, Performed};
 use crate::session::Session;
 use crate::trace;
@@ -69,6 +71,8 @@ pub(crate) struct Acted {
     pub(crate) touched: bool,
     /// Whether all that it has done is in the operations: then they may be written with what comes next.
     pub(crate) inside: bool,
+    /// What the turn ends with, where a gate has said so.
+    pub(crate) ends: Option<String>,
 }
 
 impl Place {
@@ -112,50 +116,69 @@ impl Place {
     async fn act_now(
         self,
         mut first: Vec<Op>,
-        call: ToolCall,
+        mut call: ToolCall,
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        let prepared = match self.prepare(&mut first, &call, &label).await? {
-            Ok(prepared) => prepared,
-            Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
+        let mut rewritable = true;
+        let passage = loop {
+            let prepared = match self.prepare(&mut first, &call, &label).await? {
+                Ok(prepared) => prepared,
+                Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
+            };
+            if !self.session.state().subscriptions.is_empty() {
+                self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
+            }
+            let started = self.step(&call.name, "started", &prepared.intent);
+            let standing = Standing {
+                authority: &self.authority,
+                spent: self.spent,
+                approval: None,
+                task: true,
+                mode: self.session.mode(),
+                origins: self.origins.as_deref(),
+            };
+            let wording = Some(Wording { arguments: &call.arguments, rewritable });
+            match self.core.pass_call(first, prepared, standing, wording).await? {
+                // What it would be now is prepared and decided like any other, and is not rewritten again.
+                Called::Rewritten(arguments, back) => {
+                    (call.arguments, first, rewritable) = (arguments, back, false);
+                }
+                Called::Passed(passage) => {
+                    // After the end of the step before it, which may have been among the first.
+                    if let Some(started) = started {
+                        self.session.hub.pass(started);
+                    }
+                    break passage;
+                }
+            }
         };
-        if !self.session.state().subscriptions.is_empty() {
-            self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
-        }
-        let started = self.step(&call.name, "started", &prepared.intent);
-        let standing = Standing {
-            authority: &self.authority,
-            spent: self.spent,
-            approval: None,
-            task: true,
-            mode: self.session.mode(),
-            origins: self.origins.as_deref(),
-        };
-        let passage = self.core.pass_after(first, prepared, standing).await?;
-        // After the end of the step before it, which may have been among the first.
-        if let Some(started) = started {
-            self.session.hub.pass(started);
-        }
         match passage {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => self.ask(&call, *ask, label).await,
-            Passage::Permit(permit) => {
-                let attempt = permit.attempt();
-                let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
-                self.core.metrics.tool(&call.name);
-                let Performed { prepared, mut outcome, mut ops, .. } =
-                    perform::perform(&self, *permit, &cancel).await?;
-                let rendered = render(&prepared, &mut outcome, &self.core.redactor);
-                ops.extend(self.leaked(&call.name, rendered.text.secrets()));
-                ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
-                let mut acted = self.result(&call, rendered, &prepared.intent, ops);
-                (acted.touched, acted.inside, acted.result.fields) =
-                    (touched, inside, fields(&outcome, &self.core.redactor));
-                Ok(acted)
-            }
+            Passage::Permit(permit) => self.perform(&call, *permit, &cancel).await,
         }
+    }
+
+    /// Performs what a call was permitted.
+    async fn perform(
+        &self,
+        call: &ToolCall,
+        permit: Permit,
+        cancel: &CancellationToken,
+    ) -> Result<Acted, EngineError> {
+        let attempt = permit.attempt();
+        let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
+        self.core.metrics.tool(&call.name);
+        let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(self, permit, cancel).await?;
+        let rendered = render(&prepared, &mut outcome, &self.core.redactor);
+        ops.extend(self.leaked(&call.name, rendered.text.secrets()));
+        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
+        let mut acted = self.result(call, rendered, &prepared.intent, ops);
+        (acted.touched, acted.inside, acted.result.fields) =
+            (touched, inside, fields(&outcome, &self.core.redactor));
+        Ok(acted)
     }
 
     /// Opens an ask for a call, and says so.
@@ -265,7 +288,16 @@ impl Place {
     fn denied(&self, call: &ToolCall, denial: &Denial, label: Label) -> Acted {
         let text = self.core.redactor.clean(denial.outside());
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
-        self.result(call, rendered, &denial.text, Vec::new())
+        let mut acted = self.result(call, rendered, &denial.text, Vec::new());
+        if let Some(Escalation::Respond { text }) = self.followed(denial) {
+            acted.ends = Some(text.clone());
+        }
+        acted
+    }
+
+    /// What follows a refusal, where a gate has refused.
+    fn followed(&self, denial: &Denial) -> Option<&Escalation> {
+        if denial.reason == DenyReason::Gate { self.core.gates.after(&denial.rule) } else { None }
     }
 
     fn simulated(&self, call: &ToolCall, prepared: &Prepared, label: Label) -> Acted {
@@ -288,7 +320,7 @@ impl Place {
             label: rendered.label,
             fields: Vec::new(),
         };
-        Acted { result, ask: None, ops, touched: false, inside: false }
+        Acted { result, ask: None, ops, touched: false, inside: false, ends: None }
     }
 }
 

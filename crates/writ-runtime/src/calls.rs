@@ -108,6 +108,8 @@ pub(crate) async fn call(
         "approvers.list" => core.list_passkeys(),
         "keys.list" => keys::list(core),
         "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,
+        "gates.judge" if caller == Caller::Elsewhere => Err(EngineError::TerminalOnly(method.to_owned())),
+        "gates.judge" => gates::judge(core, read(method, params)?).await,
         "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
             Err(EngineError::TerminalOnly(method.to_owned()))
         }

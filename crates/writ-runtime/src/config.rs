@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use writ_agent::event::SystemText;
+use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::EgressScope;
 use writ_types::id::InstallationId;
@@ -61,6 +62,10 @@ pub struct RuntimeConfig {
     pub overlays: PathBuf,
     /// Where servers of tools have their folders, by session.
     pub servers: PathBuf,
+    /// The levels of access; `None`: they decide nothing.
+    pub access: Option<Access>,
+    /// Where the scripts of gates run; nothing stays there.
+    pub gates: PathBuf,
     /// How long a server that nobody calls stays.
     pub server_idle: Duration,
     /// Where files are kept that agents send to their person.

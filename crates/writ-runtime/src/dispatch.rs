@@ -22,6 +22,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
+use crate::access::speaker;
 use crate::config::{EXPIRY_EVERY, LEASE_TTL};
 use crate::core::Core;
 use crate::drive::{Drive, stored_event};
@@ -171,6 +172,7 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(core, None, &lease, &error).await,
     };
+    session.state().speaker = Some(speaker(&lease.message.record.principal));
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
             let span = trace::turn(core, session.id, drive.turn, drive.number);
@@ -453,7 +455,9 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         label.join(&Label::new(Taint::External));
         drive.tool_calls = drive.tool_calls.saturating_add(1);
         let result = Turn::unknown_result(&call, label);
-        drive.feed(Event::Acted { result, ask: None }, lost.close(now, core.budget_day(now))).await?;
+        drive
+            .feed(Event::Acted { result, ask: None, ends: None }, lost.close(now, core.budget_day(now)))
+            .await?;
         lost_step = true;
     }
     Ok(lost_step)

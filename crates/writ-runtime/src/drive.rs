@@ -185,7 +185,7 @@ impl Drive {
             Watched::Done(acted) => {
                 let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
-                let event = Event::Acted { result: acted.result, ask: acted.ask };
+                let event = Event::Acted { result: acted.result, ask: acted.ask, ends: acted.ends };
                 if acted.inside {
                     self.hold(event, acted.ops)?;
                 } else {

@@ -50,6 +50,10 @@ mod model;
 
 mod segment;
 
+mod gates;
+
+mod access;
+
 mod passage;
 
 mod perform;

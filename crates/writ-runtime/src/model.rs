@@ -97,7 +97,7 @@ pub(crate) async fn call(
             }
         }
         place.spent = Spent { turn_cost, ..place.spent };
-        match attempt(&place, models, &planned, &label, &cancel, &mut account).await? {
+        match attempt(&place, models, (&planned, ModelRole::Executor), &label, &cancel, &mut account).await? {
             Tried::Over(event) => {
                 if matches!(event, Event::ModelReplied { .. }) {
                     models.answered(&step.route);
@@ -111,6 +111,49 @@ pub(crate) async fn call(
         }
     }
     Ok(account.failed(&last.unwrap_or_else(|| EngineError::NoModel.report())))
+}
+
+/// What came of a question of the harness.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The answer, or in words why there is none.
+    pub(crate) reply: Result<ModelReply, String>,
+    /// What the ledger must still be told.
+    pub(crate) ops: Vec<Op>,
+    pub(crate) cost: MicroUsd,
+}
+
+/// Asks a model of a role for the harness, once: nothing of it is shown, and no other model is asked.
+///
+/// # Errors
+///
+/// If the store cannot be used.
+pub(crate) async fn ask(
+    place: &Place,
+    role: ModelRole,
+    (request, label): (Arc<ModelRequest>, &Label),
+    cancel: &CancellationToken,
+) -> Result<Asked, EngineError> {
+    let (core, mut account) = (&place.core, Account::default());
+    let none =
+        |why: String, account: Account| Asked { reply: Err(why), ops: account.ops, cost: account.cost };
+    let now = core.clock.now();
+    let Some(models) = &core.models else { return Ok(none("no model is configured".to_owned(), account)) };
+    let course = models.course(role);
+    let Some(step) = models.next(&course, now) else {
+        return Ok(none("no model can be asked now".to_owned(), account));
+    };
+    let planned = match models.plan_over(&step.route, request, now) {
+        Ok(planned) => planned,
+        Err(error) => return Ok(none(core.redactor.report(error.report()).outside, account)),
+    };
+    let tried = attempt(place, models, (&planned, role), label, cancel, &mut account).await?;
+    let reply = match tried {
+        Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
+        Tried::Over(_) => Err("the call was refused".to_owned()),
+        Tried::Failed(error) => Err(core.redactor.report(error.report()).outside),
+    };
+    Ok(Asked { reply, ops: account.ops, cost: account.cost })
 }
 
 /// What a call has taken so far, over all its attempts.
@@ -148,7 +191,7 @@ enum Tried {
 async fn attempt(
     place: &Place,
     models: &Models,
-    planned: &PlannedCall,
+    (planned, role): (&PlannedCall, ModelRole),
     label: &Label,
     cancel: &CancellationToken,
     account: &mut Account,
@@ -174,11 +217,11 @@ async fn attempt(
         }
     };
     let number = permit.attempt();
-    place.core.metrics.model_call(ModelRole::Executor.as_str(), planned.model_call().input_tokens.get());
+    place.core.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
     let (span, began) = (trace::model(planned), place.core.clock.now());
-    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, shown));
+    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, role, shown));
     let took = place.core.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
@@ -322,7 +365,12 @@ fn record(
 }
 
 /// Shows text as it comes, gated by segment.
-async fn show(place: &Place, mut deltas: mpsc::Receiver<Delta>) {
+async fn show(place: &Place, role: ModelRole, mut deltas: mpsc::Receiver<Delta>) {
+    if role != ModelRole::Executor {
+        // What another role says is for the harness.
+        while deltas.recv().await.is_some() {}
+        return;
+    }
     let (mut segments, mut masked) = (Segments::default(), place.core.redactor.stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };

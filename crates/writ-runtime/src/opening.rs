@@ -9,6 +9,7 @@ use writ_policy::egress::host::HostPattern;
 use writ_store::batch::{Batch, NewSession, Op};
 use writ_types::id::SessionId;
 
+use crate::access::ACCESS;
 use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
@@ -150,6 +151,11 @@ impl Core {
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
             subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscriptions::read).unwrap_or_default(),
             new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
+            access: row
+                .metadata
+                .get(ACCESS)
+                .and_then(|v| serde_json::from_value(v.clone()).ok())
+                .unwrap_or_default(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
             ..State::default()
         };

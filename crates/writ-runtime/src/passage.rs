@@ -1,15 +1,18 @@
 //! The way through the door: gathers facts, lets the door decide, writes the decision down.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetFacts, Spent};
 use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
+use writ_policy::egress::EgressScope;
 use writ_policy::keys::Authority;
 use writ_policy::origin::Origins;
 use writ_policy::permit::{Permit, RedeemError};
 use writ_policy::prepared::Prepared;
+use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry};
@@ -17,6 +20,7 @@ use writ_types::entry::{DenyReason, Entry};
 use crate::commit::frames;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::gates::Gathered;
 use crate::session::Session;
 
 /// What came of a wish.
@@ -32,6 +36,25 @@ pub(crate) enum Passage {
     Denied(Box<Denial>),
 }
 
+/// What came of a model's call.
+#[derive(Debug)]
+pub(crate) enum Called {
+    /// It was decided.
+    Passed(Passage),
+    /// Nothing was decided: a gate wants the tool to be called with these arguments. What was to be written first is
+    /// handed back.
+    Rewritten(serde_json::Value, Vec<Op>),
+}
+
+/// A model's call, as gates see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wording<'a> {
+    /// What it says.
+    pub(crate) arguments: &'a serde_json::Value,
+    /// Whether gates may still have it say something else.
+    pub(crate) rewritable: bool,
+}
+
 /// What the door is told besides the action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing<'a> {
@@ -43,6 +66,31 @@ pub(crate) struct Standing<'a> {
     pub(crate) mode: Mode,
     /// What the arguments may be made of, where the conversation has been looked through for it.
     pub(crate) origins: Option<&'a Origins>,
+}
+
+/// What the door is told, held for as long as it decides.
+struct Known<'a> {
+    revoked: BTreeSet<String>,
+    rules: Arc<RuleSet>,
+    egress: EgressScope,
+    origins: Cow<'a, Origins>,
+    budget: BudgetFacts,
+    session: Option<Arc<Session>>,
+}
+
+impl Known<'_> {
+    fn facts<'a>(&'a self, core: &Core, standing: Standing<'a>) -> Facts<'a> {
+        Facts {
+            authority: standing.authority,
+            revoked: &self.revoked,
+            rules: &self.rules,
+            egress: &self.egress,
+            origins: &self.origins,
+            strict: core.config.strict,
+            budget: &self.budget,
+            approval: standing.approval,
+        }
+    }
 }
 
 impl Core {
@@ -67,39 +115,95 @@ impl Core {
     /// As [`Self::pass`].
     pub(crate) async fn pass_after(
         &self,
-        mut first: Vec<Op>,
+        first: Vec<Op>,
         prepared: Prepared,
         standing: Standing<'_>,
     ) -> Result<Passage, EngineError> {
-        let now = self.clock.now();
-        let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
-        let revoked = self.revoked(standing.authority)?;
-        let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
-        let origins = self.origins_of(&prepared, standing.origins)?;
+        match self.pass_call(first, prepared, standing, None).await? {
+            Called::Passed(passage) => Ok(passage),
+            Called::Rewritten(..) => Err(EngineError::Machine("what no model said was rewritten".to_owned())),
+        }
+    }
+
+    /// As [`Self::pass_after`], for a call of a model where `wording` says what that is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pass`].
+    pub(crate) async fn pass_call(
+        &self,
+        mut first: Vec<Op>,
+        prepared: Prepared,
+        standing: Standing<'_>,
+        wording: Option<Wording<'_>>,
+    ) -> Result<Called, EngineError> {
+        let verdicts = match self.heard(&prepared, standing, wording).await? {
+            Gathered { ops, arguments: Some(arguments), .. } => {
+                first.extend(ops);
+                return Ok(Called::Rewritten(arguments, first));
+            }
+            Gathered { verdicts, ops, arguments: None } => {
+                first.extend(ops);
+                verdicts
+            }
+        };
+        self.decided(first, prepared, standing, &verdicts).await.map(Called::Passed)
+    }
+
+    /// What gates say of an action that has passed its keys; what has not is for the decision to refuse.
+    async fn heard(
+        &self,
+        prepared: &Prepared,
+        standing: Standing<'_>,
+        wording: Option<Wording<'_>>,
+    ) -> Result<Gathered, EngineError> {
+        if !self.judges_actions() {
+            return Ok(Gathered::default());
+        }
+        let known = self.known(prepared, standing)?;
+        if door::precheck(prepared.clone(), &known.facts(self, standing), self.clock.now()).is_err() {
+            return Ok(Gathered::default());
+        }
+        drop(known);
+        self.gather(prepared, standing.authority, wording).await
+    }
+
+    /// What the door is told, as it is now.
+    fn known<'a>(&self, prepared: &Prepared, standing: Standing<'a>) -> Result<Known<'a>, EngineError> {
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
-        let at = at.as_deref();
-        let mut egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
+        let mut egress =
+            at.as_deref().map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
         let listed = Self::hosts_of_server(&prepared.action);
         egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
-        let rules = self.rules_of(at);
-        let mut facts = Facts {
-            authority: standing.authority,
-            revoked: &revoked,
-            rules: &rules,
-            egress: &egress,
-            origins: &origins,
-            strict: self.config.strict,
-            budget: &budget,
-            approval: standing.approval,
-        };
-        let (mut prepared, mut may_reuse, reused) = (prepared, standing.task, OnceLock::new());
+        Ok(Known {
+            revoked: self.revoked(standing.authority)?,
+            rules: self.rules_of(at.as_deref()),
+            egress,
+            origins: self.origins_of(prepared, standing.origins)?,
+            budget: BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent },
+            session: at,
+        })
+    }
+
+    /// The decision, with what is so now: scripts may have taken long.
+    async fn decided(
+        &self,
+        mut first: Vec<Op>,
+        mut prepared: Prepared,
+        standing: Standing<'_>,
+        verdicts: &Verdicts,
+    ) -> Result<Passage, EngineError> {
+        let now = self.clock.now();
+        let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
+        let known = self.known(&prepared, standing)?;
+        let (mut facts, at) = (known.facts(self, standing), known.session.as_deref());
+        let (mut may_reuse, reused) = (standing.task, OnceLock::new());
         let denial = loop {
             let checked = match door::precheck(prepared, &facts, now) {
                 Err(denial) => break denial,
                 Ok(checked) => checked,
             };
-            // Execution gates and hooks have nothing to say yet: they come with their providers.
-            match door::decide(checked, &Verdicts::default(), &facts, now) {
+            match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {
                     let earlier = if may_reuse { self.task_approval(&ask)? } else { None };
@@ -127,8 +231,8 @@ impl Core {
             }
         };
         self.metrics.denied();
-        let entry = Entry { at: now, session, turn, turn_number, fact: self.scrubbed(denial.fact()) };
-        first.push(Op::Append(Box::new(entry)));
+        let fact = self.scrubbed(denial.fact());
+        first.push(Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact })));
         self.write(at, first).await?;
         Ok(Passage::Denied(denial))
     }

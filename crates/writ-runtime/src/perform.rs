@@ -13,12 +13,13 @@ use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
-use writ_types::entry::{Fact, GatePoint};
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::{ServerFrame, Undo};
 
 use crate::act::Place;
 use crate::error::EngineError;
+use crate::gates::Ruled;
 use crate::trace::{self, SandboxWork};
 use crate::undo::{self, UNDO};
 
@@ -95,9 +96,9 @@ async fn by_kind(
             PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
-        Action::Say(_) => say(place, permit).await?,
+        Action::Say(_) => say(place, permit, cancel).await?,
         Action::Fetch(fetch) => web::fetch(place, permit, fetch, cancel).await?,
-        Action::SendFile(_) => send::send(place, permit, &mut ops).await?,
+        Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Subscribe(subscribe) => {
@@ -339,23 +340,17 @@ fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<Performe
 }
 
 /// Says something in the middle of a turn, if the output gates let it pass.
-async fn say(place: &Place, permit: Permit) -> Result<PerformedOutcome, EngineError> {
+async fn say(
+    place: &Place,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<PerformedOutcome, EngineError> {
     let entry = permit.entry();
     let prepared = opened(place, permit)?;
     let Action::Say(say) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    let judged = trace::gate(GatePoint::Output, || place.core.gates.judge(GatePoint::Output, &say.text));
-    let at = place.at();
-    let mut ops: Vec<Op> = judged
-        .verdicts
-        .iter()
-        .map(|(gate, verdict, reason)| {
-            let (point, gate) = (GatePoint::Output, gate.clone());
-            let fact = Fact::Gated { point, gate, verdict: *verdict, reason: reason.clone() };
-            place.core.entry(place.session.id, at, fact)
-        })
-        .collect();
+    let Ruled { judged, mut ops, cost: _ } = place.judge_said(&say.text, cancel).await?;
     let blocked = judged.stopped().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {

@@ -36,7 +36,7 @@ impl Segments {
     }
 
     fn judge(&mut self, gates: &GateSet) -> String {
-        if self.stopped {
+        if self.stopped || gates.holds_output() {
             return String::new();
         }
         let judged = gates.judge(GatePoint::Output, &self.whole).text;
@@ -69,13 +69,13 @@ fn last_end(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use writ_policy::gate::{GateAction, GateConfig};
+    use writ_policy::gate::{GateAction, GateConfig, Point};
 
     use super::*;
 
     fn gates(action: GateAction) -> GateSet {
         let gate = GateConfig {
-            on: GatePoint::Output,
+            on: Point::Output,
             contains: vec!["the secret".into()],
             action,
             replacement: "it".into(),

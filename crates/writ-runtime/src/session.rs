@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
+use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
+use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Workspace;
@@ -140,6 +142,10 @@ pub(crate) struct State {
     pub(crate) referred: BTreeSet<String>,
     /// Gates that ask, and who waits for the answer.
     pub(crate) gates: BTreeMap<AskId, WaitingGate>,
+    /// Where it stands with the levels of access.
+    pub(crate) access: AccessState,
+    /// Who has sent the message that the turn answers; nobody: the owner, outside turns.
+    pub(crate) speaker: Option<Principal>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }
@@ -182,6 +188,7 @@ impl Session {
         let mut state = self.state();
         if state.running.take_if(|running| running.turn == turn).is_some() {
             state.acting = None;
+            state.speaker = None;
         }
     }
 

@@ -188,6 +188,7 @@ pub(crate) fn memory_store() -> Span {
 pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
     match verdict {
         GateVerdict::Pass => "pass",
+        GateVerdict::Advise => "advise",
         GateVerdict::Transform => "transform",
         GateVerdict::RequireApproval => "require_approval",
         GateVerdict::Block => "block",
@@ -195,14 +196,17 @@ pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
 }
 
 /// A judgement of the gates at one point.
-pub(crate) fn gate(point: GatePoint, judge: impl FnOnce() -> Judged) -> Judged {
-    let span = info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty);
-    let judged = span.in_scope(judge);
+pub(crate) fn gate(point: GatePoint) -> Span {
+    info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty)
+}
+
+/// What came of a judgement.
+pub(crate) fn gate_ended(span: &Span, judged: &Judged) {
     let said = |wanted| judged.verdicts.iter().any(|(_, verdict, _)| *verdict == wanted);
-    let worst = [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform];
+    let worst =
+        [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform, GateVerdict::Advise];
     let result = worst.into_iter().find(|verdict| said(*verdict)).map_or("pass", verdict_name);
     span.record("writ.gate.result", result);
-    judged
 }
 
 /// A provider under the name that the conventions give it, where they do.

@@ -119,6 +119,9 @@ pub enum ExecProfile {
     /// The sandbox of a server of tools, with a folder of its own and nothing of the project. Wished by the harness
     /// alone, from the owner's file.
     Server,
+    /// The sandbox of a gate's script: nothing of the project, network off, and changes are lost. Wished by the harness
+    /// alone, from the owner's file.
+    Gate,
 }
 
 /// A program to run. There is no shell in between: `argv` is what is executed.

@@ -91,6 +91,8 @@ pub enum DenyReason {
 pub enum GateVerdict {
     /// Nothing to object.
     Pass,
+    /// Something is noted; nothing is stopped.
+    Advise,
     /// The text was changed.
     Transform,
     /// A person must say so first.

@@ -100,11 +100,31 @@ impl Turn {
         match verdict {
             Verdict::Pass => self.deliver(&draft, out),
             Verdict::Transform { text } => self.deliver(&text, out),
-            Verdict::Block { reason } => {
-                self.ending =
-                    Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
-                self.deliver("", out);
+            Verdict::Block { reason } => self.block(reason, out),
+            Verdict::Again { reason, attempts, .. } if self.again >= attempts => self.block(reason, out),
+            Verdict::Again { note, .. } => {
+                self.again += 1;
+                if let Some(note) = note {
+                    self.pass_on(draft, &note);
+                }
+                self.call_model(out);
             }
+        }
+    }
+
+    /// Ends the turn with the word of a gate alone.
+    pub(super) fn block(&mut self, reason: String, out: &mut Vec<Effect>) {
+        self.ending = Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
+        self.deliver("", out);
+    }
+
+    /// Shows the model what it has said and why that was withheld. Neither is kept after the turn.
+    fn pass_on(&mut self, draft: String, why: &str) {
+        let parts = vec![Part::Text { text: draft }];
+        let said = ChatMessage { role: Role::Assistant, parts, label: self.label.clone() };
+        for message in [said, context::system_message(&notice::withheld(why))] {
+            self.passing.insert(self.conversation.len());
+            self.conversation.push(message);
         }
     }
 

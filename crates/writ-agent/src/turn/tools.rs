@@ -158,6 +158,7 @@ impl Turn {
         &mut self,
         mut result: ToolResult,
         ask: Option<AskId>,
+        ends: Option<String>,
         out: &mut Vec<Effect>,
     ) -> Result<(), Why> {
         if result.outcome == ToolOutcome::Waiting && ask.is_none() {
@@ -175,7 +176,13 @@ impl Turn {
         }
         self.repeats.note(&call, &result);
         self.work.results.push(result);
-        self.run_next(out);
+        if let Some(text) = ends {
+            self.drop_waiting(notice::STOPPED);
+            self.close_work();
+            self.block(text, out);
+        } else {
+            self.run_next(out);
+        }
         Ok(())
     }
 

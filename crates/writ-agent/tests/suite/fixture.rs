@@ -122,13 +122,13 @@ impl Driver {
     /// The tool call at work ends.
     pub(crate) fn act(&mut self, outcome: ToolOutcome, taint: Taint, text: &str) {
         let result = self.result(outcome, taint, text);
-        self.feed(Event::Acted { result, ask: None });
+        self.feed(Event::Acted { result, ask: None, ends: None });
     }
 
     /// The tool call at work waits for an ask.
     pub(crate) fn wait_for(&mut self, ask: &AskId, text: &str) {
         let result = self.result(ToolOutcome::Waiting, Taint::Owner, text);
-        self.feed(Event::Acted { result, ask: Some(ask.clone()) });
+        self.feed(Event::Acted { result, ask: Some(ask.clone()), ends: None });
     }
 
     /// A result of the tool call at work.

@@ -60,9 +60,11 @@ fn sample(kind: EventKind, driver: &Driver) -> Event {
             Event::ModelReplied { reply: reply(StopReason::EndTurn, "hi", Vec::new()) }
         }
         EventKind::ModelFailed => Event::ModelFailed { failure: ModelFailure::SessionExhausted },
-        EventKind::Acted => {
-            Event::Acted { result: driver.result(ToolOutcome::Done, Taint::Owner, "ok"), ask: None }
-        }
+        EventKind::Acted => Event::Acted {
+            result: driver.result(ToolOutcome::Done, Taint::Owner, "ok"),
+            ask: None,
+            ends: None,
+        },
         EventKind::Answered => {
             let result = driver.result(ToolOutcome::Done, Taint::Owner, "ok");
             Event::Answered { ask: ask("aaaaaaaa"), result }

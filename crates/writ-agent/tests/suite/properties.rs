@@ -119,6 +119,7 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
             Event::Acted {
                 result: driver.result(outcome, taint, &text),
                 ask: (small % 7 != 0).then_some(waiting),
+                ends: (small % 11 == 0).then(|| text.clone()),
             }
         }
         EventKind::Answered => {

@@ -242,10 +242,12 @@ fn a_result_must_be_that_of_the_call_at_work() {
     let mut driver = calling();
     driver.call("shell_exec", json!({}));
     let other = result("other", "shell_exec", ToolOutcome::Done, Taint::Owner, "");
-    let illegal = driver.try_feed(Event::Acted { result: other, ask: None }).expect_err("other call");
+    let illegal =
+        driver.try_feed(Event::Acted { result: other, ask: None, ends: None }).expect_err("other call");
     assert_eq!(illegal.why, Why::OtherCall { found: "other".to_owned() });
     let waiting = driver.result(ToolOutcome::Waiting, Taint::Owner, "");
-    let illegal = driver.try_feed(Event::Acted { result: waiting, ask: None }).expect_err("no ask");
+    let illegal =
+        driver.try_feed(Event::Acted { result: waiting, ask: None, ends: None }).expect_err("no ask");
     assert_eq!(illegal.why, Why::WaitingWithoutAsk);
     let unknown = result("x", "shell_exec", ToolOutcome::Done, Taint::Owner, "");
     let illegal =
@@ -412,6 +414,51 @@ fn an_answer_that_is_not_judged_yet_is_not_final_when_the_turn_is_stopped() {
     assert_eq!(driver.finish().exit, Exit::Done, "it is out already");
 }
 
+/// Rows: SIL-148 (in part: the tries are bounded, and the draft is not kept)
+#[test]
+fn an_answer_that_is_withheld_is_asked_for_again_so_often_and_not_kept() {
+    let again = |note: Option<&str>| {
+        let (reason, note) = ("bad words".to_owned(), note.map(str::to_owned));
+        Event::OutputJudged { verdict: Verdict::Again { reason, note, attempts: 2 } }
+    };
+    for note in [Some("bad words"), None] {
+        let mut driver = calling();
+        for n in 1..=3 {
+            driver.reply(StopReason::EndTurn, "half-baked", Vec::new());
+            assert_eq!(driver.requests().len(), n);
+            driver.feed(again(note));
+        }
+        assert_eq!(driver.delivered(), [("bad words", Some("bad words"))]);
+        let told = texts_of(driver.request());
+        assert_eq!(told.contains("withheld, and nobody has seen it: bad words"), note.is_some(), "{told}");
+        let finish = driver.finish();
+        assert_eq!((finish.status, finish.exit), (Status::Blocked, Exit::Denied));
+        assert!(!finish.transcript.iter().any(|message| text_of(message).contains("half-baked")));
+    }
+    let mut driver = calling();
+    driver.reply(StopReason::EndTurn, "half-baked", Vec::new());
+    driver.feed(again(Some("bad words")));
+    driver.reply(StopReason::EndTurn, "well done", Vec::new());
+    let finish = driver.finish();
+    assert_eq!((finish.exit, driver.delivered()), (Exit::Done, vec![("well done", None)]));
+    assert!(!finish.transcript.iter().any(|message| text_of(message).contains("withheld")));
+}
+
+/// Rows: SIL-144 (in part: the turn ends with the text)
+#[test]
+fn a_gate_that_answers_ends_the_turn_and_what_was_still_to_be_called_is_not() {
+    let mut driver = calling();
+    let call =
+        |id: &str| ToolCall { id: id.into(), name: "shell_exec".into(), arguments: json!({ "n": id }) };
+    driver.reply(StopReason::ToolUse, "", vec![call("a"), call("b")]);
+    let result = driver.result(ToolOutcome::Denied, Taint::Owner, "no");
+    driver.feed(Event::Acted { result, ask: None, ends: Some("We are closed.".into()) });
+    assert_eq!(driver.delivered(), [("We are closed.", Some("We are closed."))]);
+    assert_eq!((driver.acts().len(), driver.requests().len()), (1, 1));
+    let finish = driver.finish();
+    assert_eq!((finish.status, finish.exit), (Status::Blocked, Exit::Denied));
+}
+
 /// Rows: WIN-356 WIN-357 WIN-358 WIN-359
 #[test]
 fn budget_notes_are_for_the_model_only_and_once_per_session() {
@@ -501,7 +548,7 @@ fn a_recovered_turn_keeps_its_number_and_an_unknown_outcome_is_told() {
     assert_eq!((&turn, turn.number(), &due), (&driver.turn, 6, &driver.due));
     let [Effect::Act { call, .. }] = due.as_slice() else { panic!("{due:?}") };
     let result = Turn::unknown_result(call, Label::new(Taint::External));
-    driver.feed(Event::Acted { result, ask: None });
+    driver.feed(Event::Acted { result, ask: None, ends: None });
     assert!(texts_of(driver.request()).contains(notice::UNKNOWN));
 }
 

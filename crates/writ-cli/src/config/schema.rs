@@ -8,6 +8,7 @@ use std::path::Path;
 use toml::Value;
 use writ_policy::door::MAX_SEARCH_RESULTS;
 use writ_policy::egress::host::{Host, HostPattern};
+use writ_policy::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
 use writ_types::frame::MAX_FRAME_BYTES;
 
 /// A key as its segments: `["budget", "max_tokens_per_day"]`.
@@ -33,6 +34,8 @@ pub(crate) enum Kind {
     Whole(u64, u64),
     /// A number from 0.0 to 1.0.
     Share,
+    /// Any number.
+    Number,
     /// A text that is not empty.
     Text,
     /// A text that may be empty.
@@ -141,13 +144,48 @@ pub(crate) const KEYS: &[Key] = &[
     owner("budget.max_cost_per_day", COUNT),
     owner("budget.day_starts_at_minute", Kind::Whole(0, LAST_MINUTE)),
     add("gates.*.name", Kind::Text),
-    add("gates.*.on", Kind::OneOf(&["input", "output"])),
-    add("gates.*.provider", Kind::OneOf(&["predicate"])),
+    add("gates.*.on", Kind::OneOf(&["input", "output", "execution", "access"])),
+    add("gates.*.provider", Kind::OneOf(&["predicate", "regex", "guard", "guardrails_ai", "script", "llm"])),
+    add("gates.*.lane", Kind::OneOf(&["policy", "quality"])),
     add("gates.*.contains", Kind::Texts),
     add("gates.*.ignore_case", Kind::Flag),
+    add("gates.*.pattern", Kind::Text),
+    add("gates.*.min", Kind::Number),
+    add("gates.*.max", Kind::Number),
+    add("gates.*.below", Kind::Folders),
+    add("gates.*.extensions", Kind::Texts),
+    add("gates.*.max_bytes", Kind::Whole(0, MOST)),
+    add("gates.*.field", Kind::Text),
+    add("gates.*.tools", Kind::Texts),
+    add("gates.*.checks", Kind::Texts),
+    owner("gates.*.script", Kind::Text),
+    owner("gates.*.timeout_ms", Kind::Whole(1, MAX_SCRIPT_MS)),
+    owner("gates.*.prompt", Kind::Text),
+    owner("gates.*.promote_to_policy", Kind::Flag),
+    owner("gates.*.on_block", Kind::Text),
     add("gates.*.action", Kind::OneOf(&["block", "replace", "ask"])),
     add("gates.*.replacement", Kind::AnyText),
     add("gates.*.reason", Kind::AnyText),
+    owner(
+        "escalations.*.action",
+        Kind::OneOf(&[
+            "respond",
+            "report",
+            "escalate_human",
+            "transfer_to_queue",
+            "suppress_and_rephrase",
+            "retry",
+            "spawn_task",
+        ]),
+    ),
+    owner("escalations.*.text", Kind::Text),
+    owner("escalations.*.queue", Kind::Text),
+    owner("escalations.*.attempts", Kind::Whole(1, MAX_ATTEMPTS as u64)),
+    owner("access.public", Kind::Texts),
+    owner("access.levels.*.rank", Kind::Whole(0, u32::MAX as u64)),
+    owner("access.levels.*.requires", Kind::Texts),
+    owner("access.levels.*.tools", Kind::Texts),
+    owner("access.levels.*.expires_secs", COUNT_32),
     owner("sandbox.exe", Kind::Folder),
     owner("sandbox.host_home", Kind::Folder),
     owner("sandbox.read_only", Kind::Folders),
@@ -279,6 +317,7 @@ impl Kind {
                     Some(_) | None => None,
                 })
                 .is_some_and(|share| (0.0..=1.0).contains(&share)),
+            Self::Number => value.is_integer() || value.as_float().is_some_and(f64::is_finite),
             Self::Text | Self::Folder => value.as_str().is_some_and(|text| !text.trim().is_empty()),
             Self::AnyText => value.is_str(),
             Self::Folders => {
@@ -312,6 +351,7 @@ impl Kind {
             Self::Whole(least, MOST) => format!("a whole number of at least {least}"),
             Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
             Self::Share => "a number from 0.0 to 1.0".into(),
+            Self::Number => "a number".into(),
             Self::Text => "a text that is not empty".into(),
             Self::AnyText => "a text".into(),
             Self::Folder => "a path, as text".into(),
@@ -347,6 +387,7 @@ impl Kind {
             Self::Flag
             | Self::Whole(..)
             | Self::Share
+            | Self::Number
             | Self::Folders
             | Self::Texts
             | Self::SomeOf(_)

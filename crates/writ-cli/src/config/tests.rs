@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use writ_policy::gate::{GateSet, Lane};
 use writ_types::unit::Tokens;
 
 use super::layer::Origin;
@@ -105,7 +106,24 @@ fn the_list_of_keys_is_that_of_the_crates() {
         .collect();
     assert_eq!(unknown, Vec::<String>::new());
     assert!(defaults().len() > 40, "no crate's settings are lost");
-    let gate = table_of(&GateSet::shipped());
+    let gate = table_of(&GateConfig {
+        lane: Some(Lane::Policy),
+        contains: vec!["x".into()],
+        pattern: Some("x".into()),
+        min: Some(0.0),
+        max: Some(1.0),
+        below: vec!["/".into()],
+        extensions: vec!["md".into()],
+        max_bytes: Some(1),
+        field: Some("argv".into()),
+        tools: vec!["shell_exec".into()],
+        checks: vec!["detect_pii".into()],
+        script: Some("exit 0".into()),
+        timeout_ms: Some(1),
+        prompt: Some("polite?".into()),
+        on_block: Some("report".into()),
+        ..GateSet::shipped()
+    });
     let listed =
         KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
     assert_eq!(listed.collect::<BTreeSet<_>>(), gate.keys().map(String::as_str).collect());
@@ -212,6 +230,20 @@ fn a_project_adds_gates_after_the_homes() {
     let names: Vec<&str> = config.gates.iter().map(|gate| gate.name.as_str()).collect();
     assert_eq!(names, ["drop-table", "mine", "theirs"]);
     assert_eq!(config.turn.context.default_profile, "coding");
+    let narrow = "[[gates]]\nname = \"files\"\non = \"execution\"\nprovider = \"regex\"\npattern = \"x\"\n";
+    assert_eq!(Fixture::new("", narrow).load(&[]).expect("valid").gates.len(), 2);
+    for more in [
+        "script = \"exit 0\"",
+        "timeout_ms = 5",
+        "prompt = \"fine?\"",
+        "promote_to_policy = true",
+        "on_block = \"report\"",
+        "[access]\npublic = [\"shell_exec\"]",
+        "[escalations.report]\naction = \"respond\"",
+    ] {
+        let refused = Fixture::new("", &format!("{narrow}{more}\n")).load(&[]).expect_err("refused");
+        assert!(refused.iter().any(|text| text.contains("a project may not set")), "{more}: {refused:?}");
+    }
     let taken = Fixture::new(&gate("mine"), &gate("mine")).load(&[]).expect_err("refused");
     assert!(taken.iter().any(|text| text.starts_with(".writ/config.toml line 2")), "{taken:?}");
 }
@@ -231,7 +263,7 @@ fn gates_replace_the_shipped_one_by_name_and_need_a_provider() {
     let found =
         findings("\n[[gates]]\nname = \"a\"\non = \"input\"\nprovider = \"oracle\"\ncontains = [\"x\"]\n");
     assert!(
-        found.iter().any(|t| t == "config.toml line 5: 'gates.000.provider' must be one of \"predicate\""),
+        found.iter().any(|t| t == "config.toml line 5: 'gates.000.provider' must be one of \"predicate\", \"regex\", \"guard\", \"guardrails_ai\", \"script\", \"llm\""),
         "{found:?}"
     );
     let found = findings(&gate.replace("[\"x\"]", "[\" \"]"));

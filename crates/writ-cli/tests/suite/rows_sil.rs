@@ -508,19 +508,19 @@ fn needs_userns_no_way_in_is_a_way_around_the_rules() {
     assert_eq!(read(bench.project().join("b.txt")), "new\n");
 }
 
-/// Rows: SIL-267 (the one kind of validator that is there)
+/// Rows: SIL-267
 #[test]
 fn init_refuses_a_gate_whose_validator_it_does_not_know() {
     let home = Home::new();
     std::fs::create_dir(home.root()).expect("made");
     std::fs::set_permissions(home.root(), std::os::unix::fs::PermissionsExt::from_mode(0o700))
         .expect("closed");
-    let gate = |provider: &str| {
+    let gate = |check: &str| {
         format!(
-            "[[gates]]\nname = \"guard\"\non = \"input\"\nprovider = \"{provider}\"\ncontains = [\"zzz\"]\naction = \"block\"\n"
+            "[[gates]]\nname = \"guard\"\non = \"input\"\nprovider = \"guardrails_ai\"\nchecks = [\"{check}\"]\n"
         )
     };
-    write(home.root().join("config.toml"), &gate("guardrails_ai"));
+    write(home.root().join("config.toml"), &gate("detect_everything"));
     std::fs::set_permissions(
         home.root().join("config.toml"),
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
@@ -529,8 +529,9 @@ fn init_refuses_a_gate_whose_validator_it_does_not_know() {
     let refused = home.run(&["init", "--yes"]);
     assert_eq!(code(&refused), 3, "{}", text(&refused));
     let said = text(&refused);
-    assert!(said.contains("line 4") && said.contains("provider") && said.contains("predicate"), "{said}");
+    assert!(said.contains("'guard'") && said.contains("'detect_everything'"), "{said}");
+    assert!(said.contains("detect_pii, secrets_present, detect_jailbreak, toxic_language"), "{said}");
     assert!(!home.database().exists() && !home.root().join("keys/secrets.json").exists());
-    write(home.root().join("config.toml"), &gate("predicate"));
+    write(home.root().join("config.toml"), &gate("detect_pii"));
     assert_eq!(code(&home.run(&["init", "--yes"])), 0);
 }

@@ -1,11 +1,20 @@
-//! Answers to gates that ask, from a terminal.
+//! Gates, from a terminal: answers to those that ask, and cases that are only judged.
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_types::entry::Decision;
-use writ_types::id::AskId;
+use writ_policy::gate::Judged;
+use writ_policy::prepared::Prepared;
+use writ_store::batch::Batch;
+use writ_types::action::Action;
+use writ_types::entry::{Decision, GatePoint, GateVerdict};
+use writ_types::id::{AskId, SessionId};
+use writ_types::taint::{Label, Taint};
 
 use crate::core::Core;
+use crate::engine::Surface;
+use crate::error::EngineError;
 use crate::session::GateAnswer;
 
 /// An answer.
@@ -40,4 +49,78 @@ pub(super) fn answer(core: &Core, answered: Answered) -> Value {
     let Answered { ask, decision, reason } = answered;
     let by = "owner".to_owned();
     json!({ "answered": core.answer_gate(&ask, GateAnswer { decision, by, reason }) })
+}
+
+/// A case: a text at input or output, or an action at execution or access.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Case {
+    /// The session of the cases before it; none: a fresh one is opened, which the caller closes.
+    #[serde(default)]
+    session: Option<SessionId>,
+    on: GatePoint,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    action: Option<Action>,
+    #[serde(default)]
+    tool: String,
+    /// What the model's call would say.
+    #[serde(default)]
+    arguments: Option<Value>,
+}
+
+/// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
+pub(super) async fn judge(core: &Arc<Core>, case: Case) -> Result<Value, EngineError> {
+    let session = match case.session {
+        Some(id) => core.session(id)?,
+        None => core.open_session(None, false, true, Surface::Local).await?,
+    };
+    let place = core.outside_turn(session).await?;
+    // A stopping engine waits for it as for a turn.
+    let _running = core.turns.token();
+    let cancel = core.stop_now.child_token();
+    let judged = match case.action {
+        None => {
+            let ruled = place.judge_text(case.on, &case.text, &cancel).await?;
+            core.commit_for(&place.session, Batch::relaxed(ruled.ops)).await?;
+            ruled.judged
+        }
+        Some(action) => {
+            let kind = action.kind().as_str();
+            let prepared = Prepared {
+                action,
+                agent: core.config.agent.clone(),
+                session: Some(place.session.id),
+                turn: None,
+                turn_number: 0,
+                call: None,
+                tool: if case.tool.is_empty() { kind.to_owned() } else { case.tool },
+                sinks: Vec::new(),
+                label: Label::new(Taint::Owner),
+                bindings: Default::default(),
+                idempotent: true,
+                intent: "a case of the owner".to_owned(),
+            };
+            place.judge_action(case.on, &prepared, case.arguments.as_ref(), &cancel).await?
+        }
+    };
+    Ok(json!({
+        "session": place.session.id,
+        "verdict": worst(&judged),
+        "text": judged.text,
+        "arguments": judged.arguments,
+        "after": judged.after.as_ref().map(|after| after.action()),
+        "gates": judged.verdicts.iter().map(|(gate, verdict, reason)| {
+            json!({ "gate": gate, "verdict": verdict, "reason": reason })
+        }).collect::<Vec<_>>(),
+    }))
+}
+
+/// What all of them come to.
+fn worst(judged: &Judged) -> GateVerdict {
+    let order =
+        [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform, GateVerdict::Advise];
+    let said = |wanted: &GateVerdict| judged.verdicts.iter().any(|(_, verdict, _)| verdict == wanted);
+    order.into_iter().find(said).unwrap_or(GateVerdict::Pass)
 }

@@ -72,7 +72,7 @@ pub(super) fn seed(
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
     let tools = core.servers.registry();
     let allow = tools.allow_list(&core.config.tools, EmptyMeans::All);
-    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
+    let allow = core.offered(session, allow.unwrap_or(AllowList::Only(Default::default())));
     let (history, history_rows) = core.history(session.id)?;
     let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
     let state = session.state();

@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{Event, Verdict};
+use writ_policy::gate::{Escalation, Judged};
 use writ_policy::show::{MAX_SHOWN_BYTES, escape};
 use writ_store::batch::Op;
 use writ_types::digest::Digest;
@@ -10,9 +11,11 @@ use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint};
 use writ_types::error::Exit;
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::AskId;
+use writ_types::unit::MicroUsd;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
+use crate::gates::Ruled;
 use crate::session::{GateAnswer, WaitingGate};
 use crate::trace;
 
@@ -31,13 +34,10 @@ enum Asked {
 impl Drive {
     /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
     pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
-        let judged = trace::gate(point, || self.core.gates.judge(point, &text));
-        let mut ops = Vec::new();
-        for (gate, verdict, reason) in &judged.verdicts {
-            self.core.metrics.gate(point, *verdict);
-            let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
-            ops.push(self.fact(Fact::Gated { point, gate, verdict, reason }));
-        }
+        let Some(Ruled { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
+            return Ok(!self.core.stop_now.is_cancelled());
+        };
+        self.cost = self.cost.saturating_add(cost);
         let after = match (judged.asked(), judged.held.as_deref()) {
             (Some((gate, reason)), Some(held)) => {
                 let asked = self.ask_person(point, (gate, reason), held, std::mem::take(&mut ops)).await?;
@@ -60,10 +60,11 @@ impl Drive {
             },
         };
         let verdict = match after {
-            Err(reason) => Verdict::Block { reason },
+            Err(reason) => self.stopped(reason, &judged),
             Ok(after) if after != text => Verdict::Transform { text: after },
             Ok(_) => Verdict::Pass,
         };
+        ops.extend(self.core.follow(Some(self.session.id), self.at(), point, &judged));
         let event = match point {
             GatePoint::Output => Event::OutputJudged { verdict },
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
@@ -71,6 +72,51 @@ impl Drive {
         self.judged = self.judged.saturating_add(1);
         self.hold(event, ops)?;
         Ok(true)
+    }
+
+    /// What the gates of a point say; `None`: the turn went on without them, or the engine stops.
+    async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<Ruled>, EngineError> {
+        if !self.core.gates.has_outside(point) {
+            // What needs nothing outside leaves no trace but its verdicts: nothing has to be written before it.
+            let span = trace::gate(point);
+            let judged = self.core.gates.judge(point, text);
+            trace::gate_ended(&span, &judged);
+            let mut ops = self.core.gated(Some(self.session.id), self.at(), point, &judged);
+            ops.extend(self.core.verified(&self.session, self.at(), &judged));
+            return Ok(Some(Ruled { judged, ops, cost: MicroUsd::default() }));
+        }
+        self.write_held().await?;
+        let (cancel, place) = (CancellationToken::new(), self.place().await?);
+        match self.watch(cancel.clone(), place.judge_text(point, text, &cancel)).await {
+            Watched::Done(ruled) => ruled.map(Some),
+            Watched::Unwanted(ruled) => {
+                let ruled = ruled?;
+                self.cost = self.cost.saturating_add(ruled.cost);
+                self.note(ruled.ops).await?;
+                Ok(None)
+            }
+            Watched::Stopping => Ok(None),
+        }
+    }
+
+    /// What becomes of a text that is stopped.
+    fn stopped(&self, reason: String, judged: &Judged) -> Verdict {
+        match &judged.after {
+            Some(Escalation::Respond { text }) => Verdict::Block { reason: text.clone() },
+            Some(Escalation::SuppressAndRephrase { attempts }) => {
+                Verdict::Again { note: Some(reason.clone()), reason, attempts: *attempts }
+            }
+            Some(Escalation::Retry { attempts }) => {
+                Verdict::Again { note: None, reason, attempts: *attempts }
+            }
+            Some(
+                Escalation::Report
+                | Escalation::EscalateHuman
+                | Escalation::TransferToQueue { .. }
+                | Escalation::SpawnTask,
+            )
+            | None => Verdict::Block { reason },
+        }
     }
 
     /// Asks a person about a text, and waits for the answer as for any other work of the turn.

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use tokio_util::sync::CancellationToken;
 use writ_policy::permit::Permit;
 use writ_sandbox::outbox::{self, OutboxError};
 use writ_store::batch::Op;
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::Action;
 use writ_types::digest::Digest;
-use writ_types::entry::{Fact, GatePoint};
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId};
@@ -18,7 +19,6 @@ use super::settle;
 use crate::act::Place;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::trace;
 
 /// Sends a file: takes it out of the work folder, lets the output gates look at it, keeps it in the home, and tells
 /// whoever watches. Gates cannot rewrite a file, so one that would is one that stops.
@@ -29,6 +29,7 @@ use crate::trace;
 pub(super) async fn send(
     place: &Place,
     permit: Permit,
+    cancel: &CancellationToken,
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
     let entry = permit.entry();
@@ -57,7 +58,8 @@ pub(super) async fn send(
         let text = format!("not sent: the file holds {names}");
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "send.secret", text) });
     }
-    if let Some(stopped) = stopped(place, &String::from_utf8_lossy(taken.content()), ops) {
+    let text = String::from_utf8_lossy(taken.content()).into_owned();
+    if let Some(stopped) = stopped(place, &text, cancel, ops).await? {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }
     let folder = place.core.sent_folder(place.session.id);
@@ -80,18 +82,19 @@ pub(super) async fn send(
 }
 
 /// Why the output gates do not let a text out, if they do not.
-fn stopped(place: &Place, text: &str, ops: &mut Vec<Op>) -> Option<Report> {
-    let judged = trace::gate(GatePoint::Output, || place.core.gates.judge(GatePoint::Output, text));
-    ops.extend(judged.verdicts.iter().map(|(gate, verdict, reason)| {
-        let (point, gate) = (GatePoint::Output, gate.clone());
-        let fact = Fact::Gated { point, gate, verdict: *verdict, reason: reason.clone() };
-        place.core.entry(place.session.id, place.at(), fact)
-    }));
-    if judged.text.as_deref() == Some(text) {
-        return None;
+async fn stopped(
+    place: &Place,
+    text: &str,
+    cancel: &CancellationToken,
+    ops: &mut Vec<Op>,
+) -> Result<Option<Report>, EngineError> {
+    let ruled = place.judge_said(text, cancel).await?;
+    ops.extend(ruled.ops);
+    if ruled.judged.text.as_deref() == Some(text) {
+        return Ok(None);
     }
-    let reason = judged.stopped().unwrap_or("a gate would have to change it");
-    Some(Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}")))
+    let reason = ruled.judged.stopped().unwrap_or("a gate would have to change it");
+    Ok(Some(Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}"))))
 }
 
 /// A file that was sent, as it is handed out.

@@ -51,6 +51,14 @@ impl Places {
     }
 }
 
+/// Whether what a program changes is lost when it ends.
+pub(crate) const fn is_lost(profile: ExecProfile) -> bool {
+    match profile {
+        ExecProfile::Verification | ExecProfile::Gate => true,
+        ExecProfile::Task | ExecProfile::Server => false,
+    }
+}
+
 /// Whether a command can be started as it is written.
 pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
     let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
@@ -77,8 +85,8 @@ pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
     if exec.stdin.as_ref().is_some_and(|text| text.len() > STDIN_MAX) {
         return bad("its input is too long");
     }
-    if !exec.hosts.is_empty() && exec.profile == ExecProfile::Verification {
-        return bad("a verification has no network");
+    if !exec.hosts.is_empty() && is_lost(exec.profile) {
+        return bad("a verification or a gate has no network");
     }
     if exec.profile == ExecProfile::Verification && !exec.env.is_empty() {
         return bad("a verification gets PATH and HOME only");

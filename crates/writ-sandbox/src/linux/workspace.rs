@@ -17,7 +17,7 @@ use writ_policy::permit::Permit;
 use writ_types::action::{Action, Exec, ExecProfile, FileChange, Place};
 use writ_types::unit::Timestamp;
 
-use super::command::{Places, check, check_network, never_run, result};
+use super::command::{Places, check, check_network, is_lost, never_run, result};
 use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
 use super::spec::{Access, Environment, Job, Spec, Walls, Work};
@@ -306,7 +306,7 @@ impl Workspace {
             () = options.cancel.cancelled() => return Ok(never_run(waiting.elapsed(), rung)),
             hold = Arc::clone(&self.write).lock_owned() => hold,
         };
-        if exec.profile == ExecProfile::Verification && walls == Walls::Reduced {
+        if is_lost(exec.profile) && walls == Walls::Reduced {
             let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
             blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
         }
@@ -317,7 +317,7 @@ impl Workspace {
     /// What is run for a command, in this folder.
     fn launch(&self, walls: Walls, exec: Exec, options: ExecOptions) -> Result<Launch, SandboxError> {
         let config = &self.sandbox.config;
-        let verify = exec.profile == ExecProfile::Verification;
+        let verify = is_lost(exec.profile);
         let access = if verify { Access::Scratch } else { Access::Write };
         let places = self.places(walls, verify);
         let mut spec = self.sandbox.spec(walls, Job::Exec(exec.argv), self.work(access, &places)?);
@@ -330,7 +330,8 @@ impl Workspace {
         }
         spec.order.cwd = places.resolve(walls, &exec.cwd);
         spec.setup.network = !exec.hosts.is_empty();
-        spec.order.env = Environment(self.env(&spec, verify, &places, exec.env));
+        let env = self.env(&spec, verify, &places, exec.env);
+        spec.order.env = Environment(env);
         if spec.setup.network || has_entries(&places.home.join(REGISTRY)) {
             // What was downloaded lies in the session's home, and the host's copy would hide it.
             spec.setup.home_binds.retain(|(_, at)| at != REGISTRY);
@@ -414,6 +415,9 @@ impl Workspace {
             env.extend(own);
             // Last: a command's own variables do not lead it past its way out.
             env.extend(spec.setup.network.then(network::env).into_iter().flatten());
+        } else {
+            // What a gate judges; a verification is given nothing.
+            env.extend(own);
         }
         env.into_iter().collect()
     }

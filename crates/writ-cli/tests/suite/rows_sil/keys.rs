@@ -408,6 +408,8 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             system: Vec::new(),
             max_chronicle_entries: 50,
             servers: dir.path().join("servers"),
+            access: None,
+            gates: dir.path().join("gates"),
             server_idle: writ_runtime::servers::SERVER_IDLE,
             egress: Default::default(),
             timeouts: writ_tools::config::Config::default(),

@@ -247,7 +247,8 @@ fn answer() -> impl Strategy<Value = Answer> {
 
 fn cases() -> impl Strategy<Value = Case> {
     let taint = prop_oneof![Just(Taint::Owner), Just(Taint::Auth), Just(Taint::External)];
-    let gate = prop_oneof![8 => Just(GateVerdict::Pass), 2 => Just(GateVerdict::Transform), 1 => Just(GateVerdict::Block)];
+    let gate = prop_oneof![8 => Just(GateVerdict::Pass), 2 => Just(GateVerdict::Transform), 1 => Just(GateVerdict::Block),
+        1 => Just(GateVerdict::Advise), 1 => Just(GateVerdict::RequireApproval)];
     let ends = || prop_oneof![6 => Just(100_000_i64), 1 => 1..200_i64];
     let cost = || prop_oneof![4 => Just(None), 1 => (0..30_u64).prop_map(Some)];
     let keys = (
@@ -337,6 +338,8 @@ fn model(case: &Case) -> Outcome {
     } else if external && wish.leaves && !excused(wish, case.values) && !preapproved {
         ask = true;
     }
+    let by_gate = case.gates.contains(&GateVerdict::RequireApproval);
+    ask |= by_gate;
     let affordable = match wish.model {
         Some(price) => {
             let limits = case.costs.iter().zip(SPENT);
@@ -364,7 +367,7 @@ fn model(case: &Case) -> Outcome {
             }
         }
         (true, Answer::Task { alike, low, ends }) => {
-            if alike && has_likes(&wish.action) && (!low || is_low(wish)) && case.now < ends {
+            if alike && !by_gate && has_likes(&wish.action) && (!low || is_low(wish)) && case.now < ends {
                 Outcome::Grant { with_approval: true }
             } else {
                 Outcome::Deny

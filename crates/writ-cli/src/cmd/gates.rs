@@ -1,0 +1,159 @@
+//! `writ gates`: what the gates say of cases, as the engine runs them. Nothing is performed, and nothing follows a block.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::show::escape_line;
+use writ_types::entry::{GatePoint, GateVerdict};
+use writ_types::error::Exit;
+
+use crate::args::GatesCommand;
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+
+/// The largest file of cases, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// The most cases of one file: a script runs for each.
+const MAX_CASES: usize = 1_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cases {
+    case: Vec<Case>,
+}
+
+/// One case: a text, or an action as the ledger writes it, and what is expected of the gates.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    on: GatePoint,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    action: Option<Value>,
+    #[serde(default)]
+    tool: String,
+    /// What the model's call would say, for scripts.
+    #[serde(default)]
+    arguments: Option<Value>,
+    expect: GateVerdict,
+    /// The text that is expected to go on; without it, any may.
+    #[serde(default)]
+    becomes: Option<String>,
+    /// The gates that are expected to say it; without them, any may.
+    #[serde(default)]
+    gates: Option<Vec<String>>,
+}
+
+/// Runs `writ gates …`.
+pub(crate) fn run(context: &Context, command: &GatesCommand) -> Result<(), Failure> {
+    context.ready()?;
+    let GatesCommand::Test { file } = command;
+    let cases = read(file)?;
+    block_on(async {
+        let mut client = Client::ensure(context).await?;
+        let (mut results, mut session) = (Vec::new(), Value::Null);
+        for case in &cases {
+            let params = json!({
+                "session": session, "on": case.on, "text": case.text.as_deref().unwrap_or_default(),
+                "action": case.action, "tool": case.tool, "arguments": case.arguments,
+            });
+            let judged = client.call("gates.judge", params).await?;
+            session = judged.get("session").cloned().unwrap_or_default();
+            results.push(compared(case, &judged));
+        }
+        client.call("sessions.close", json!({ "session": session })).await?;
+        tell(context, &results)
+    })
+}
+
+/// What was expected, what was said, and whether they are the same.
+fn compared(case: &Case, judged: &Value) -> Value {
+    let said = |name: &str| judged.get(name).cloned().unwrap_or_default();
+    let verdict = said("verdict");
+    let all = said("gates");
+    let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
+    let deciding = all.iter().filter(|gate| gate.get("verdict") == Some(&verdict));
+    let mut names: Vec<&str> = deciding.filter_map(|gate| gate.get("gate")?.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let same_gates = case.gates.as_ref().is_none_or(|wanted| {
+        let mut wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        wanted.sort_unstable();
+        wanted == names
+    });
+    let same_text = case.becomes.as_ref().is_none_or(|wanted| said("text") == json!(wanted));
+    json!({
+        "case": case.name, "expected": case.expect, "verdict": verdict, "gates": all, "after": said("after"),
+        "text": said("text"), "passed": verdict == json!(case.expect) && same_gates && same_text,
+    })
+}
+
+fn tell(context: &Context, results: &[Value]) -> Result<(), Failure> {
+    let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
+    let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
+    context.out.either(&all, |_| {
+        let mut lines: Vec<String> = results.iter().map(line).collect();
+        lines.push(format!("{passed} passed, {failed} failed"));
+        lines
+    })?;
+    if failed == 0 { Ok(()) } else { Err(Failure::Code(Exit::Verification.code())) }
+}
+
+fn line(result: &Value) -> String {
+    let text = |value: &Value, name: &str| {
+        value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
+    };
+    let gates = result.get("gates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let spoke = gates.iter().filter(|gate| gate.get("verdict") != Some(&json!(GateVerdict::Pass)));
+    let why: Vec<String> = spoke
+        .map(|gate| {
+            format!("{} says {}: {}", text(gate, "gate"), text(gate, "verdict"), text(gate, "reason"))
+        })
+        .collect();
+    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+    let (name, verdict) = (text(result, "case"), text(result, "verdict"));
+    if result.get("passed") == Some(&json!(true)) {
+        format!("ok      {name}: {verdict}{why}")
+    } else {
+        format!("FAILED  {name}: {verdict}{why}, expected {}", text(result, "expected"))
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Case>, Failure> {
+    let shown = file.display();
+    let opened =
+        std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(wrong(&format!("{shown} has more than {MAX_FILE_BYTES} bytes")));
+    }
+    let cases: Cases = toml::from_str(&text).map_err(|error| wrong(&format!("{shown}: {error}")))?;
+    if cases.case.is_empty() || cases.case.len() > MAX_CASES {
+        let found = cases.case.len();
+        return Err(wrong(&format!("{shown} holds {found} cases; from 1 to {MAX_CASES} can be")));
+    }
+    for case in &cases.case {
+        let on_text = matches!(case.on, GatePoint::Input | GatePoint::Output);
+        if on_text != case.text.is_some() || on_text == case.action.is_some() {
+            let text = format!(
+                "case '{}' of {shown}: at 'input' and 'output' a case has 'text', elsewhere 'action'",
+                case.name
+            );
+            return Err(wrong(&text));
+        }
+    }
+    Ok(cases.case)
+}
+
+fn wrong(text: &str) -> Failure {
+    let hint = "a case has name, on, text or action (as `writ audit export` writes one), and expect";
+    Failure::new(Exit::Usage, "gates.cases", text, hint)
+}

@@ -1,0 +1,246 @@
+//! What a gate looks for, made ready from its configuration.
+
+use std::ops::Range;
+
+use regex::{NoExpand, Regex, RegexBuilder};
+
+use super::config::{GateConfig, GateError, Point, Provider};
+use super::guard::GuardCheck;
+use super::subject::Subject;
+
+/// The most memory that one expression may take, in bytes: they are matched in time that grows with the text alone.
+const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+
+/// One thing that a gate looks for.
+#[derive(Clone, Debug)]
+pub(super) enum Check {
+    Words(Words),
+    Pattern(Regex),
+    Range { min: f64, max: f64 },
+    Files { below: Vec<String>, extensions: Vec<String>, max_bytes: u64 },
+    Guard(GuardCheck),
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    /// What, in words that repeat nothing of the text.
+    pub(super) why: String,
+    /// Whether it only advises.
+    pub(super) advises: bool,
+}
+
+/// Fixed texts.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    needles: Vec<String>,
+    ignore_case: bool,
+}
+
+/// What a configuration looks for.
+///
+/// # Errors
+///
+/// If it names nothing, or something that cannot be.
+pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
+    let (name, empty) = (gate.name.clone(), |needs| GateError::Empty { name: gate.name.clone(), needs });
+    let mut checks = Vec::new();
+    if gate.contains.iter().any(|text| text.trim().is_empty()) {
+        return Err(empty("no text of 'contains' may be blank"));
+    }
+    if !gate.contains.is_empty() {
+        let (needles, ignore_case) = (gate.contains.clone(), gate.ignore_case);
+        checks.push(Check::Words(Words { needles, ignore_case }));
+    }
+    if let Some(pattern) = &gate.pattern {
+        checks.push(Check::Pattern(compiled(gate, pattern)?));
+    }
+    if gate.min.is_some() || gate.max.is_some() {
+        let (min, max) = (gate.min.unwrap_or(f64::NEG_INFINITY), gate.max.unwrap_or(f64::INFINITY));
+        // Also where one of them is no number.
+        if !matches!(min.partial_cmp(&max), Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)) {
+            return Err(GateError::Range(name));
+        }
+        checks.push(Check::Range { min, max });
+    }
+    if !gate.below.is_empty() || !gate.extensions.is_empty() || gate.max_bytes.is_some() {
+        checks.push(Check::Files {
+            below: gate.below.clone(),
+            extensions: gate.extensions.iter().map(|ending| ending.to_lowercase()).collect(),
+            max_bytes: gate.max_bytes.unwrap_or(u64::MAX),
+        });
+    }
+    for check in &gate.checks {
+        let found = GuardCheck::from_name(check).ok_or_else(|| GateError::Check {
+            name: name.clone(),
+            check: check.clone(),
+            known: GuardCheck::ALL.map(GuardCheck::as_str).join(", "),
+        })?;
+        checks.push(Check::Guard(found));
+    }
+    match gate.provider {
+        Provider::Predicate if checks.is_empty() => {
+            Err(empty("it needs 'contains', 'pattern', 'min', 'max', 'below', 'extensions' or 'max_bytes'"))
+        }
+        Provider::Regex if gate.pattern.is_none() => Err(empty("it needs 'pattern'")),
+        Provider::Guard if gate.checks.is_empty() => Err(empty("it needs 'checks'")),
+        Provider::Script if gate.script.as_ref().is_none_or(|script| script.trim().is_empty()) => {
+            Err(empty("it needs 'script'"))
+        }
+        Provider::Llm if gate.prompt.as_ref().is_none_or(|prompt| prompt.trim().is_empty()) => {
+            Err(empty("it needs 'prompt'"))
+        }
+        Provider::Predicate | Provider::Regex | Provider::Guard | Provider::Script | Provider::Llm => {
+            Ok(checks)
+        }
+    }
+}
+
+fn compiled(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
+    let wrong = |why: String| GateError::Pattern { name: gate.name.clone(), why };
+    let built = RegexBuilder::new(pattern)
+        .case_insensitive(gate.ignore_case)
+        .size_limit(MAX_PATTERN_BYTES)
+        .dfa_size_limit(MAX_PATTERN_BYTES)
+        .build();
+    let regex = built.map_err(|error| {
+        // The last line says what is wrong; those before it draw the place.
+        let text = error.to_string();
+        wrong(text.lines().last().unwrap_or_default().trim().to_owned())
+    })?;
+    if regex.is_match("") {
+        return Err(wrong("it matches an empty text, and so every text".to_owned()));
+    }
+    Ok(regex)
+}
+
+impl Check {
+    /// Looks for it; `promoted`: what only advises by itself counts in full.
+    pub(super) fn find(&self, subject: &Subject, field: Option<&str>, promoted: bool) -> Option<Hit> {
+        let hit = |why: &str| Some(Hit { why: why.to_owned(), advises: false });
+        match self {
+            Self::Words(words) => {
+                words.find(&subject.seen(field).join("\n")).then(|| hit("a text of 'contains'"))?
+            }
+            Self::Pattern(regex) => {
+                regex.is_match(&subject.seen(field).join("\n")).then(|| hit("the pattern"))?
+            }
+            Self::Range { min, max } => {
+                let seen = subject.seen(field);
+                let outside = |text: &String| match text.trim().parse::<f64>() {
+                    Ok(number) => !(*min..=*max).contains(&number),
+                    Err(_) => true,
+                };
+                (seen.is_empty() || seen.iter().any(outside)).then(|| hit("no number in the range"))?
+            }
+            Self::Files { below, extensions, max_bytes } => {
+                subject.files.iter().find_map(|file| bad_file(file, (below, extensions, *max_bytes)))
+            }
+            Self::Guard(check) => {
+                let found = check.find(&subject.seen(field).join("\n"))?;
+                Some(Hit {
+                    why: format!("{}: {found}", check.as_str()),
+                    advises: check.advises() && !promoted,
+                })
+            }
+        }
+    }
+
+    /// A text without what it finds there.
+    pub(super) fn replaced(&self, text: &str, replacement: &str) -> String {
+        match self {
+            Self::Words(words) => words.replaced(text, replacement),
+            Self::Pattern(regex) => regex.replace_all(text, NoExpand(replacement)).into_owned(),
+            Self::Guard(check) => without(text, &check.spans(text), replacement),
+            // Configurations that would replace these are refused.
+            Self::Range { .. } | Self::Files { .. } => text.to_owned(),
+        }
+    }
+
+    /// Whether what it finds has a place in the text.
+    pub(super) fn can_replace(&self) -> bool {
+        match self {
+            Self::Words(_) | Self::Pattern(_) => true,
+            Self::Guard(check) => check.has_spans(),
+            Self::Range { .. } | Self::Files { .. } => false,
+        }
+    }
+
+    /// Why it cannot stand at a point; `None`: it can.
+    pub(super) fn misplaced(&self, point: Point) -> Option<(&'static str, &'static str)> {
+        match (self, point) {
+            (Self::Files { .. }, Point::Input | Point::Output) => {
+                Some(("below, extensions, max_bytes", "look at the files of actions: use 'execution'"))
+            }
+            (
+                Self::Words(_) | Self::Pattern(_) | Self::Range { .. } | Self::Guard(_) | Self::Files { .. },
+                Point::Input | Point::Output | Point::Execution | Point::Access,
+            ) => None,
+        }
+    }
+}
+
+fn bad_file(
+    file: &super::subject::FileSeen,
+    (below, extensions, max_bytes): (&[String], &[String], u64),
+) -> Option<Hit> {
+    let hit = |why: &str| Some(Hit { why: why.to_owned(), advises: false });
+    let inside = |folder: &String| crate::scope::Dimension::Path.covers(folder, &file.path);
+    if !below.is_empty() && !below.iter().any(inside) {
+        return hit("a file outside the folders");
+    }
+    let name = file.path.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let ends = |ending: &String| {
+        let ending = ending.trim_start_matches('.');
+        name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.'))
+    };
+    if !extensions.is_empty() && !extensions.iter().any(ends) {
+        return hit("a file with another ending");
+    }
+    if file.bytes.is_some_and(|bytes| bytes > max_bytes) {
+        return hit("a file that is too large");
+    }
+    None
+}
+
+/// A text without its spans.
+fn without(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
+    let (mut out, mut from) = (String::with_capacity(text.len()), 0);
+    for span in spans.iter().filter(|span| !span.is_empty()) {
+        // One that begins in the one before it goes with it.
+        if span.start >= from {
+            out.push_str(text.get(from..span.start).unwrap_or_default());
+            out.push_str(replacement);
+        }
+        from = from.max(span.end);
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    out
+}
+
+impl Words {
+    fn find(&self, text: &str) -> bool {
+        let folded = self.fold(text);
+        self.needles.iter().any(|needle| folded.contains(&self.fold(needle)))
+    }
+
+    /// One space for each run of white space, and one case where case is ignored.
+    fn fold(&self, text: &str) -> String {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if self.ignore_case { words.to_lowercase() } else { words }
+    }
+
+    fn replaced(&self, text: &str, replacement: &str) -> String {
+        self.needles.iter().fold(text.to_owned(), |text, needle| self.one(&text, needle, replacement))
+    }
+
+    fn one(&self, text: &str, needle: &str, replacement: &str) -> String {
+        if !self.ignore_case {
+            return text.replace(needle, replacement);
+        }
+        // Lower-casing can change lengths outside ASCII, so case is ignored for ASCII letters only.
+        let (lower, needle) = (text.to_ascii_lowercase(), needle.to_ascii_lowercase());
+        let spans: Vec<_> = lower.match_indices(&needle).map(|(at, found)| at..at + found.len()).collect();
+        without(text, &spans, replacement)
+    }
+}

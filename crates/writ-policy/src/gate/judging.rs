@@ -1,0 +1,260 @@
+//! One judgement: the gates of a point, one after the other, each on what those before it have left.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use writ_types::entry::{GatePoint, GateVerdict};
+
+use super::config::{GateAction, Provider, SCRIPT_MS};
+use super::escalation::Escalation;
+use super::said::{ModelSaid, Said, ScriptEnd};
+use super::subject::Subject;
+use super::{Gate, Judged};
+
+/// The longest value that a script is given, in bytes: Linux takes 128 KiB for one variable.
+pub const MAX_VALUE_BYTES: usize = 96 * 1024;
+
+/// Something outside that is to judge now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A script.
+    Script(ScriptDue),
+    /// A model.
+    Model(ModelDue),
+}
+
+/// A script that is to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptDue {
+    /// Its gate.
+    pub gate: String,
+    /// What the shell runs.
+    pub script: String,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// What it judges, in its environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A model that is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelDue {
+    /// Its gate.
+    pub gate: String,
+    /// What it is to look at.
+    pub prompt: String,
+    /// The text.
+    pub text: String,
+}
+
+/// A judgement under way.
+#[derive(Debug)]
+pub struct Judging<'a> {
+    gates: Vec<&'a Gate>,
+    /// The gate that is next.
+    at: usize,
+    /// How often that was asked again.
+    again: u32,
+    point: GatePoint,
+    subject: Subject,
+    arguments: Option<Value>,
+    asks: bool,
+    judged: Judged,
+}
+
+impl<'a> Judging<'a> {
+    pub(super) fn new(
+        gates: Vec<&'a Gate>,
+        point: GatePoint,
+        subject: Subject,
+        arguments: Option<Value>,
+    ) -> Self {
+        let judged = Judged { verdicts: Vec::new(), text: None, held: None, after: None, arguments: None };
+        Self { gates, at: 0, again: 0, point, subject, arguments, asks: false, judged }
+    }
+
+    /// Judges on, until something outside is due or all is judged. What is due is answered by one of
+    /// [`Self::script_said`], [`Self::model_said`] and [`Self::unavailable`].
+    pub fn due(&mut self) -> Option<Due> {
+        while let Some(gate) = self.gates.get(self.at).copied() {
+            match gate.config.provider {
+                Provider::Predicate | Provider::Regex | Provider::Guard => {
+                    let said = self.look(gate);
+                    self.take(gate, said);
+                }
+                Provider::Script => match self.script(gate) {
+                    Ok(due) => return Some(Due::Script(due)),
+                    Err(why) => self.take(gate, Said::just(GateVerdict::Block, why)),
+                },
+                Provider::Llm => {
+                    return Some(Due::Model(ModelDue {
+                        gate: gate.config.name.clone(),
+                        prompt: gate.config.prompt.clone().unwrap_or_default(),
+                        text: self.subject.text.clone(),
+                    }));
+                }
+            }
+        }
+        None
+    }
+
+    /// The script that was due has ended.
+    pub fn script_said(&mut self, end: &ScriptEnd, said: &str) {
+        if let Some(gate) = self.gates.get(self.at).copied() {
+            self.take(gate, Said::of_script(self.point, end, said));
+        }
+    }
+
+    /// The model that was due has answered.
+    pub fn model_said(&mut self, said: &ModelSaid) {
+        let Some(gate) = self.gates.get(self.at).copied() else { return };
+        let verdict = match (gate.config.promote_to_policy, said.pass) {
+            (true, true) => GateVerdict::Pass,
+            (true, false) => GateVerdict::Block,
+            (false, _) => GateVerdict::Advise,
+        };
+        self.take(gate, Said::just(verdict, said.in_words()));
+    }
+
+    /// What was due could not be had: what may stop something stops it, what only advises says so.
+    pub fn unavailable(&mut self, why: &str) {
+        let Some(gate) = self.gates.get(self.at).copied() else { return };
+        let verdict = if gate.advises() { GateVerdict::Advise } else { GateVerdict::Block };
+        self.take(gate, Said::just(verdict, format!("it could not judge: {why}")));
+    }
+
+    /// What came of it.
+    pub fn end(mut self) -> Judged {
+        if self.judged.block().is_none() {
+            let text = Some(self.subject.text);
+            if self.asks { self.judged.held = text } else { self.judged.text = text }
+        }
+        self.judged
+    }
+
+    /// What a gate says that needs nothing outside.
+    fn look(&self, gate: &Gate) -> Said {
+        let (config, subject) = (&gate.config, &self.subject);
+        let field = config.field.as_deref();
+        let find = |check: &super::check::Check| check.find(subject, field, config.promote_to_policy);
+        let hits: Vec<_> = gate.checks.iter().filter_map(find).collect();
+        let whys = |advice: bool| {
+            let whys = hits.iter().filter(|hit| hit.advises == advice).map(|hit| hit.why.as_str());
+            whys.collect::<Vec<_>>().join("; ")
+        };
+        if hits.iter().all(|hit| hit.advises) {
+            let verdict = if hits.is_empty() { GateVerdict::Pass } else { GateVerdict::Advise };
+            return Said::just(verdict, whys(true));
+        }
+        match config.action {
+            GateAction::Block => Said::just(GateVerdict::Block, own_reason(gate, &whys(false))),
+            GateAction::Ask => Said::just(GateVerdict::RequireApproval, own_reason(gate, &whys(false))),
+            GateAction::Replace => {
+                let replaced = gate
+                    .checks
+                    .iter()
+                    .fold(subject.text.clone(), |text, check| check.replaced(&text, &config.replacement));
+                // White space that was written otherwise triggers a text and has no place in it.
+                if replaced == subject.text {
+                    return Said::just(GateVerdict::Pass, "");
+                }
+                Said { text: Some(replaced), ..Said::just(GateVerdict::Transform, own_reason(gate, "")) }
+            }
+        }
+    }
+
+    /// A script with what it judges.
+    fn script(&self, gate: &Gate) -> Result<ScriptDue, &'static str> {
+        let point = match self.point {
+            GatePoint::Input => "input",
+            GatePoint::Output => "output",
+            GatePoint::Execution => "execution",
+            GatePoint::Access => "access",
+        };
+        let mut env = BTreeMap::from([
+            ("WRIT_GATE".to_owned(), gate.config.name.clone()),
+            ("WRIT_POINT".to_owned(), point.to_owned()),
+        ]);
+        match &self.subject.tool {
+            None => drop(env.insert("WRIT_TEXT".to_owned(), self.subject.text.clone())),
+            Some(tool) => {
+                let arguments = self.arguments.as_ref().map_or_else(|| "null".to_owned(), Value::to_string);
+                env.extend([
+                    ("WRIT_TOOL".to_owned(), tool.clone()),
+                    ("WRIT_ACTION".to_owned(), self.subject.json()),
+                    ("WRIT_ARGS".to_owned(), arguments),
+                ]);
+            }
+        }
+        if env.values().any(|value| value.len() > MAX_VALUE_BYTES || value.contains('\0')) {
+            return Err("it is too long for a script, or holds a zero byte");
+        }
+        Ok(ScriptDue {
+            gate: gate.config.name.clone(),
+            script: gate.config.script.clone().unwrap_or_default(),
+            timeout_ms: gate.config.timeout_ms.unwrap_or(SCRIPT_MS),
+            env,
+        })
+    }
+
+    /// Puts what a gate says in order.
+    fn take(&mut self, gate: &'a Gate, said: Said) {
+        let name = &gate.config.name;
+        let Said { mut verdict, mut reason, text, arguments, stripped } = said;
+        for key in stripped {
+            let why = format!("it wanted to change '{key}', which a gate may not change here: left out");
+            self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));
+        }
+        if gate.advises() && matches!(verdict, GateVerdict::Block | GateVerdict::RequireApproval) {
+            verdict = GateVerdict::Advise;
+        }
+        if verdict == GateVerdict::Block {
+            match &gate.after {
+                Some(Escalation::Retry { attempts })
+                    if gate.is_outside() && self.point != GatePoint::Output && self.again < *attempts =>
+                {
+                    self.again += 1;
+                    let why = format!("it blocks and is asked again: {reason}");
+                    self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));
+                    return;
+                }
+                Some(Escalation::EscalateHuman) => verdict = GateVerdict::RequireApproval,
+                Some(_) | None => {}
+            }
+        }
+        let changes = text.is_some() || arguments.is_some();
+        if verdict == GateVerdict::Pass && changes {
+            verdict = GateVerdict::Transform;
+        }
+        if matches!(verdict, GateVerdict::Transform | GateVerdict::Pass | GateVerdict::RequireApproval) {
+            self.subject.text = text.unwrap_or_else(|| std::mem::take(&mut self.subject.text));
+            if let Some(arguments) = arguments {
+                self.arguments = Some(arguments.clone());
+                self.judged.arguments = Some(arguments);
+            }
+        }
+        if reason.is_empty() && verdict != GateVerdict::Pass {
+            reason = own_reason(gate, "");
+        }
+        self.asks |= verdict == GateVerdict::RequireApproval;
+        self.judged.verdicts.push((name.clone(), verdict, reason));
+        (self.at, self.again) = (self.at + 1, 0);
+        if verdict == GateVerdict::Block {
+            self.judged.after.clone_from(&gate.after);
+            // What asks counts less than what blocks.
+            self.at = self.gates.len();
+        }
+    }
+}
+
+/// The reason that the owner has written, or one that says what was found.
+fn own_reason(gate: &Gate, found: &str) -> String {
+    let (name, asks) = (&gate.config.name, gate.config.action == GateAction::Ask);
+    match (gate.config.reason.is_empty(), asks, found) {
+        (false, _, _) => gate.config.reason.clone(),
+        (true, true, "") => format!("gate '{name}' asks about this"),
+        (true, true, found) => format!("gate '{name}' asks about this ({found})"),
+        (true, false, "") => format!("stopped by gate '{name}'"),
+        (true, false, found) => format!("stopped by gate '{name}' ({found})"),
+    }
+}

@@ -1,0 +1,150 @@
+//! What scripts and models say, read as a verdict: whatever is none blocks.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use writ_types::entry::{GatePoint, GateVerdict};
+
+/// The most that a script may say, in bytes: a few times what it may be given.
+pub const MAX_SAID_BYTES: usize = 256 * 1024;
+/// The longest reason, in characters.
+const MAX_REASON_CHARS: usize = 500;
+/// The most flags of a model that are kept.
+const MAX_FLAGS: usize = 10;
+/// The longest flag that is kept, in characters.
+const MAX_FLAG_CHARS: usize = 60;
+/// The most keys that are named where they are left out.
+const MAX_STRIPPED: usize = 20;
+/// What gates may change (`ALLOWED_MUTATIONS`): each at one point.
+const ALLOWED_MUTATIONS: [(&str, GatePoint); 3] =
+    [("response", GatePoint::Output), ("message", GatePoint::Input), ("tool_args", GatePoint::Execution)];
+
+/// How a script ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// By itself, with this code.
+    Code(i32),
+    /// In another way, in words.
+    Broken(String),
+}
+
+/// What a model is to say of a text.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSaid {
+    /// From 0.0 (bad) to 1.0 (good).
+    pub score: f64,
+    /// Whether the text is as it should be.
+    pub pass: bool,
+    /// What is wrong with it, in a few words each.
+    #[serde(default)]
+    pub flags: Vec<String>,
+}
+
+impl ModelSaid {
+    /// Reads an answer: JSON alone, or alone in a fenced block.
+    ///
+    /// # Errors
+    ///
+    /// If it has another form.
+    pub fn read(answer: &str) -> Result<Self, String> {
+        let answer = answer.trim();
+        let fenced = answer.strip_prefix("```json").or_else(|| answer.strip_prefix("```"));
+        let inner = fenced.and_then(|rest| rest.strip_suffix("```")).unwrap_or(answer);
+        match serde_json::from_str::<Self>(inner) {
+            Ok(said) if (0.0..=1.0).contains(&said.score) => Ok(said),
+            Ok(_) | Err(_) => Err("its answer had another form".to_owned()),
+        }
+    }
+
+    /// It, for the ledger.
+    pub(super) fn in_words(&self) -> String {
+        let flags = self.flags.iter().take(MAX_FLAGS).map(|flag| cut(flag, MAX_FLAG_CHARS));
+        let flags = flags.collect::<Vec<_>>().join(", ");
+        let verdict = if self.pass { "pass" } else { "fail" };
+        format!("a model says: {verdict}, score {:.2}, flags: {flags}", self.score)
+    }
+}
+
+/// What one gate says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Said {
+    pub(super) verdict: GateVerdict,
+    /// Why; empty: the gate's own reason stands there.
+    pub(super) reason: String,
+    /// The text instead.
+    pub(super) text: Option<String>,
+    /// The arguments instead.
+    pub(super) arguments: Option<Value>,
+    /// Keys that it wanted to change and may not.
+    pub(super) stripped: Vec<String>,
+}
+
+impl Said {
+    pub(super) fn just(verdict: GateVerdict, reason: impl Into<String>) -> Self {
+        Self { verdict, reason: reason.into(), text: None, arguments: None, stripped: Vec::new() }
+    }
+
+    /// What a script says: a code other than 0 blocks; nothing, or an object, else.
+    pub(super) fn of_script(point: GatePoint, end: &ScriptEnd, said: &str) -> Self {
+        let block = |why: &str| Self::just(GateVerdict::Block, why);
+        let code = match end {
+            ScriptEnd::Code(code) => *code,
+            ScriptEnd::Broken(why) => return block(&format!("the script {}", cut(why, MAX_REASON_CHARS))),
+        };
+        if said.len() > MAX_SAID_BYTES {
+            return block("the script said too much");
+        }
+        let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
+            ("", _) => Map::new(),
+            (_, Ok(fields)) => fields,
+            (_, Err(_)) if code != 0 => Map::new(),
+            (_, Err(_)) => return block("the script said something that is no verdict"),
+        };
+        let mut read = Self::read(point, fields);
+        if code != 0 && read.verdict != GateVerdict::Block {
+            read = block(&format!("the script ended with code {code}"));
+        }
+        read
+    }
+
+    fn read(point: GatePoint, mut fields: Map<String, Value>) -> Self {
+        let reason = match fields.remove("reason") {
+            Some(Value::String(reason)) => cut(&reason, MAX_REASON_CHARS),
+            Some(_) | None => String::new(),
+        };
+        let verdict = match fields.remove("verdict") {
+            None => GateVerdict::Pass,
+            Some(Value::String(word)) if word == "pass" => GateVerdict::Pass,
+            Some(Value::String(word)) if word == "require_approval" => GateVerdict::RequireApproval,
+            Some(Value::String(word)) if word == "block" => GateVerdict::Block,
+            Some(_) => return Self::just(GateVerdict::Block, "the script gave a verdict that there is not"),
+        };
+        let mut said = Self::just(verdict, reason);
+        for (key, value) in fields {
+            match (ALLOWED_MUTATIONS.contains(&(key.as_str(), point)), value) {
+                (false, _) if said.stripped.len() < MAX_STRIPPED => {
+                    said.stripped.push(cut(&key, MAX_FLAG_CHARS))
+                }
+                (false, _) => {}
+                (true, Value::String(text)) if point != GatePoint::Execution && !text.trim().is_empty() => {
+                    said.text = Some(text);
+                }
+                (true, value @ Value::Object(_)) if point == GatePoint::Execution => {
+                    said.arguments = Some(value);
+                }
+                (true, _) => {
+                    return Self::just(
+                        GateVerdict::Block,
+                        "the script made something else of what it judged",
+                    );
+                }
+            }
+        }
+        said
+    }
+}
+
+/// The beginning of a text.
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}

@@ -1,0 +1,138 @@
+//! What gates judge: a text, or an action that would be performed.
+
+use serde_json::{Map, Value};
+use writ_types::action::Action;
+use writ_types::entry::GatePoint;
+
+use crate::prepared::Prepared;
+use crate::scope::{self, WORK, resolve};
+
+/// A file that an action names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileSeen {
+    /// Its path, absolute as the sandbox sees it.
+    pub(super) path: String,
+    /// How large it becomes, where the action says so.
+    pub(super) bytes: Option<u64>,
+}
+
+/// What is judged. Two that are equal are judged alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    /// The text that goes on; that of an action is made of its parts and goes nowhere.
+    pub(super) text: String,
+    /// The tool that an action is of; `None`: it is a text.
+    pub(super) tool: Option<String>,
+    /// The action by its parts; `null` for a text.
+    pub(super) value: Value,
+    pub(super) files: Vec<FileSeen>,
+}
+
+impl Subject {
+    /// A text, at input or output.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tool: None, value: Value::Null, files: Vec::new() }
+    }
+
+    /// A prepared action, as gates of a point see it: at execution all of it, at access what it touches.
+    pub fn action(point: GatePoint, prepared: &Prepared) -> Self {
+        let value = match point {
+            GatePoint::Access => touched(&prepared.action),
+            GatePoint::Input | GatePoint::Output | GatePoint::Execution => {
+                serde_json::to_value(&prepared.action).unwrap_or_default()
+            }
+        };
+        let text = leaves(&value, None).join("\n");
+        Self { text, tool: Some(prepared.tool.clone()), value, files: files(&prepared.action) }
+    }
+
+    /// The texts that a gate looks at: those below a field, or all.
+    pub(super) fn seen(&self, field: Option<&str>) -> Vec<String> {
+        match (&self.tool, field) {
+            (None, _) => vec![self.text.clone()],
+            (Some(_), field) => leaves(&self.value, field),
+        }
+    }
+
+    /// The action's parts as JSON, for scripts.
+    pub(super) fn json(&self) -> String {
+        self.value.to_string()
+    }
+}
+
+/// What an action touches, by dimension.
+fn touched(action: &Action) -> Value {
+    let mut by_name: Map<String, Value> = Map::new();
+    for (dimension, value) in scope::attributes(action) {
+        let list = by_name.entry(dimension.as_str()).or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(list) = list {
+            list.push(Value::String(value));
+        }
+    }
+    Value::Object(by_name)
+}
+
+/// The texts, numbers and truth values of a value, in order; of a field, those below it.
+fn leaves(value: &Value, field: Option<&str>) -> Vec<String> {
+    let mut at = Some(value);
+    for name in field.into_iter().flat_map(|field| field.split('.')) {
+        at = at.and_then(|value| match name.parse::<usize>() {
+            Ok(n) if value.is_array() => value.get(n),
+            Ok(_) | Err(_) => value.get(name),
+        });
+    }
+    let mut found = Vec::new();
+    let mut stack: Vec<&Value> = at.into_iter().collect();
+    while let Some(value) = stack.pop() {
+        match value {
+            Value::Null => {}
+            Value::Bool(flag) => found.push(flag.to_string()),
+            Value::Number(number) => found.push(number.to_string()),
+            Value::String(text) => found.push(text.clone()),
+            Value::Array(items) => stack.extend(items.iter().rev()),
+            Value::Object(fields) => stack.extend(fields.values().rev()),
+        }
+    }
+    found
+}
+
+/// The files that an action names.
+fn files(action: &Action) -> Vec<FileSeen> {
+    let one = |path: String| vec![FileSeen { path, bytes: None }];
+    match action {
+        Action::ReadFile(read) => one(resolve(WORK, &read.path)),
+        Action::WriteFile(write) => {
+            let seen = write.changes.iter().map(|change| FileSeen {
+                path: resolve(&write.root, &change.path),
+                bytes: Some(change.bytes),
+            });
+            seen.collect()
+        }
+        Action::Fetch(fetch) => fetch.save_to.iter().flat_map(|path| one(resolve(WORK, path))).collect(),
+        Action::SendFile(send) => one(resolve(WORK, &send.path)),
+        Action::Subscribe(subscribe) if !subscribe.stop && subscribe.url().is_none() => {
+            one(resolve(WORK, &subscribe.target))
+        }
+        Action::ModifySelf(modify) => one(resolve("/agent", &modify.path)),
+        Action::Exec(_)
+        | Action::Subscribe(_)
+        | Action::Browse(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::Operate(_)
+        | Action::Connect(_)
+        | Action::Search(_) => Vec::new(),
+    }
+}
