@@ -22,6 +22,7 @@ pub mod access;
 
 pub mod rules;
 
+pub mod suggest;
 pub mod taint;
 
 pub mod budget;

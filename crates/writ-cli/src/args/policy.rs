@@ -20,6 +20,12 @@ pub(crate) enum PolicyCommand {
         #[arg(value_parser = super::parse_entry)]
         entry: EntrySeq,
     },
+    /// Find what could be said once instead of answered again and again, in what was asked before
+    Suggest {
+        /// How far to look back, in days
+        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        since: u32,
+    },
     /// Judge the cases of a file by the rules, and compare with what is expected
     Test {
         /// A TOML file of `[[case]]` tables

@@ -21,12 +21,14 @@ use crate::failure::Failure;
 use crate::ledger::open_to_read;
 
 mod cases;
+mod suggest;
 
 /// Runs `writ policy …`.
 pub(crate) fn run(context: &Context, command: &PolicyCommand) -> Result<(), Failure> {
     match command {
         PolicyCommand::Check { project } => check(context, project.as_deref()),
         PolicyCommand::Explain { entry } => explain(context, *entry),
+        PolicyCommand::Suggest { since } => suggest::suggest(context, *since),
         PolicyCommand::Test { file, project } => cases::test(context, file, project.as_deref()),
     }
 }

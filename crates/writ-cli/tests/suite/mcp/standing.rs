@@ -125,3 +125,21 @@ fn needs_userns_needs_python_what_is_not_offered_cannot_stand() {
     desk.asked(&pay("ann", "5", "rent"));
     desk.verify();
 }
+
+/// What was approved again and again is suggested to stand, with what that would have meant; one no, and it is not.
+#[test]
+fn needs_userns_needs_python_what_is_approved_each_time_is_suggested_to_stand() {
+    let desk = bank();
+    let suggest = || desk.bench.home.json(&["policy", "suggest"]);
+    for amount in ["5", "6", "7"] {
+        assert_eq!(suggest()["suggestions"], json!([]), "before {amount}");
+        desk.approve(&pay("ann", amount, "rent"), &[]);
+    }
+    let suggestions = suggest()["suggestions"].clone();
+    let first = &suggestions[0];
+    assert_eq!((&first["asked"], &first["would_ask"]), (&json!(3), &json!(1)), "{suggestions}");
+    assert_eq!(first["say"], "writ approvals approve ASK --standing --uses 3 --total amount=18");
+    assert!(text(&desk.bench.home.run(&["policy", "suggest"])).contains("lets through none that you denied"));
+    desk.asked(&pay("ann", "900", "rent"));
+    assert_eq!(suggest()["suggestions"], json!([]));
+}

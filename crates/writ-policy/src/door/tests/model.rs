@@ -418,12 +418,13 @@ fn has_likes(action: &Action) -> bool {
 /// Whether there can be a standing approval for it: the same command, the same page, the same call with other content,
 /// which nobody outside may have written.
 fn recurs(action: &Action, taint: Taint) -> bool {
-    match action {
-        Action::Exec(_) => true,
-        Action::Fetch(fetch) => fetch.body.is_none() && fetch.method == "GET" && fetch.save_to.is_none(),
-        Action::CallTool(call) => !call.sends || taint != Taint::External,
-        _ => false,
+    if let Action::Fetch(fetch) = action {
+        return fetch.body.is_none() && fetch.method == "GET" && fetch.save_to.is_none();
     }
+    if let Action::CallTool(call) = action {
+        return !call.sends || taint != Taint::External;
+    }
+    matches!(action, Action::Exec(_))
 }
 
 /// Of these, what stays inside is of low risk.

@@ -61,16 +61,13 @@ fn it_names_kind_tool_and_everything_that_says_who_where_and_what() {
     let one = pay("ann", json!(5), "rent");
     let same = Prepared { session: Some(session(2)), ..pay("ann", json!(5), "something else") };
     assert_eq!(first(&one), first(&same));
-    let other_server = match &one.action {
-        Action::CallTool(call) => Action::CallTool(CallTool { server: "bank".into(), ..call.clone() }),
-        other => other.clone(),
-    };
+    let elsewhere = CallTool { server: "bank".into(), declared: true, sends: false, ..call_tool() };
     let others = [
         pay("bob", json!(5), "rent"),
         pay("ann", json!(6), "rent"),
         Prepared { tool: "other".into(), ..one.clone() },
         Prepared { agent: "other".into(), ..one.clone() },
-        Prepared { action: other_server, ..one.clone() },
+        Prepared { action: Action::CallTool(elsewhere), ..one.clone() },
         Prepared { bindings: [("pin".to_owned(), Digest::of(b"another"))].into(), ..one.clone() },
         Prepared { label: writ_types::taint::Label::new(Taint::Auth), ..one.clone() },
         call(json!({"to": ["ann"]}), &[("to", "ann"), ("to", "bob")]),
