@@ -6,6 +6,11 @@ use tokio::sync::oneshot;
 use crate::failure::Failure;
 use crate::terminal::Settings;
 
+/// The stack of the threads that drive turns, in bytes: twice what Rust gives. The evaluator of rules refuses to judge on
+/// the last 100 KiB of one, and a call that starts a server under an approval goes deep. Only what is used is backed by
+/// memory.
+pub(crate) const STACK_BYTES: usize = 4 * 1024 * 1024;
+
 /// Runs a command in a thread of its own until it ends or Ctrl-C is pressed; in that case the thread ends
 /// with the process.
 pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
@@ -17,6 +22,7 @@ pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'stati
     let (done, result) = oneshot::channel();
     std::thread::Builder::new()
         .name("command".into())
+        .stack_size(STACK_BYTES)
         .spawn(move || {
             // The receiver is gone after Ctrl-C: nobody wants the result any more.
             let _late = done.send(work());

@@ -61,6 +61,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     init::quietly(&context, &InitArgs { yes: true })?;
     let sandbox = wiring::sandbox(&context.config(None)?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(crate::interrupt::STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| Failure::bug("starting the async runtime", error))?;

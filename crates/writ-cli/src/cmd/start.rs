@@ -50,6 +50,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
     }
     let sandbox = wiring::sandbox(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(crate::interrupt::STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| Failure::bug("starting the async runtime", error))?;

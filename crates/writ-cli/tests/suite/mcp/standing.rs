@@ -35,7 +35,11 @@ impl Desk {
 
     fn paid(&self, wish: &str) {
         let said = self.said(wish);
-        assert!(said.contains("It said: ") && said.contains("paid "), "{said}");
+        assert!(
+            said.contains("It said: ") && said.contains("paid "),
+            "{said} {:?}",
+            self.bench.events("denied")
+        );
     }
 
     fn asked(&self, wish: &str) {
