@@ -139,7 +139,7 @@ impl Place {
                 origins: self.origins.as_deref(),
             };
             let wording = Some(Wording { arguments: &call.arguments, rewritable });
-            match self.core.pass_call(first, prepared, standing, wording).await? {
+            match Box::pin(self.core.pass_call(first, prepared, standing, wording)).await? {
                 // What it would be now is prepared and decided like any other, and is not rewritten again.
                 Called::Rewritten(arguments, back) => {
                     (call.arguments, first, rewritable) = (arguments, back, false);
@@ -157,7 +157,7 @@ impl Place {
             Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => self.ask(&call, *ask, label).await,
-            Passage::Permit(permit) => self.perform(&call, *permit, &cancel).await,
+            Passage::Permit(permit) => Box::pin(self.perform(&call, *permit, &cancel)).await,
         }
     }
 
@@ -171,7 +171,8 @@ impl Place {
         let attempt = permit.attempt();
         let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
         self.core.metrics.tool(&call.name);
-        let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(self, permit, cancel).await?;
+        let Performed { prepared, mut outcome, mut ops, .. } =
+            Box::pin(perform::perform(self, permit, cancel)).await?;
         let rendered = render(&prepared, &mut outcome, &self.core.redactor);
         ops.extend(self.leaked(&call.name, rendered.text.secrets()));
         ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));

@@ -119,7 +119,7 @@ impl Core {
         prepared: Prepared,
         standing: Standing<'_>,
     ) -> Result<Passage, EngineError> {
-        match self.pass_call(first, prepared, standing, None).await? {
+        match Box::pin(self.pass_call(first, prepared, standing, None)).await? {
             Called::Passed(passage) => Ok(passage),
             Called::Rewritten(..) => Err(EngineError::Machine("what no model said was rewritten".to_owned())),
         }
@@ -137,7 +137,8 @@ impl Core {
         standing: Standing<'_>,
         wording: Option<Wording<'_>>,
     ) -> Result<Called, EngineError> {
-        let verdicts = match self.heard(&prepared, standing, wording).await? {
+        // Boxed: what passes here may itself be under way in something that has passed, and rules need room on the stack.
+        let verdicts = match Box::pin(self.heard(&prepared, standing, wording)).await? {
             Gathered { ops, arguments: Some(arguments), .. } => {
                 first.extend(ops);
                 return Ok(Called::Rewritten(arguments, first));
@@ -147,7 +148,7 @@ impl Core {
                 verdicts
             }
         };
-        self.decided(first, prepared, standing, &verdicts).await.map(Called::Passed)
+        Box::pin(self.decided(first, prepared, standing, &verdicts)).await.map(Called::Passed)
     }
 
     /// What gates say of an action that has passed its keys; what has not is for the decision to refuse.

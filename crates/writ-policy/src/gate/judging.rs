@@ -146,9 +146,11 @@ impl<'a> Judging<'a> {
             let verdict = if hits.is_empty() { GateVerdict::Pass } else { GateVerdict::Advise };
             return Said::just(verdict, whys(true));
         }
+        // Whoever wished an action is told that it was stopped, and not what would get around that.
+        let found = if subject.tool.is_some() { String::new() } else { whys(false) };
         match config.action {
-            GateAction::Block => Said::just(GateVerdict::Block, own_reason(gate, &whys(false))),
-            GateAction::Ask => Said::just(GateVerdict::RequireApproval, own_reason(gate, &whys(false))),
+            GateAction::Block => Said::just(GateVerdict::Block, own_reason(gate, &found)),
+            GateAction::Ask => Said::just(GateVerdict::RequireApproval, own_reason(gate, &found)),
             GateAction::Replace => {
                 let replaced = gate
                     .checks

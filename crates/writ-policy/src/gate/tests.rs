@@ -229,6 +229,8 @@ fn a_gate_sees_the_tools_and_fields_that_it_names() {
         GateConfig { contains: vec!["drop table".into()], ..gate(Point::Execution, Provider::Predicate) };
     let said = |config: GateConfig| verdict(&set(vec![config]), GatePoint::Execution, &exec);
     assert_eq!(said(drop.clone()), Some(GateVerdict::Block));
+    let told = judged(&set(vec![drop.clone()]), GatePoint::Execution, &exec);
+    assert_eq!(told.blocked(), Some("stopped by gate 'g'"), "not what would get around it");
     assert_eq!(said(GateConfig { field: Some("argv".into()), ..drop.clone() }), Some(GateVerdict::Block));
     assert_eq!(said(GateConfig { field: Some("cwd".into()), ..drop.clone() }), Some(GateVerdict::Pass));
     let other = GateConfig { tools: vec!["other".into()], ..drop.clone() };

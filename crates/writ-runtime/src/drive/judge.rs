@@ -87,7 +87,7 @@ impl Drive {
         }
         self.write_held().await?;
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
-        match self.watch(cancel.clone(), place.judge_text(point, text, &cancel)).await {
+        match self.watch(cancel.clone(), Box::pin(place.judge_text(point, text, &cancel))).await {
             Watched::Done(ruled) => ruled.map(Some),
             Watched::Unwanted(ruled) => {
                 let ruled = ruled?;
