@@ -21,6 +21,7 @@ use crate::approval::{Approval, ApprovalError, TaskTerms};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
 use crate::keys::Authority;
+use crate::keys::limits::Used;
 use crate::origin::Origins;
 use crate::pattern;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
@@ -78,6 +79,8 @@ pub struct Facts<'a> {
     pub strict: bool,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
+    /// What operations of the security proxy have used today; `None`: nobody knows.
+    pub used: Option<&'a Used>,
     /// An approval for exactly this, or what was wrong with one that was given.
     pub approval: Option<&'a Result<Approval, ApprovalError>>,
 }
@@ -253,7 +256,7 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
             }
         }
     }
-    Ok(())
+    operation::check(&prepared.action, facts)
 }
 
 /// Second stage: verdicts (block is final) → rules → taint → budget → approval. Deny always wins.
@@ -469,6 +472,8 @@ const fn durability(action: &Action) -> Durability {
         | Action::Search(_) => Durability::Synced,
     }
 }
+
+mod operation;
 
 mod shape;
 

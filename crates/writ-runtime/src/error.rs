@@ -1,6 +1,7 @@
 //! What can go wrong in the engine.
 
 use writ_policy::approval::{ApprovalError, ScopeError};
+use writ_policy::order::OrderError;
 use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
@@ -68,6 +69,20 @@ pub enum EngineError {
     /// There is no such key in force.
     #[error("there is no key {0} in force")]
     NoKey(writ_types::id::KeyId),
+    /// A standing order is not in force.
+    #[error(transparent)]
+    Order(#[from] writ_policy::order::OrderError),
+    /// A message's signature does not count.
+    #[error(transparent)]
+    Message(#[from] writ_policy::inbound::MessageError),
+    /// A key is not made of what was handed in.
+    #[error("no {what}: {why}")]
+    KeyRefused {
+        /// What was to be made.
+        what: String,
+        /// Why not.
+        why: String,
+    },
     /// There is no way back.
     #[error("{0} cannot be undone: nothing is kept of it (any more)")]
     NoUndo(AttemptId),
@@ -173,6 +188,15 @@ impl ToReport for EngineError {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
             }
             Self::NoKey(_) => plain(Exit::Usage, "key.not_in_force").hint("see `writ keys list`"),
+            Self::Order(OrderError::Content(_)) => {
+                plain(Exit::Usage, "order.content").hint("see `docs/guides/keys.md` for what an order may say")
+            }
+            Self::Order(_) => plain(Exit::Denied, "order.not_in_force").hint("see `writ keys order list`"),
+            Self::Message(_) => plain(Exit::Denied, "message.signature")
+                .hint("sign it again with `writ keys sign`, and send it within five minutes, once"),
+            Self::KeyRefused { .. } => {
+                plain(Exit::Denied, "key.refused").hint("`writ keys inspect FILE` says what a key holds")
+            }
             Self::NoUndo(_) => plain(Exit::Usage, "undo.unknown").hint("nothing older than a day is kept"),
             Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
             Self::Approval(

@@ -74,10 +74,10 @@ impl Core {
         let now = self.clock.now();
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
         let revoked = self.revoked(standing.authority)?;
-        let budget = BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent };
         let origins = self.origins_of(&prepared, standing.origins)?;
         let at = prepared.session.map(|session| self.session(session)).transpose()?;
         let at = at.as_deref();
+        let budget = BudgetFacts { limits: self.limits_of(at), spent: standing.spent };
         let mut egress = at.map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
         let listed = Self::hosts_of_server(&prepared.action);
         egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
@@ -91,6 +91,8 @@ impl Core {
             strict: self.config.strict,
             budget: &budget,
             approval: standing.approval,
+            // Nobody performs such operations here.
+            used: None,
         };
         let (mut prepared, mut may_reuse, reused) = (prepared, standing.task, OnceLock::new());
         let denial = loop {

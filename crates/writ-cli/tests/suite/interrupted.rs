@@ -13,7 +13,7 @@ use super::turns::Bench;
 use super::{Home, code, text};
 
 /// Waits until a program runs that has this word among its arguments.
-fn until_runs(word: &str) {
+pub(super) fn until_runs(word: &str) {
     while !runs(word) {
         std::thread::yield_now();
     }

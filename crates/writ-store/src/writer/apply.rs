@@ -8,7 +8,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, backup, memory, queue, sessions, settings, turns, undo, usage};
+use crate::{approvals, backup, keys, memory, queue, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -96,6 +96,9 @@ impl Progress<'_> {
                 Ok(())
             }
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
+            Op::IssueKey(key) => keys::issue(conn, key),
+            Op::KeepOrder(order) => keys::keep_order(conn, order),
+            Op::SeeOrder { order, at } => keys::see_order(conn, *order, *at),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
             Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),
