@@ -321,17 +321,7 @@ impl Connection {
             },
             ClientFrame::Resume { session, after_seq, project, write, dry_run } => {
                 let surface = self.terms.surface;
-                let conversation = None;
-                let join = Join {
-                    session,
-                    after_seq,
-                    project,
-                    write,
-                    dry_run,
-                    surface,
-                    conversation,
-                    relayed: false,
-                };
+                let join = Join { session, after_seq, project, write, dry_run, surface, ..Join::default() };
                 self.join(join).await
             }
             ClientFrame::Message { text, client_id, signature, sender } => {

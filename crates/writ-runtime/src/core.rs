@@ -34,7 +34,7 @@ use writ_types::unit::Timestamp;
 
 use crate::clock::{Clock, Ids};
 use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::heads::Copied;
 use crate::history::Histories;
 use crate::metrics::Metrics;
@@ -383,7 +383,7 @@ impl Core {
             return Ok(Arc::clone(authority));
         }
         // What an order that has ended would renew ends with it.
-        if let Err(EngineError::Order(_)) = self.order_of(session, None) {
+        if let Err(EngineError::Keys(KeysError::Order(_))) = self.order_of(session, None) {
             return Ok(Arc::clone(authority));
         }
         self.mint(session, turn, "renewed").await.map(Arc::new)

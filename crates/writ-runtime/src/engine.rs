@@ -7,7 +7,6 @@ use tokio::sync::broadcast;
 use writ_policy::approval::Signed;
 use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
-use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
@@ -28,6 +27,8 @@ pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
 
 mod guard;
+
+mod passkeys;
 
 pub use guard::Along;
 
@@ -377,53 +378,6 @@ impl Engine {
         let answered = self.core.turns.spawn(async move { core.answer(&who, ask, answer).await }).await;
         let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
         answered.map_err(|e| self.core.report(&e))
-    }
-
-    /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
-    /// origin; `shown` is the hash of the text that the page shows, where it says so.
-    ///
-    /// # Errors
-    ///
-    /// Not somebody who may approve, a closed ask, another text, or no passkey that could answer there.
-    pub fn challenge(
-        &self,
-        evidence: Evidence,
-        (ask, scope): (&AskId, ApprovalScope),
-        shown: Option<Digest>,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        let given = self.may_approve(evidence).and_then(|_| self.core.challenge((ask, scope), shown, origin));
-        given.map_err(|e| self.core.report(&e))
-    }
-
-    /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
-    ///
-    /// # Errors
-    ///
-    /// Not the owner, no such leave, or an origin where passkeys cannot be used.
-    pub fn begin_passkey(
-        &self,
-        evidence: Evidence,
-        code: &str,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        let begun = self.may_approve(evidence).and_then(|_| self.core.begin_passkey(code, origin));
-        begun.map_err(|e| self.core.report(&e))
-    }
-
-    /// Takes in the passkey that a page with this origin has made.
-    ///
-    /// # Errors
-    ///
-    /// Not the owner, or a passkey that does not count.
-    pub async fn finish_passkey(
-        &self,
-        evidence: Evidence,
-        made: &Registration,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
-        self.core.finish_passkey(made, origin).await.map_err(|e| self.core.report(&e))
     }
 
     /// Stops a turn.

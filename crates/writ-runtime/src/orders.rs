@@ -7,10 +7,11 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::order::{self, Order, OrderClaims, OrderFacts, OrderToken};
 use writ_policy::principal::{Authenticated, Inbound};
 use writ_store::batch::Op;
+use writ_store::keys::KeyOp;
 use writ_types::id::{KeyId, SessionId};
 
 use crate::core::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::session::Session;
 
 /// The key of a session's metadata with the order that it works under.
@@ -38,7 +39,7 @@ impl Ordered {
 ///
 /// Never: ids of both kinds are ULIDs.
 pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
-    order.to_string().parse().map_err(|_| EngineError::NoKey(order))
+    order.to_string().parse().map_err(|_| KeysError::Unknown(order).into())
 }
 
 impl Core {
@@ -56,8 +57,8 @@ impl Core {
     ///
     /// If there is none, or it is over, revoked, or not signed by a key that still counts.
     pub(crate) fn order_in_force(&self, id: KeyId) -> Result<Order, EngineError> {
-        let kept = self.store.standing_order(id)?.ok_or(EngineError::NoKey(id))?;
-        let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| EngineError::NoKey(id))?;
+        let kept = self.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
+        let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| KeysError::Unknown(id))?;
         let facts = OrderFacts {
             installation: self.config.installation,
             epoch: self.config.epoch,
@@ -97,7 +98,7 @@ impl Core {
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
         let next = if session.runs(None) { None } else { Some(self.store.next_turn_number(session.id)?) };
         let Some(order) = self.order_of(session, next)? else { return Ok((inbound, None)) };
-        let seen = Op::SeeOrder { order: order.claims().order, at: inbound.at() };
+        let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
         Ok((inbound.under(&order), Some(seen)))
     }
 

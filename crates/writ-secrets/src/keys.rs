@@ -1,5 +1,7 @@
 //! Ed25519 keys inside a document.
 
+use std::collections::btree_map::Entry;
+
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -33,10 +35,10 @@ pub(crate) fn prepare_next(
     if !document.keys.contains_key(role) {
         return Err(SecretsError::NoSuchKey(role));
     }
-    if !document.keys.contains_key(&next_of(role)) {
+    if let Entry::Vacant(next) = document.keys.entry(next_of(role)) {
         let mut seed = Zeroizing::new([0; 32]);
         OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;
-        document.keys.insert(next_of(role), Hidden(hex::encode(seed.as_ref()).into()));
+        next.insert(Hidden(hex::encode(seed.as_ref()).into()));
     }
     Ok(read(document, &next_of(role), role)?.verifying_key())
 }

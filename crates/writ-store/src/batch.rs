@@ -18,7 +18,7 @@ pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState};
 use crate::error::StoreError;
-use crate::keys::{IssuedKey, StandingOrder};
+use crate::keys::KeyOp;
 use crate::queue::Leased;
 
 /// Operations that are written together, in order, or not at all.
@@ -246,17 +246,8 @@ pub enum Op {
         /// When what it revokes would have ended anyway; `None`: never.
         expires_at: Option<Timestamp>,
     },
-    /// Notes a key that is given out. Conflict if there is one with its id; too many are refused.
-    IssueKey(IssuedKey),
-    /// Keeps a standing order. Conflict if there is one with its id; too many are refused.
-    KeepOrder(StandingOrder),
-    /// Notes that a standing order was looked at; the latest time stays. Conflict if there is none.
-    SeeOrder {
-        /// The order.
-        order: KeyId,
-        /// When.
-        at: Timestamp,
-    },
+    /// Notes something of keys that are given out, or of standing orders.
+    Keys(KeyOp),
     /// Enrols an approver key. Conflict if its id or its public key is there.
     EnrollKey(ApproverKey),
     /// Revokes an approver key. Conflict if there is none that is in force.

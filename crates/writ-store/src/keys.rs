@@ -46,6 +46,30 @@ pub struct StandingOrder {
     pub seen_at: Timestamp,
 }
 
+/// What is noted of keys and orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyOp {
+    /// A key is given out. Conflict if there is one with its id; too many are refused.
+    Issue(IssuedKey),
+    /// A standing order is kept. Conflict if there is one with its id; too many are refused.
+    Keep(StandingOrder),
+    /// A standing order was looked at; the latest time stays. Conflict if there is none.
+    See {
+        /// The order.
+        order: KeyId,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+pub(crate) fn apply(conn: &Connection, op: &KeyOp) -> Result<(), StoreError> {
+    match op {
+        KeyOp::Issue(key) => issue(conn, key),
+        KeyOp::Keep(order) => keep_order(conn, order),
+        KeyOp::See { order, at } => see_order(conn, *order, *at),
+    }
+}
+
 /// Makes room by forgetting what has ended, and refuses what is too much all the same.
 fn make_room(
     conn: &Connection,
@@ -61,7 +85,7 @@ fn make_room(
     Err(StoreError::TooLarge { what, limit })
 }
 
-pub(crate) fn issue(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError> {
+fn issue(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError> {
     let sql = ("DELETE FROM issued_key WHERE expires_at <= ?1", "SELECT count(*) FROM issued_key");
     make_room(conn, sql, key.issued_at, ("number of keys in force", MAX_ISSUED_KEYS))?;
     let added = execute(
@@ -81,7 +105,7 @@ pub(crate) fn issue(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError
     if added == 0 { Err(Conflict::Exists { what: "key", id: key.id.to_string() }.into()) } else { Ok(()) }
 }
 
-pub(crate) fn keep_order(conn: &Connection, order: &StandingOrder) -> Result<(), StoreError> {
+fn keep_order(conn: &Connection, order: &StandingOrder) -> Result<(), StoreError> {
     codec::check_size("standing order", &order.token)?;
     let sql = ("DELETE FROM standing_order WHERE expires_at <= ?1", "SELECT count(*) FROM standing_order");
     make_room(conn, sql, order.seen_at, ("number of standing orders", MAX_ORDERS))?;
@@ -96,7 +120,7 @@ pub(crate) fn keep_order(conn: &Connection, order: &StandingOrder) -> Result<(),
     Ok(())
 }
 
-pub(crate) fn see_order(conn: &Connection, order: KeyId, at: Timestamp) -> Result<(), StoreError> {
+fn see_order(conn: &Connection, order: KeyId, at: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE standing_order SET seen_at = max(seen_at, ?2) WHERE id = ?1";
     if execute(conn, sql, params![order.to_string(), at.as_millis()])? == 0 {
         return Err(Conflict::Missing { what: "standing order", id: order.to_string() }.into());
@@ -190,12 +214,12 @@ mod tests {
     #[test]
     fn keys_that_were_given_out_are_known_until_they_end() {
         let home = Home::new();
-        home.commit(vec![Op::IssueKey(key(1, 0, 10)), Op::IssueKey(key(2, 5, 20))]);
-        assert!(home.try_commit(vec![Op::IssueKey(key(1, 0, 10))]).is_err(), "each once");
+        home.commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10))), Op::Keys(KeyOp::Issue(key(2, 5, 20)))]);
+        assert!(home.try_commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10)))]).is_err(), "each once");
         let ids = |now| home.store.issued_keys(at(now), 10).expect("reads").len();
         assert_eq!((ids(9), ids(10), ids(20)), (2, 1, 0));
         // The next one makes room: what has ended is forgotten, and can be revoked by nobody any more.
-        home.commit(vec![Op::IssueKey(key(3, 15, 30))]);
+        home.commit(vec![Op::Keys(KeyOp::Issue(key(3, 15, 30)))]);
         assert_eq!(home.store.issued_key(key(1, 0, 10).id).expect("reads"), None);
         assert_eq!(home.store.issued_key(key(2, 5, 20).id).expect("reads"), Some(key(2, 5, 20)));
     }
@@ -209,15 +233,15 @@ mod tests {
             expires_at: at(100),
             seen_at: at(0),
         };
-        home.commit(vec![Op::KeepOrder(order.clone())]);
+        home.commit(vec![Op::Keys(KeyOp::Keep(order.clone()))]);
         for (seen, latest) in [(50, 50), (20, 50), (60, 60)] {
-            home.commit(vec![Op::SeeOrder { order: order.id, at: at(seen) }]);
+            home.commit(vec![Op::Keys(KeyOp::See { order: order.id, at: at(seen) })]);
             let kept = home.store.standing_order(order.id).expect("reads").expect("known");
             assert_eq!(kept.seen_at, at(latest));
         }
         let home = home.reopened();
         assert_eq!(home.store.standing_orders(10).expect("reads").len(), 1);
-        let unknown = Op::SeeOrder { order: KeyId::from_parts(at(0), 2), at: at(0) };
+        let unknown = Op::Keys(KeyOp::See { order: KeyId::from_parts(at(0), 2), at: at(0) });
         assert!(home.try_commit(vec![unknown]).is_err());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token};
 use writ_store::batch::{Batch, Op};
-use writ_store::keys::IssuedKey;
+use writ_store::keys::{IssuedKey, KeyOp};
 use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact};
@@ -16,7 +16,7 @@ use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
 use crate::core::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 
 /// A base key that the root key has signed.
 #[derive(Deserialize)]
@@ -272,7 +272,7 @@ async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, Engi
         outside: "the key is not valid here".to_owned(),
     };
     core.store.commit(Batch::relaxed(vec![core.own_entry(fact)])).await?;
-    Err(EngineError::KeyRefused { what: what.to_owned(), why: text })
+    Err(KeysError::Refused { what: what.to_owned(), why: text }.into())
 }
 
 /// Signs a task key, notes it, and hands it out.
@@ -309,6 +309,6 @@ async fn given(
 async fn note(core: &Core, key: IssuedKey, change: &str) -> Result<(), EngineError> {
     let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
     let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
-    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::IssueKey(key)])).await?;
+    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Issue(key))])).await?;
     Ok(())
 }

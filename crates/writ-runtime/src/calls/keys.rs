@@ -13,7 +13,7 @@ use writ_types::unit::Timestamp;
 
 use super::{MAX_LISTED, issued};
 use crate::core::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::session::{Interrupt, Session};
 
 /// The longest reason that is kept, in characters.
@@ -67,7 +67,7 @@ pub(super) async fn revoke(
 ) -> Result<Value, EngineError> {
     let now = core.clock.now();
     if core.store.is_revoked(&key.to_string())? {
-        return Err(EngineError::NoKey(key));
+        return Err(KeysError::Unknown(key).into());
     }
     let (base, held) = (&core.keys.base_claims, held(core));
     let task = held.iter().find(|(_, task)| task.key == key && now < task.expires_at);
@@ -76,7 +76,7 @@ pub(super) async fn revoke(
     } else if let Some((_, task)) = task {
         ("task".to_owned(), task.expires_at)
     } else {
-        given_out(core, key)?.ok_or(EngineError::NoKey(key))?
+        given_out(core, key)?.ok_or(KeysError::Unknown(key))?
     };
     let mut affected: Vec<&Arc<Session>> = held
         .iter()

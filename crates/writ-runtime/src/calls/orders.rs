@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::order::{self, OrderFacts, OrderToken};
 use writ_store::batch::{Batch, Op};
-use writ_store::keys::StandingOrder;
+use writ_store::keys::{KeyOp, StandingOrder};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::id::KeyId;
 
 use super::MAX_LISTED;
 use crate::core::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::orders::session_of;
 
 /// An order that its owner has signed.
@@ -56,7 +56,7 @@ pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, 
         grants: format!("{}; sha256 {}", claims.lines().join("; "), Digest::of(text.as_bytes())),
     };
     let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: now };
-    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::KeepOrder(kept)])).await?;
+    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Keep(kept))])).await?;
     Ok(json!({ "order": id, "name": claims.name, "expires_at": claims.expires_at.to_string() }))
 }
 
@@ -87,7 +87,7 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
     for kept in core.store.standing_orders(MAX_LISTED)? {
         let state = match core.order_in_force(kept.id) {
             Ok(_) => "in force".to_owned(),
-            Err(EngineError::Order(why)) => why.to_string(),
+            Err(EngineError::Keys(KeysError::Order(why))) => why.to_string(),
             Err(other) => return Err(other),
         };
         let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };

@@ -20,7 +20,7 @@ use writ_types::unit::Timestamp;
 use crate::act::REDACTOR;
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 
 /// What comes along with a message.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Engine {
         };
         let entry = self.core.entry(session, None, fact);
         match self.core.store.commit(Batch::relaxed(vec![entry])).await {
-            Ok(_) => EngineError::Message(error),
+            Ok(_) => KeysError::Message(error).into(),
             Err(error) => error.into(),
         }
     }

@@ -68,12 +68,10 @@ impl Rotation {
         // What is not worth parsing is seen from its bytes: canonical JSON writes this in one way.
         let mark = br#""change":"rotated""#;
         payload.windows(mark.len()).any(|bytes| bytes == mark).then_some(())?;
-        match serde_json::from_slice(payload).ok()? {
-            Fact::Keyed { role, change, grants, .. } if role == ROLE && change == CHANGE => {
-                grants.parse().ok()
-            }
-            _ => None,
-        }
+        let Ok(Fact::Keyed { role, change, grants, .. }) = serde_json::from_slice(payload) else {
+            return None;
+        };
+        if role == ROLE && change == CHANGE { grants.parse().ok() } else { None }
     }
 }
 

@@ -96,9 +96,7 @@ impl Progress<'_> {
                 Ok(())
             }
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
-            Op::IssueKey(key) => keys::issue(conn, key),
-            Op::KeepOrder(order) => keys::keep_order(conn, order),
-            Op::SeeOrder { order, at } => keys::see_order(conn, *order, *at),
+            Op::Keys(op) => keys::apply(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
             Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),

@@ -75,7 +75,7 @@ fn needs_userns_a_revoked_order_ends_what_runs_and_what_comes() {
         let last = request.messages.last();
         let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
         if asked {
-            Reply::call("shell_exec", json!({ "argv": ["sleep", "987651"] }))
+            Reply::call("shell_exec", json!({ "argv": ["sleep", "987661"] }))
         } else {
             Reply::text("Here.")
         }
@@ -91,12 +91,12 @@ fn needs_userns_a_revoked_order_ends_what_runs_and_what_comes() {
     let session = serde_json::from_value(session).expect("an id");
     link.join(Some(session), None).expect("joined");
     link.say("please sleep", "one").expect("sent");
-    until_runs("987651");
+    until_runs("987661");
     let revoked = bench.home.json(&["keys", "order", "revoke", &order, "--reason", "enough"]);
     assert_eq!((&revoked["role"], revoked["stopped"].as_array().map(Vec::len)), (&json!("order"), Some(1)));
     let stopped = link.answer().expect("answered");
     assert_eq!(stopped.exit, writ_types::error::Exit::Interrupted, "{stopped:?}");
-    assert!(!runs("987651"), "its program is gone");
+    assert!(!runs("987661"), "its program is gone");
     assert!(refused(&chat(&bench, &order, "hello")).contains("revoked"));
     assert_eq!(code(&chat(&bench, &twin, "hello")), 0, "twin: another order");
     assert_eq!(engine.stop().code, Some(0));

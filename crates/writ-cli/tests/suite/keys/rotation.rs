@@ -112,7 +112,19 @@ fn a_rotated_approver_key_is_the_only_one_of_the_terminal() {
         .collect();
     assert_eq!(states, [false, true]);
     assert_eq!(public(&home, "approver").len(), 2);
-    assert_ne!(std::fs::read(home.root().join("keys/approver.json")).expect("reads"), kept);
+    let file = home.root().join("keys/approver.json");
+    let (now, newest) = (std::fs::read(&file).expect("reads"), public(&home, "approver")[0].clone());
+    assert_ne!(now, kept);
+    // Interrupted before the old one went: the database knows of the new one, and the same command goes on.
+    let [mut before, after] =
+        [&kept, &now].map(|content| serde_json::from_slice::<Value>(content).expect("JSON"));
+    before["keys"]["approver.next"] = after["keys"]["approver"].clone();
+    std::fs::write(&file, before.to_string()).expect("written");
+    let again = home.run(&["keys", "approver", "rotate"]);
+    assert_eq!((code(&again), text(&again).trim()), (0, newest.as_str()));
+    assert_eq!(home.json(&["keys", "approver", "list"])["approvers"].as_array().map(Vec::len), Some(2));
+    let ended: Value = serde_json::from_slice(&std::fs::read(&file).expect("reads")).expect("JSON");
+    assert_eq!(ended, after);
     assert_eq!(verify(&home).0, 0);
 }
 
