@@ -88,7 +88,7 @@ impl Engine {
             None => None,
         };
         if along.sender.as_ref().is_some_and(|sender| !is_sender(sender)) {
-            let why = format!("sender must be 1 to {MAX_SENDER_BYTES} visible characters");
+            let why = format!("sender must be 1 to {MAX_SENDER_BYTES} visible characters, and not 'owner'");
             return Err(EngineError::Params { method: "message".to_owned(), why });
         }
         let nonce = signed.as_ref().map(|signed| {
@@ -165,10 +165,10 @@ impl Engine {
 /// The name under which the ledger is told of signatures that do not count.
 const SIGNATURE: &str = "signature";
 
+/// Whether somebody may be called so. Nobody whom a relay names is the owner, not even by name.
 fn is_sender(sender: &str) -> bool {
-    (1..=MAX_SENDER_BYTES).contains(&sender.len())
-        && sender.chars().all(|c| !c.is_control())
-        && is_plain(sender)
+    let visible = sender.chars().all(|c| !c.is_control()) && is_plain(sender);
+    visible && (1..=MAX_SENDER_BYTES).contains(&sender.len()) && !sender.trim().eq_ignore_ascii_case("owner")
 }
 
 /// What the ledger is told of what the guard of inbound text did.
