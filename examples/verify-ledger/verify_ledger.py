@@ -30,6 +30,8 @@ MAX_KEYS = 64
 MAX_KEY_FILE = 8192
 # Restores that are remembered; those after them excuse nothing.
 MAX_RESTORES = 4096
+# Rotations of the key that are remembered; those after them explain nothing.
+MAX_ROTATIONS = 10_000
 # Levels of a tree whose leaves are counted in 64 bits.
 MAX_PATH = 64
 
@@ -308,8 +310,10 @@ class Row:
         if self.leaf != unhex(field["leaf"]):
             raise Bad("its fields do not fit its leaf")
         self.check_payload(field, keys)
-        if not any(key.has_signed(text, signature) for key in keys):
+        self.signer = next((key for key in keys if key.has_signed(text, signature)), None)
+        if self.signer is None:
             raise Bad("it is not signed by a key that was given")
+        self.rotation = rotation_of(field["payload"]) if field["event"] == b"keyed" else None
         self.restore = restore_of(seq, field["payload"]) if field["event"] == b"restored" else None
 
     def check_payload(self, field, keys):
@@ -338,6 +342,30 @@ def restore_of(seq, payload):
     return (seq, lost) if lost is None or isinstance(lost, int) else None
 
 
+ROTATION = re.compile(r"([0-9a-f]{64}) ([0-9a-f]{64}) ([0-9a-f]{128})")
+
+
+def rotation_of(payload):
+    """The keys that an entry says follow each other, as bytes, if the old one has signed for that."""
+    if b'"change":"rotated"' not in payload:
+        return None
+    try:
+        told = plain_json(payload[:1024])
+    except ValueError:
+        return None
+    if not isinstance(told, dict) or told.get("role") != "harness" or told.get("change") != "rotated":
+        return None
+    match = ROTATION.fullmatch(told["grants"]) if isinstance(told.get("grants"), str) else None
+    if not match:
+        return None
+    old, new, signature = (bytes.fromhex(word) for word in match.groups())
+    text = f"writ-rotated-v1\n{match[1]}\n{match[2]}\n".encode()
+    try:
+        return (old, new) if old != new and Key(old).has_signed(text, signature) else None
+    except ValueError:
+        return None
+
+
 # --- An export --------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +377,8 @@ class Export:
         # The smallest last, so that the next one is popped.
         self.heads = sorted(heads, key=lambda head: -head.size)
         self.restores = []
+        # How keys follow each other, and the one that signed the entry before.
+        self.rotations, self.signer = [], None
         self.erased = self.good_heads = self.covered = self.given_up = 0
 
     def verify(self, file, keys):
@@ -361,12 +391,27 @@ class Export:
                 row = Row(line, seq, keys)
             except Bad as bad:
                 raise Bad(f"entry {seq}: {bad}", seq) from None
+            if row.rotation and len(self.rotations) < MAX_ROTATIONS:
+                self.rotations.append(row.rotation)
+            self.check_signer(row.signer.data, seq)
             self.erased += row.is_erased
             if row.restore and len(self.restores) < MAX_RESTORES:
                 self.restores.append(row.restore)
             self.tree.append(row.leaf)
             self.check_heads()
         self.check_end()
+
+    def check_signer(self, key, seq):
+        """A key is followed by another only where it has signed for that one, and does not come back by itself."""
+        at, left = key if self.signer is None else self.signer, list(self.rotations)
+        while at != key:
+            # A key that was rotated twice went on from the last time.
+            step = next((step for step in reversed(left) if step[0] == at), None)
+            if step is None:
+                raise Bad(f"entry {seq}: it is signed with another key than those before, and none has signed for that", seq)
+            left.remove(step)
+            at = step[1]
+        self.signer = key
 
     def check_heads(self):
         """The heads that end here have the root of the entries so far."""

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use writ_types::id::{EntrySeq, SessionId, TurnId};
+use writ_types::id::{EntrySeq, KeyId, SessionId, TurnId};
 
 mod approvals;
 
@@ -23,7 +23,10 @@ mod policy;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use gates::GatesCommand;
-pub(crate) use keys::{ApproverCommand, KeysCommand};
+pub(crate) use keys::{
+    ApproverCommand, BaseCommand, CheckArgs, KeyOut, KeysCommand, OrderCommand, RotateCommand, SignArgs,
+    TaskCommand,
+};
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use policy::{PolicyCommand, TaintCommand};
@@ -210,6 +213,9 @@ pub(crate) struct ChatArgs {
     /// Decide and log, but perform nothing; said when the session begins
     #[arg(long, conflicts_with = "session")]
     pub(crate) dry_run: bool,
+    /// Say it under this standing order, in its session: for what runs unattended
+    #[arg(long, value_name = "ID", requires = "message", conflicts_with_all = ["session", "new", "project", "write", "dry_run"])]
+    pub(crate) order: Option<KeyId>,
 }
 
 /// `writ start`.

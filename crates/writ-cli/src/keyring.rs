@@ -11,6 +11,7 @@ use writ_secrets::approver::{ApproverStore, open_approver};
 use writ_secrets::backend::{Backend, recorded};
 use writ_secrets::error::SecretsError;
 use writ_secrets::store::SecretStore;
+use writ_store::ledger::rotation::Rotation;
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -64,7 +65,7 @@ pub(crate) enum PublicKeyError {
         source: std::io::Error,
     },
     /// It holds something else.
-    #[error("keys/{role}.pub does not hold public keys, one a line in hexadecimal")]
+    #[error("keys/{role}.pub or keys/{role}.rotated does not hold what Writ has written there")]
     Malformed {
         /// Whose.
         role: &'static str,
@@ -133,6 +134,44 @@ pub(crate) fn record_public(home: &Home, role: Role, key: &VerifyingKey) -> Resu
     let new = path.with_extension("pub.new");
     let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
     written.map(|()| true).map_err(|source| PublicKeyError::Io { role: role.as_str(), source })
+}
+
+fn rotations_file(home: &Home) -> PathBuf {
+    home.keys().join("harness.rotated")
+}
+
+/// How keys of the harness followed each other: statements that the old ones signed.
+///
+/// # Errors
+///
+/// If the file cannot be read, or holds something else.
+pub(crate) fn rotations(home: &Home) -> Result<Vec<Rotation>, PublicKeyError> {
+    let role = Role::Harness.as_str();
+    let text = match fs::read_to_string(rotations_file(home)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(PublicKeyError::Io { role, source }),
+    };
+    let read: Result<Vec<Rotation>, _> = text.lines().take(MAX_KEYS).map(str::parse).collect();
+    read.map_err(|_| PublicKeyError::Malformed { role })
+}
+
+/// Keeps a statement beside the database: a backup that is put back does not know of it.
+///
+/// # Errors
+///
+/// If the file cannot be written or holds something else.
+pub(crate) fn record_rotation(home: &Home, rotation: &Rotation) -> Result<(), PublicKeyError> {
+    let mut all = rotations(home)?;
+    if all.contains(rotation) {
+        return Ok(());
+    }
+    all.push(*rotation);
+    let text: String = all.iter().map(|rotation| format!("{rotation}\n")).collect();
+    let path = rotations_file(home);
+    let new = path.with_extension("rotated.new");
+    let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
+    written.map_err(|source| PublicKeyError::Io { role: Role::Harness.as_str(), source })
 }
 
 /// Writes a file that only its owner may read, over one that is there.

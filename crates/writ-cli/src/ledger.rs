@@ -12,7 +12,7 @@ use writ_types::error::Exit;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::{Role, public_keys};
+use crate::keyring::{Role, public_keys, rotations};
 
 /// Opens the database to read it. It may be read while the engine runs.
 ///
@@ -51,8 +51,17 @@ pub(crate) fn open_to_write(
     harness: SigningKey,
 ) -> Result<(Locks, Store), Failure> {
     let locks = lock(context, config)?;
-    let store = Store::open(&StoreConfig::new(config.database()), Arc::new(harness))?;
+    let store = Store::open(&following(context, &config.database())?, Arc::new(harness))?;
     Ok((locks, store))
+}
+
+/// The database at a path, and how the harness's key followed earlier ones.
+///
+/// # Errors
+///
+/// If what is kept of that cannot be read.
+pub(crate) fn following(context: &Context, path: &Path) -> Result<StoreConfig, Failure> {
+    Ok(StoreConfig { rotations: rotations(&context.home)?, ..StoreConfig::new(path) })
 }
 
 /// A typed error where there is no database.

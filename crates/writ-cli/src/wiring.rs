@@ -156,7 +156,7 @@ pub(crate) async fn engine(
     // Before anything is recovered: an address that cannot be had ends the start.
     let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
-    let store = Store::open(&store_config(context, config), Arc::new(harness.clone()))?;
+    let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;
     let rules = policies::load(&context.home, None)?;
     let runtime = runtime(context, config, &store)?;
     let (collected, run) = telling.unzip();
@@ -225,17 +225,17 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
 }
 
 #[cfg(debug_assertions)]
-fn store_config(context: &Context, config: &Config) -> StoreConfig {
-    let mut store = StoreConfig::new(config.database());
+fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failure> {
+    let mut store = ledger::following(context, &config.database())?;
     // For tests that end the process at either side of a commit.
     store.kill_point = context.env.text("WRIT_KILL_POINT").and_then(|point| point.parse().ok());
     store.max_pages = context.env.text("WRIT_MAX_PAGES").and_then(|pages| pages.parse().ok());
-    store
+    Ok(store)
 }
 
 #[cfg(not(debug_assertions))]
-fn store_config(_: &Context, config: &Config) -> StoreConfig {
-    StoreConfig::new(config.database())
+fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failure> {
+    ledger::following(context, &config.database())
 }
 
 /// How long a server of tools stays that nobody calls.

@@ -88,6 +88,9 @@ mod gates;
 #[path = "suite/vault.rs"]
 mod vault;
 
+#[path = "suite/keys.rs"]
+mod keys;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_policy::approval::Signed;
 use writ_policy::principal::{BearerProof, Evidence};
-use writ_runtime::engine::{Answer, Answered, Engine, Join, Surface};
+use writ_runtime::engine::{Along, Answer, Answered, Engine, Join, Surface};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId};
@@ -321,10 +321,12 @@ impl Connection {
             },
             ClientFrame::Resume { session, after_seq, project, write, dry_run } => {
                 let surface = self.terms.surface;
-                let conversation = None;
-                self.join(Join { session, after_seq, project, write, dry_run, surface, conversation }).await
+                let join = Join { session, after_seq, project, write, dry_run, surface, ..Join::default() };
+                self.join(join).await
             }
-            ClientFrame::Message { text, client_id } => self.message(text, client_id).await,
+            ClientFrame::Message { text, client_id, signature, sender } => {
+                self.message(text, client_id, Along { text_taint: Taint::Owner, signature, sender }).await
+            }
             ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason } => {
                 match signature.map(Signed::read).transpose() {
                     Err(error) => {
@@ -397,12 +399,12 @@ impl Connection {
         });
     }
 
-    async fn message(&self, text: String, client_id: String) -> Result<(), Report> {
+    async fn message(&self, text: String, client_id: String, along: Along) -> Result<(), Report> {
         let session = self.session.ok_or_else(no_session)?;
         // Commands name their messages, so that one said twice is known again.
         let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
         let entry =
-            self.engine.receive(self.terms.evidence, session, client_id.clone(), text, Taint::Owner).await?;
+            self.engine.receive_with(self.terms.evidence, session, client_id.clone(), text, along).await?;
         self.send(ServerFrame::Accepted { client_id, entry }).await;
         Ok(())
     }

@@ -21,6 +21,7 @@ use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
 use crate::keys::Authority;
+use crate::keys::limits::Used;
 use crate::origin::Origins;
 use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
@@ -81,6 +82,8 @@ pub struct Facts<'a> {
     pub strict: bool,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
+    /// What operations of the security proxy have used today; `None`: nobody knows.
+    pub used: Option<&'a Used>,
     /// An approval for exactly this, or what was wrong with one that was given.
     pub approval: Option<&'a Result<Approval, ApprovalError>>,
 }
@@ -268,7 +271,7 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
             }
         }
     }
-    Ok(())
+    operation::check(&prepared.action, facts)
 }
 
 /// Second stage: verdicts (block is final) → rules → taint → budget → approval. Deny always wins.
@@ -471,6 +474,7 @@ const fn durability(action: &Action) -> Durability {
 use cover::{Alike, use_of};
 
 mod cover;
+mod operation;
 mod shape;
 
 #[cfg(test)]

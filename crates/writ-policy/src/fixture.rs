@@ -22,7 +22,10 @@ use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
 use crate::egress::EgressScope;
 use crate::keys::grants::Grants;
-use crate::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use crate::keys::limits::{CASE, CUSTOMER, Used};
+use crate::keys::{
+    Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
+};
 use crate::origin::Origins;
 use crate::permit::{Journal, RedeemError, Redemption};
 use crate::prepared::{Prepared, Sink};
@@ -170,6 +173,24 @@ pub(crate) fn model_call() -> ModelCall {
     }
 }
 
+/// The case that the task key of the tests is for.
+pub(crate) fn case() -> Case {
+    Case {
+        task: "chat-session-abc123".into(),
+        customer: "cust_tk_789xyz".into(),
+        case: "case_tk_456def".into(),
+        granted_by: ROUTER.into(),
+    }
+}
+
+/// A refund in that case.
+pub(crate) fn refund(amount: i64) -> Operate {
+    let case = case();
+    let parameters = [(CUSTOMER, case.customer), (CASE, case.case), ("amount", amount.to_string())];
+    let parameters = parameters.map(|(name, value)| (name.to_owned(), value)).into();
+    Operate { operation: "refund".into(), parameters }
+}
+
 /// A call of a foreign tool about which nobody has said anything.
 pub(crate) fn call_tool() -> CallTool {
     CallTool {
@@ -218,7 +239,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::ModelCall(model_call()), &[(Provider, "local")], READ, low),
         sample(Action::Vcs(Vcs { operation: "push".into(), repository: "/home/me/p".into(), target: "main".into() }), &[(Path, "/home/me/p"), (Name, "main")], OUT, high),
         sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest }), &[(Path, "/agent/AGENTS.md")], OUT, high),
-        sample(Action::Operate(Operate { operation: "refund".into(), parameters: BTreeMap::new() }), &[(Name, "refund")], OUT, high),
+        sample(Action::Operate(refund(100)), &[(Name, "refund")], OUT, high),
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Search(search()), &[(Host, "api.search.example")], [true, false, true], medium),
     ]
@@ -291,6 +312,7 @@ pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) strict: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
+    pub(crate) used: Option<Used>,
     pub(crate) verdicts: Verdicts,
     pub(crate) now: Timestamp,
 }
@@ -320,6 +342,8 @@ impl World {
             not_before: NOW,
             expires_at: NOW.plus(TASK_KEY_TTL),
             grants: all_grants(),
+            case: Some(case()),
+            under: Default::default(),
         };
         Self {
             base,
@@ -331,6 +355,7 @@ impl World {
             origins: Origins::default(),
             strict: false,
             approval: None,
+            used: None,
             verdicts: Verdicts::default(),
             now: NOW,
         }
@@ -353,6 +378,7 @@ impl World {
             origins: &self.origins,
             strict: self.strict,
             approval: self.approval.as_ref(),
+            used: self.used.as_ref(),
         }
     }
 

@@ -5,14 +5,21 @@
 //! short-lived. Authority is what both grant. Blocks hold facts of fixed shapes only; a token with rules,
 //! checks or other facts is refused, so nothing in a token is ever computed.
 
+pub mod document;
 pub mod grants;
+pub mod limits;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use biscuit_auth::builder::{Algorithm, BlockBuilder, Fact, Scope};
-use biscuit_auth::{AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, PublicKey};
+use biscuit_auth::{
+    Authorizer, AuthorizerBuilder, AuthorizerLimits, Biscuit, KeyPair, PrivateKey, PublicKey,
+};
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
 use writ_types::digest::Digest;
 use writ_types::id::{InstallationId, KeyId, SessionId};
 use writ_types::unit::Timestamp;
@@ -25,6 +32,10 @@ pub const MAX_TOKEN_BYTES: usize = 32 * 1024;
 pub const TASK_KEY_TTL: Duration = Duration::from_secs(30 * 60);
 /// The most facts of a token (design 3.2).
 pub const MAX_FACTS: usize = 1_000;
+/// The name of the only router: the harness of this installation.
+pub const ROUTER: &str = "router";
+/// The most keys and orders that a task key rests on besides its base key: a copy of a copy, a few times.
+pub const MAX_UNDER: usize = 8;
 /// Limits on the evaluation of a token (design 3.2). Tokens with rules are refused before, so that what is
 /// evaluated are look-ups in at most [`MAX_FACTS`] facts.
 const LIMITS: AuthorizerLimits = AuthorizerLimits {
@@ -52,6 +63,19 @@ pub struct BaseClaims {
     pub grants: Grants,
 }
 
+/// The case of a customer that a task key is for, in tokens that name nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The task: a conversation, for instance.
+    pub task: String,
+    /// The customer.
+    pub customer: String,
+    /// The case.
+    pub case: String,
+    /// Who granted it: [`ROUTER`].
+    pub granted_by: String,
+}
+
 /// What a task key says, on top of its base key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskClaims {
@@ -67,11 +91,57 @@ pub struct TaskClaims {
     pub expires_at: Timestamp,
     /// What it grants; never more than the base key.
     pub grants: Grants,
+    /// The case that it is for. Without one it grants no operation of the security proxy.
+    pub case: Option<Case>,
+    /// What it rests on besides its base key: a standing order, or the key that it is a narrower copy of. It ends with
+    /// whatever of it is revoked.
+    pub under: BTreeSet<KeyId>,
 }
 
-/// A signed token, as bytes.
-#[derive(Clone, PartialEq, Eq)]
+impl TaskClaims {
+    /// A narrower copy for a sub-agent. It ends with this one at the latest, and rests on it.
+    ///
+    /// # Errors
+    ///
+    /// If it would grant more, last longer, or be a copy of too many copies.
+    pub fn narrowed(&self, copy: KeyId, grants: Grants, expires_at: Timestamp) -> Result<Self, KeyError> {
+        if !grants.within(&self.grants) {
+            return Err(KeyError::Wider("what it grants"));
+        }
+        if expires_at > self.expires_at {
+            return Err(KeyError::Wider("its time"));
+        }
+        let mut under = self.under.clone();
+        under.insert(self.key);
+        if under.len() > MAX_UNDER {
+            return Err(KeyError::Wider("how many keys it rests on"));
+        }
+        Ok(Self { key: copy, grants, expires_at, under, ..self.clone() })
+    }
+}
+
+/// A signed token, as bytes. As text it is base64 of the alphabet for URLs, without padding.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Token(Vec<u8>);
+
+impl TryFrom<String> for Token {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        // Bounded before it is decoded: four characters are three bytes.
+        if text.len() > MAX_TOKEN_BYTES.div_ceil(3).saturating_mul(4) {
+            return Err(KeyError::TooLarge(text.len()));
+        }
+        URL_SAFE_NO_PAD.decode(text).map(Self).map_err(|_| KeyError::Signature)
+    }
+}
+
+impl From<Token> for String {
+    fn from(token: Token) -> Self {
+        URL_SAFE_NO_PAD.encode(token.0)
+    }
+}
 
 impl Token {
     /// Wraps bytes that claim to be a token.
@@ -115,6 +185,12 @@ pub enum KeyError {
     /// The task key belongs to another base key.
     #[error("the task key belongs to another base key")]
     Mixed,
+    /// Nothing can be added to it, a seal neither.
+    #[error("the key is sealed already")]
+    Sealed,
+    /// A copy would be more than what it is a copy of.
+    #[error("{0} would be more than that of the key it is a copy of")]
+    Wider(&'static str),
     /// A token could not be made.
     #[error("the key could not be made: {0}")]
     Build(String),
@@ -226,7 +302,30 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
         grants::time("expires", claims.expires_at),
     ];
     facts.extend(claims.grants.to_facts());
+    facts.extend(claims.under.iter().map(|id| grants::text("under", &id.to_string())));
+    if let Some(case) = &claims.case {
+        let names = [
+            ("task_id", &case.task),
+            ("customer", &case.customer),
+            ("case", &case.case),
+            ("granted_by", &case.granted_by),
+        ];
+        facts.extend(names.map(|(name, value)| grants::text(name, value)));
+    }
     block(facts)
+}
+
+/// A copy of a token to which nobody can add a block; it proves the same.
+///
+/// # Errors
+///
+/// If it is not signed by `root`, or sealed already.
+pub fn seal(token: &Token, root: &VerifyingKey) -> Result<Token, KeyError> {
+    if token.0.len() > MAX_TOKEN_BYTES {
+        return Err(KeyError::TooLarge(token.0.len()));
+    }
+    let open = Biscuit::from(token.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
+    written(&open.seal().map_err(|_| KeyError::Sealed)?)
 }
 
 /// Whose signatures count.
@@ -249,29 +348,8 @@ impl Verifier {
     ///
     /// If anything in it is not exactly as this installation writes it.
     pub fn verify(&self, token: &Token) -> Result<Authority, KeyError> {
-        if token.0.len() > MAX_TOKEN_BYTES {
-            return Err(KeyError::TooLarge(token.0.len()));
-        }
-        let biscuit =
-            Biscuit::from(token.as_bytes(), biscuit_public(&self.root)?).map_err(|_| KeyError::Signature)?;
-        // The same token in other bytes is not the same: what is not signed must be as it is written here.
-        if biscuit.to_vec().ok().as_deref() != Some(token.as_bytes()) {
-            return Err(KeyError::Signature);
-        }
         let router = biscuit_public(&self.router)?;
-        if biscuit.external_public_keys() != [None, Some(router)] {
-            return Err(KeyError::Blocks);
-        }
-        let mut authorizer =
-            AuthorizerBuilder::new().set_limits(LIMITS).build(&biscuit).map_err(|_| KeyError::Signature)?;
-        let (facts, rules, checks, policies) = authorizer.dump();
-        let commented = biscuit.context().iter().any(Option::is_some);
-        if commented || !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
-            return Err(KeyError::Content("a rule, check or comment".to_owned()));
-        }
-        if facts.len() > MAX_FACTS {
-            return Err(KeyError::Content(format!("{} facts", facts.len())));
-        }
+        let (biscuit, mut authorizer, facts) = self.open(token, &[None, Some(router)])?;
         let base = Fields::read(&mut authorizer, Scope::Authority, &grants::BASE)?;
         let task = Fields::read(&mut authorizer, Scope::PublicKey(router), &grants::TASK)?;
         // Nothing is left over: each block holds facts of its own templates only.
@@ -281,7 +359,65 @@ impl Verifier {
         self.assemble(&biscuit, base, task)
     }
 
-    fn assemble(&self, biscuit: &Biscuit, mut base: Fields, mut task: Fields) -> Result<Authority, KeyError> {
+    /// Verifies a base key by itself: what it says, and the ids under which it can be revoked. It grants nothing so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verify`].
+    pub fn verify_base(&self, token: &Token) -> Result<(BaseClaims, BTreeSet<String>), KeyError> {
+        let (biscuit, mut authorizer, facts) = self.open(token, &[None])?;
+        let base = Fields::read(&mut authorizer, Scope::Authority, &grants::BASE)?;
+        if base.len() != facts.len() {
+            return Err(KeyError::Content(grants::odd_one(&facts)));
+        }
+        let base = self.base_claims(base)?;
+        let ids = biscuit.revocation_identifiers().into_iter().map(hex::encode).chain([base.key.to_string()]);
+        Ok((base, ids.collect()))
+    }
+
+    /// Verifies that a task key belongs to this base key, as whoever holds both hands them in.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verify`], or that they do not belong together.
+    pub fn verify_pair(&self, base: &Token, task: &Token) -> Result<Authority, KeyError> {
+        let (base, _) = self.verify_base(base)?;
+        let authority = self.verify(task)?;
+        if authority.base == base { Ok(authority) } else { Err(KeyError::Mixed) }
+    }
+
+    /// Reads a token whose blocks are signed by these, without computing anything of it.
+    fn open(
+        &self,
+        token: &Token,
+        signers: &[Option<PublicKey>],
+    ) -> Result<(Biscuit, Authorizer, Vec<Fact>), KeyError> {
+        if token.0.len() > MAX_TOKEN_BYTES {
+            return Err(KeyError::TooLarge(token.0.len()));
+        }
+        let biscuit =
+            Biscuit::from(token.as_bytes(), biscuit_public(&self.root)?).map_err(|_| KeyError::Signature)?;
+        // The same token in other bytes is not the same: what is not signed must be as it is written here.
+        if biscuit.to_vec().ok().as_deref() != Some(token.as_bytes()) {
+            return Err(KeyError::Signature);
+        }
+        if biscuit.external_public_keys() != signers {
+            return Err(KeyError::Blocks);
+        }
+        let authorizer =
+            AuthorizerBuilder::new().set_limits(LIMITS).build(&biscuit).map_err(|_| KeyError::Signature)?;
+        let (facts, rules, checks, policies) = authorizer.dump();
+        let commented = biscuit.context().iter().any(Option::is_some);
+        if commented || !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
+            return Err(KeyError::Content("a rule, check or comment".to_owned()));
+        }
+        if facts.len() > MAX_FACTS {
+            return Err(KeyError::Content(format!("{} facts", facts.len())));
+        }
+        Ok((biscuit, authorizer, facts))
+    }
+
+    fn base_claims(&self, mut base: Fields) -> Result<BaseClaims, KeyError> {
         let base = BaseClaims {
             key: base.parsed("base")?,
             installation: base.parsed("installation")?,
@@ -291,6 +427,14 @@ impl Verifier {
             expires_at: base.time("expires")?,
             grants: base.grants()?,
         };
+        if base.installation != self.installation || base.epoch != self.epoch {
+            return Err(KeyError::Foreign);
+        }
+        Ok(base)
+    }
+
+    fn assemble(&self, biscuit: &Biscuit, base: Fields, mut task: Fields) -> Result<Authority, KeyError> {
+        let base = self.base_claims(base)?;
         let task = TaskClaims {
             key: task.parsed("task")?,
             base: task.parsed("task_base")?,
@@ -298,10 +442,9 @@ impl Verifier {
             not_before: task.time("not_before")?,
             expires_at: task.time("expires")?,
             grants: task.grants()?,
+            case: task.case()?,
+            under: task.under()?,
         };
-        if base.installation != self.installation || base.epoch != self.epoch {
-            return Err(KeyError::Foreign);
-        }
         if task.base != base.key {
             return Err(KeyError::Mixed);
         }
@@ -310,6 +453,7 @@ impl Verifier {
             .iter()
             .map(hex::encode)
             .chain([base.key.to_string(), task.key.to_string()])
+            .chain(task.under.iter().map(ToString::to_string))
             .collect();
         Ok(Authority { base, task, revocation_ids })
     }

@@ -37,6 +37,10 @@ pub mod webauthn;
 
 pub mod enrolment;
 
+pub mod inbound;
+
+pub mod order;
+
 pub mod door;
 
 pub mod permit;

@@ -12,10 +12,17 @@ use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
+use crate::inbound::Signed;
+use crate::order::Order;
 use crate::redact::{Guarded, Redactor};
 
 /// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// What the ledger calls somebody whom nobody has verified, on a channel that is relayed.
+pub const RELAYED: &str = "relayed";
+/// The longest name of a sender on a channel that is relayed, in bytes.
+pub const MAX_SENDER_BYTES: usize = 128;
 
 /// Somebody whose word counts for something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +166,32 @@ pub struct Authenticated<T> {
 }
 
 impl<T> Authenticated<T> {
+    /// The same, said through somebody who relays it: the owner's word is only what the owner has signed. A sender whom the
+    /// relay has verified is a member; whoever is not is anybody.
+    #[must_use]
+    pub fn relayed(self, signed: Option<&Signed>, sender: Option<&str>) -> Self {
+        let principal = match (signed, sender) {
+            (Some(_), _) => return self,
+            (None, Some(sender)) => Principal::Member(sender.to_owned()),
+            (None, None) => Principal::Guest { case: RELAYED.to_owned() },
+        };
+        Self { principal, ..self }
+    }
+
+    /// The same, said under a standing order: what the owner's own process says there is the harness's word, and no more.
+    #[must_use]
+    pub fn under(self, order: &Order) -> Self {
+        let principal = match self.principal {
+            Principal::Owner => Principal::Harness { order: order.claims().order.to_string() },
+            other @ (Principal::Member(_)
+            | Principal::Approver(_)
+            | Principal::Viewer(_)
+            | Principal::Guest { .. }
+            | Principal::Harness { .. }) => other,
+        };
+        Self { principal, ..self }
+    }
+
     /// Who said it.
     pub const fn principal(&self) -> &Principal {
         &self.principal
@@ -374,6 +407,25 @@ mod tests {
         assert!(!record_is_signed(&renumbered, &signature, &key.verifying_key()));
         let relabelled = InboundRecord { taint: Taint::External, ..record };
         assert!(!record_is_signed(&relabelled, &signature, &key.verifying_key()));
+    }
+
+    /// Rows: SIL-167 SIL-383 SIL-416
+    #[test]
+    fn the_same_text_counts_as_the_channel_that_it_came_through() {
+        let said = || {
+            authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, &Redactor::default(), NOW)
+                .expect("the relay is the owner's own program")
+        };
+        let (member, anybody) = (said().relayed(None, Some("ann")), said().relayed(None, None));
+        assert_eq!(
+            (member.principal(), member.principal().taint()),
+            (&Principal::Member("ann".into()), Taint::Auth)
+        );
+        assert_eq!(anybody.principal().taint(), Taint::External);
+        assert_eq!(said().principal().taint(), Taint::Owner);
+        for less in [&member, &anybody] {
+            assert!(less.principal().may_ask() && !less.principal().may_approve());
+        }
     }
 
     #[test]

@@ -92,6 +92,8 @@ impl ToReport for KeyError {
             Self::Missing(_) => "key.missing",
             Self::Foreign => "key.foreign",
             Self::Mixed => "key.mixed",
+            Self::Sealed => "key.sealed",
+            Self::Wider(_) => "key.wider",
         };
         // What a forged key holds is not repeated to whoever sent it.
         Report::new(Exit::Denied, code, "the key is not valid here").inside(self.to_string())

@@ -12,15 +12,14 @@ use writ_policy::enrolment::EnrolmentGrant;
 use writ_policy::prepared::Prepared;
 use writ_policy::principal::Authenticated;
 use writ_store::approvals::AskState;
-use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render;
-use writ_types::action::{Action, Exec, ExecProfile, MemoryKind, MemoryTrust, Remember};
-use writ_types::digest::Digest;
+use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
-use writ_types::id::{KeyId, MemoryId, SessionId};
+use writ_types::id::{KeyId, SessionId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -38,11 +37,17 @@ mod approvals;
 
 mod gates;
 
+mod issued;
+
 mod keys;
 
 mod ledger;
 
 mod mcp;
+
+mod memory;
+
+mod orders;
 
 mod sessions;
 
@@ -110,14 +115,26 @@ pub(crate) async fn call(
         "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,
         "gates.judge" if caller == Caller::Elsewhere => Err(EngineError::TerminalOnly(method.to_owned())),
         "gates.judge" => gates::judge(core, read(method, params)?).await,
+        "keys.issued" | "keys.mint" | "keys.narrow" | "keys.renew" | "orders.issue"
+            if caller == Caller::Elsewhere =>
+        {
+            Err(EngineError::TerminalOnly(method.to_owned()))
+        }
+        "keys.issued" => issued::issued(core, read(method, params)?).await,
+        "keys.mint" => issued::mint(core, read(method, params)?).await,
+        "keys.narrow" => issued::narrow(core, read(method, params)?).await,
+        "keys.renew" => issued::renew(core, read(method, params)?).await,
+        "orders.issue" => orders::issue(core, read(method, params)?).await,
+        "orders.open" => orders::open(core, &read(method, params)?).await,
+        "orders.list" => orders::list(core),
         "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
             Err(EngineError::TerminalOnly(method.to_owned()))
         }
         "approvers.permit" => core.permit_enrolment(&read::<PermitEnrolment>(method, params)?.grant),
         "approvers.remove" => core.remove_approver(read::<RemoveApprover>(method, params)?.key).await,
-        "memory.search" => memory_search(core, &read(method, params)?),
-        "memory.add" => memory_add(core, read(method, params)?).await,
-        "memory.forget" => memory_forget(core, read(method, params)?).await,
+        "memory.search" => memory::search(core, &read(method, params)?),
+        "memory.add" => memory::add(core, read(method, params)?).await,
+        "memory.forget" => memory::forget(core, read(method, params)?).await,
         "diff" => diff(core, session, &read(method, params)?).await,
         "apply" => apply(core, session, &read(method, params)?).await,
         "mcp.probe" | "mcp.reload" if caller == Caller::Elsewhere => {
@@ -213,99 +230,6 @@ struct PermitEnrolment {
 #[serde(deny_unknown_fields)]
 struct RemoveApprover {
     key: KeyId,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SearchMemory {
-    query: String,
-    #[serde(default = "default_limit")]
-    limit: usize,
-}
-
-const fn default_limit() -> usize {
-    20
-}
-
-fn memory_search(core: &Core, search: &SearchMemory) -> Result<Value, EngineError> {
-    let hits = core.store.search_memory(&search.query, None, search.limit.min(MAX_LISTED))?;
-    let hits: Vec<Value> = hits
-        .into_iter()
-        .map(|hit| {
-            json!({
-                "id": hit.memory.id,
-                "text": hit.memory.item.text,
-                "kind": hit.memory.item.memory_kind,
-                "trust": hit.memory.item.trust,
-                "taint": hit.memory.item.taint,
-                "at": hit.memory.at.to_string(),
-                "score": hit.score,
-            })
-        })
-        .collect();
-    Ok(json!({ "hits": hits }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AddMemory {
-    text: String,
-    #[serde(default = "default_kind")]
-    kind: MemoryKind,
-}
-
-const fn default_kind() -> MemoryKind {
-    MemoryKind::Fact
-}
-
-/// The owner's own word: verified from the start.
-async fn memory_add(core: &Core, add: AddMemory) -> Result<Value, EngineError> {
-    if add.text.trim().is_empty() {
-        let why = "the text is empty".to_owned();
-        return Err(EngineError::Params { method: "memory.add".to_owned(), why });
-    }
-    let now = core.clock.now();
-    let id = core.ids.memory(now);
-    let item = Remember {
-        text: core.redactor.mask(&add.text).into_owned(),
-        memory_kind: add.kind,
-        trust: MemoryTrust::Verified,
-        taint: Taint::Owner,
-        session: None,
-    };
-    let fact = Fact::Remembered {
-        memory: id,
-        forgotten: false,
-        trust: item.trust,
-        taint: item.taint,
-        text: Digest::of(item.text.as_bytes()),
-    };
-    let ops = vec![core.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
-    core.store.commit(Batch::synced(ops)).await?;
-    Ok(json!({ "id": id }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ForgetMemory {
-    id: MemoryId,
-}
-
-async fn memory_forget(core: &Core, forget: ForgetMemory) -> Result<Value, EngineError> {
-    let Some(memory) = core.store.memory(forget.id)? else {
-        let why = format!("there is no memory {}", forget.id);
-        return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
-    };
-    let fact = Fact::Remembered {
-        memory: forget.id,
-        forgotten: true,
-        trust: memory.item.trust,
-        taint: memory.item.taint,
-        text: Digest::of(memory.item.text.as_bytes()),
-    };
-    let ops = vec![core.own_entry(fact), Op::Forget { memory: forget.id }];
-    core.store.commit(Batch::synced(ops)).await?;
-    Ok(json!({ "id": forget.id }))
 }
 
 #[derive(Deserialize)]

@@ -17,6 +17,7 @@ use writ_policy::approval::Approvers;
 use writ_policy::gate::GateSet;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
+use writ_policy::order::Order;
 use writ_policy::redact::{KnownSecret, Redactor};
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -34,7 +35,7 @@ use writ_types::unit::Timestamp;
 use crate::asks::acting::Acting;
 use crate::clock::{Clock, Ids};
 use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::heads::Copied;
 use crate::history::Histories;
 use crate::metrics::Metrics;
@@ -343,6 +344,7 @@ impl Core {
         session: &Session,
         turn: Option<(TurnId, u64)>,
     ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
+        let order = self.order_of(session, turn.map(|(_, number)| number))?;
         let held = session.state().authority.clone();
         if let Some(held) = held
             && held.task().grants == session.grants()
@@ -351,7 +353,7 @@ impl Core {
         {
             return Ok((held, None));
         }
-        let (authority, keyed) = self.minted(session, turn, "minted")?;
+        let (authority, keyed) = self.minted(session, order.as_ref(), turn, "minted")?;
         Ok((Arc::new(authority), Some(keyed)))
     }
 
@@ -384,6 +386,10 @@ impl Core {
         if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
             return Ok(Arc::clone(authority));
         }
+        // What an order that has ended would renew ends with it.
+        if let Err(EngineError::Keys(KeysError::Order(_))) = self.order_of(session, None) {
+            return Ok(Arc::clone(authority));
+        }
         self.mint(session, turn, "renewed").await.map(Arc::new)
     }
 
@@ -393,7 +399,8 @@ impl Core {
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<Authority, EngineError> {
-        let (authority, keyed) = self.minted(session, turn, change)?;
+        let order = self.order_of(session, None)?;
+        let (authority, keyed) = self.minted(session, order.as_ref(), turn, change)?;
         self.store.commit(Batch::relaxed(vec![keyed])).await?;
         Ok(authority)
     }
@@ -406,17 +413,22 @@ impl Core {
     fn minted(
         &self,
         session: &Session,
+        order: Option<&Order>,
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<(Authority, Op), EngineError> {
         let now = self.clock.now();
+        let ends = now.plus(TASK_KEY_TTL);
+        let order = order.map(Order::claims);
         let claims = TaskClaims {
             key: self.ids.key(now),
             base: self.keys.base_claims.key,
             session: session.id,
             not_before: now,
-            expires_at: now.plus(TASK_KEY_TTL),
+            expires_at: order.map_or(ends, |order| order.expires_at.min(ends)),
             grants: session.grants(),
+            case: None,
+            under: order.map(|order| order.order).into_iter().collect(),
         };
         let token = keys::mint_task(&self.keys.base, &claims, &self.keys.root, &self.keys.harness)?;
         let authority = self.verifier.verify(&token)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use writ_policy::approval::Signed;
+use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
-use writ_policy::webauthn::Registration;
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
@@ -27,6 +27,10 @@ pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
 
 mod guard;
+
+mod passkeys;
+
+pub use guard::Along;
 
 mod marks;
 
@@ -56,6 +60,8 @@ pub struct Join {
     pub surface: Surface,
     /// A name that a program gives to a conversation: without a session, its newest session is joined.
     pub conversation: Option<String>,
+    /// Others speak through whoever opens it: the owner's word is only what the owner has signed. For a new session.
+    pub relayed: bool,
 }
 
 /// Where a session is opened.
@@ -257,8 +263,11 @@ impl Engine {
     /// Not the owner, or a project folder that cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
         self.identify(evidence).map_err(|e| self.core.report(&e))?;
-        let Join { project, write, dry_run, surface, .. } = join;
-        let opened = self.core.open_session(project.as_deref(), write, dry_run, surface).await;
+        let Join { project, write, dry_run, surface, relayed, .. } = join;
+        let opened = match relayed {
+            false => self.core.open_session(project.as_deref(), write, dry_run, surface).await,
+            true => self.core.open_relayed(project.as_deref(), dry_run, surface).await,
+        };
         opened.map(|session| session.id).map_err(|e| self.core.report(&e))
     }
 
@@ -287,28 +296,25 @@ impl Engine {
         text: String,
         text_taint: Taint,
     ) -> Result<EntrySeq, Report> {
-        let inbound = Inbound { session, client_id, text };
-        let engine = self.clone();
-        // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
-        let taken =
-            self.core.turns.spawn(async move { engine.take_in(evidence, inbound, text_taint).await }).await;
-        let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        taken.map_err(|e| self.core.report(&e))
+        let along = Along { text_taint, signature: None, sender: None };
+        self.receive_with(evidence, session, client_id, text, along).await
     }
 
     async fn take_in(
         &self,
         evidence: Evidence,
         inbound: Inbound,
-        text_taint: Taint,
+        along: Along,
     ) -> Result<EntrySeq, EngineError> {
         if self.core.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
         let directory = Directory { home_uid: self.core.config.home_uid };
         let now = self.core.clock.now();
-        let inbound = self.guarded(evidence, inbound, &directory, now).await?;
+        let text_taint = along.text_taint;
+        let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
         let session = self.core.open_one(inbound.get().session)?;
+        let (inbound, seen) = self.core.under_order(&session, inbound)?;
         let record = self.core.record(&session, &inbound, text_taint)?;
         let signature = principal::sign_record(&record, &self.core.keys.harness)?;
         let text = inbound.get().text.clone();
@@ -325,11 +331,14 @@ impl Engine {
         };
         let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
         let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
-        ops.extend(lease);
+        ops.extend(lease.into_iter().chain(seen).chain(nonce));
         ops.extend(self.core.note_masked(session.id, inbound.masked()));
         let receipt = match self.core.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
+            Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => {
+                return Err(self.unsigned(session.id, MessageError::Replayed).await);
+            }
             Err(error) => return Err(error.into()),
         };
         let leased = receipt.leased.into_iter().flatten().next();
@@ -369,53 +378,6 @@ impl Engine {
         let answered = self.core.turns.spawn(async move { core.answer(&who, ask, answer).await }).await;
         let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
         answered.map_err(|e| self.core.report(&e))
-    }
-
-    /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
-    /// origin; `shown` is the hash of the text that the page shows, where it says so.
-    ///
-    /// # Errors
-    ///
-    /// Not somebody who may approve, a closed ask, another text, or no passkey that could answer there.
-    pub fn challenge(
-        &self,
-        evidence: Evidence,
-        (ask, scope): (&AskId, ApprovalScope),
-        shown: Option<Digest>,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        let given = self.may_approve(evidence).and_then(|_| self.core.challenge((ask, scope), shown, origin));
-        given.map_err(|e| self.core.report(&e))
-    }
-
-    /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
-    ///
-    /// # Errors
-    ///
-    /// Not the owner, no such leave, or an origin where passkeys cannot be used.
-    pub fn begin_passkey(
-        &self,
-        evidence: Evidence,
-        code: &str,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        let begun = self.may_approve(evidence).and_then(|_| self.core.begin_passkey(code, origin));
-        begun.map_err(|e| self.core.report(&e))
-    }
-
-    /// Takes in the passkey that a page with this origin has made.
-    ///
-    /// # Errors
-    ///
-    /// Not the owner, or a passkey that does not count.
-    pub async fn finish_passkey(
-        &self,
-        evidence: Evidence,
-        made: &Registration,
-        origin: &str,
-    ) -> Result<serde_json::Value, Report> {
-        self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
-        self.core.finish_passkey(made, origin).await.map_err(|e| self.core.report(&e))
     }
 
     /// Stops a turn.

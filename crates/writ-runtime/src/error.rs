@@ -1,6 +1,8 @@
 //! What can go wrong in the engine.
 
 use writ_policy::approval::{ApprovalError, ScopeError};
+use writ_policy::inbound::MessageError;
+use writ_policy::order::OrderError;
 use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
@@ -65,9 +67,9 @@ pub enum EngineError {
     /// There is no approval for the task, and no standing one, in force.
     #[error("no approval for a task and no standing one is in force that ask {0} was answered with")]
     NotInForce(AskId),
-    /// There is no such key in force.
-    #[error("there is no key {0} in force")]
-    NoKey(writ_types::id::KeyId),
+    /// A key, order or signature does not count.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
     /// There is no way back.
     #[error("{0} cannot be undone: nothing is kept of it (any more)")]
     NoUndo(AttemptId),
@@ -168,7 +170,7 @@ impl ToReport for EngineError {
             Self::NotInForce(_) => {
                 plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
             }
-            Self::NoKey(_) => plain(Exit::Usage, "key.not_in_force").hint("see `writ keys list`"),
+            Self::Keys(error) => error.report(),
             Self::NoUndo(_) => plain(Exit::Usage, "undo.unknown").hint("nothing older than a day is kept"),
             Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
             Self::Approval(
@@ -217,6 +219,55 @@ fn scope(error: &ScopeError, plain: impl Fn(Exit, &str) -> Report) -> Report {
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => {
             plain(Exit::Usage, "ask.limits").hint("`writ approvals show ASK` says what is offered")
         }
+    }
+}
+
+/// Why a key, an order or a signature does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// There is no such key in force.
+    #[error("there is no key {0} in force")]
+    Unknown(writ_types::id::KeyId),
+    /// A key is not made of what was handed in.
+    #[error("no {what}: {why}")]
+    Refused {
+        /// What was to be made.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// A standing order is not in force.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// A message's signature does not count.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+}
+
+impl From<OrderError> for EngineError {
+    fn from(error: OrderError) -> Self {
+        Self::Keys(error.into())
+    }
+}
+
+impl ToReport for KeysError {
+    fn report(&self) -> Report {
+        let (exit, code, hint) = match self {
+            Self::Unknown(_) => (Exit::Usage, "key.not_in_force", "see `writ keys list`"),
+            Self::Refused { .. } => {
+                (Exit::Denied, "key.refused", "`writ keys inspect FILE` says what a key holds")
+            }
+            Self::Order(OrderError::Content(_)) => {
+                (Exit::Usage, "order.content", "see `docs/guides/keys.md` for what an order may say")
+            }
+            Self::Order(_) => (Exit::Denied, "order.not_in_force", "see `writ keys order list`"),
+            Self::Message(_) => (
+                Exit::Denied,
+                "message.signature",
+                "sign it again with `writ keys sign`, and send it within five minutes, once",
+            ),
+        };
+        Report::new(exit, code, self.to_string()).hint(hint)
     }
 }
 

@@ -22,6 +22,8 @@ mod session;
 
 mod opening;
 
+mod orders;
+
 mod history;
 
 mod hub;

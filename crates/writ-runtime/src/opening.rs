@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use writ_policy::egress::host::HostPattern;
+use writ_policy::order::Order;
 use writ_store::batch::{Batch, NewSession, Op};
 use writ_types::id::SessionId;
 
@@ -14,8 +15,9 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
+use crate::orders::{ORDER, Ordered, session_of};
 use crate::session::{
-    CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, SUBSCRIPTIONS, SURFACE, Session, State, Terms,
+    CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, RELAYED, SUBSCRIPTIONS, SURFACE, Session, State, Terms,
 };
 use crate::subscriptions;
 
@@ -99,18 +101,60 @@ impl Core {
         surface: Surface,
     ) -> Result<Arc<Session>, EngineError> {
         let project = project.map(project_folder).transpose()?;
+        let terms = Terms { project, write, dry_run, ..Terms::default() };
+        self.open_as(self.ids.session(self.clock.now()), terms, surface).await
+    }
+
+    /// Opens the session of a standing order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open_session`].
+    pub(crate) async fn open_under(&self, order: &Order) -> Result<Arc<Session>, EngineError> {
+        let claims = order.claims();
+        let project = claims.project.as_deref().map(project_folder).transpose()?;
+        let ordered = Ordered { id: claims.order, claims: Some(Arc::new(claims.clone())) };
+        let terms = Terms { project, order: Some(ordered), ..Terms::default() };
+        self.open_as(session_of(claims.order)?, terms, Surface::Local).await
+    }
+
+    /// Opens a session in which others speak: nothing is approved beforehand in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open_session`].
+    pub(crate) async fn open_relayed(
+        &self,
+        project: Option<&str>,
+        dry_run: bool,
+        surface: Surface,
+    ) -> Result<Arc<Session>, EngineError> {
+        let project = project.map(project_folder).transpose()?;
+        let terms = Terms { project, dry_run, relayed: true, ..Terms::default() };
+        self.open_as(self.ids.session(self.clock.now()), terms, surface).await
+    }
+
+    async fn open_as(
+        &self,
+        id: SessionId,
+        terms: Terms,
+        surface: Surface,
+    ) -> Result<Arc<Session>, EngineError> {
         let now = self.clock.now();
-        let id = self.ids.session(now);
-        let rules = self.project_rules(project.as_deref())?;
+        let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
+        let rules = self.project_rules(terms.project.as_deref())?;
         let state = State { rules: rules.clone(), ..State::default() };
-        let session = Session::new(id, Terms { project, write, dry_run }, state);
+        let session = Session::new(id, terms, state);
         // Nobody is to find out with the first tool that the work folder cannot be opened.
         self.sandbox.check(&session.workspace_config(self))?;
-        let mut metadata: BTreeMap<String, Value> = [("write", write), ("dry_run", dry_run)]
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value.into()))
-            .collect();
+        let mut metadata: BTreeMap<String, Value> =
+            [("write", write), ("dry_run", dry_run), (RELAYED, relayed)]
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.into()))
+                .collect();
         metadata.insert(SURFACE.to_owned(), surface.as_str().into());
+        let order = session.terms.order.as_ref().map(|order| order.id.to_string().into());
+        metadata.extend(order.map(|order| (ORDER.to_owned(), order)));
         let row = NewSession {
             id,
             created_at: now,
@@ -140,6 +184,8 @@ impl Core {
             project: row.project.as_ref().map(PathBuf::from),
             write: flag("write"),
             dry_run: flag("dry_run"),
+            relayed: flag(RELAYED),
+            order: row.metadata.get(ORDER).map(|id| self.ordered(id)).transpose()?.flatten(),
         };
         let rules = self.project_rules(terms.project.as_deref())?;
         let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);

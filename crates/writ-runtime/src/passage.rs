@@ -89,6 +89,8 @@ impl Known<'_> {
             strict: core.config.strict,
             budget: &self.budget,
             approval: standing.approval,
+            // Nobody performs such operations here.
+            used: None,
         }
     }
 }
@@ -181,7 +183,7 @@ impl Core {
             rules: self.rules_of(at.as_deref()),
             egress,
             origins: self.origins_of(prepared, standing.origins)?,
-            budget: BudgetFacts { limits: self.config.budget.clone(), spent: standing.spent },
+            budget: BudgetFacts { limits: self.limits_of(at.as_deref()), spent: standing.spent },
             session: at,
         })
     }

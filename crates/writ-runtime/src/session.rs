@@ -27,6 +27,7 @@ use writ_types::unit::Tokens;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::orders::Ordered;
 use crate::subscriptions::Subscription;
 
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
@@ -42,6 +43,8 @@ pub(crate) const NEW_HOSTS: &str = "new_hosts";
 pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 /// The key of a session's metadata with a program's name for it.
 pub(crate) const CONVERSATION: &str = "conversation";
+/// The key of a session's metadata that says that others speak in it.
+pub(crate) const RELAYED: &str = "relayed";
 /// The key of a session's metadata that says where it was opened.
 pub(crate) const SURFACE: &str = "surface";
 
@@ -94,6 +97,10 @@ pub(crate) struct Terms {
     pub(crate) write: bool,
     /// Actions are decided and logged, not performed.
     pub(crate) dry_run: bool,
+    /// Others speak through whoever opened it.
+    pub(crate) relayed: bool,
+    /// The standing order that it works under.
+    pub(crate) order: Option<Ordered>,
 }
 
 /// A session in memory.
@@ -238,31 +245,39 @@ impl Session {
 
     /// What the owner's word grants in this session.
     pub(crate) fn grants(&self) -> Grants {
-        let project = self.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
-        if let Some(project) = &project {
-            write.extend([(Dimension::Place, "project"), (Dimension::Path, project.as_str())]);
+        let project = self.terms.project.as_ref().map(|path| path.to_string_lossy());
+        let grants = widest(project.as_deref());
+        if let Some(ordered) = &self.terms.order {
+            return ordered.grants(&grants);
         }
-        let grants = Grants::default()
-            .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-            .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-            .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
-            .allow(ActionKind::Search, [(Dimension::Host, ANY)])
-            .allow(
-                ActionKind::Subscribe,
-                [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
-            )
-            .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-            .allow(ActionKind::WriteFile, write)
-            .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
-            .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
-            .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
-            .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-            .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)]);
         let preapproved = self.terms.write && !self.state().left_behind;
         if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }
     }
+}
+
+/// What a session of the owner grants that works on this folder.
+pub(crate) fn widest(project: Option<&str>) -> Grants {
+    let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
+    if let Some(project) = project {
+        write.extend([(Dimension::Place, "project"), (Dimension::Path, project)]);
+    }
+    Grants::default()
+        .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
+        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow(ActionKind::WriteFile, write)
+        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
 #[cfg(test)]

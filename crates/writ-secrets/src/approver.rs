@@ -48,6 +48,24 @@ impl ApproverStore {
         self.vault.change(|document| keys::generate(document, ROLE))
     }
 
+    /// As [`crate::store::SecretStore::prepare_next`].
+    ///
+    /// # Errors
+    ///
+    /// If there is none to follow, or the backend cannot be written.
+    pub fn prepare_next(&self) -> Result<VerifyingKey, SecretsError> {
+        self.vault.change(|document| keys::prepare_next(document, ROLE))
+    }
+
+    /// As [`crate::store::SecretStore::promote_next`].
+    ///
+    /// # Errors
+    ///
+    /// If none was made ready, or the backend cannot be written.
+    pub fn promote_next(&self) -> Result<(), SecretsError> {
+        self.vault.change(|document| keys::promote_next(document, ROLE))
+    }
+
     /// Reads the approver key.
     ///
     /// # Errors

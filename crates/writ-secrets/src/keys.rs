@@ -1,5 +1,7 @@
 //! Ed25519 keys inside a document.
 
+use std::collections::btree_map::Entry;
+
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -20,9 +22,41 @@ pub(crate) fn generate(document: &mut Document, role: &'static str) -> Result<Ve
     Ok(SigningKey::from_bytes(&seed).verifying_key())
 }
 
+/// The role of a key that is to follow another.
+fn next_of(role: &str) -> String {
+    format!("{role}.next")
+}
+
+/// Makes the key that is to follow another, or reads the one that was made before: the change can be begun again.
+pub(crate) fn prepare_next(
+    document: &mut Document,
+    role: &'static str,
+) -> Result<VerifyingKey, SecretsError> {
+    if !document.keys.contains_key(role) {
+        return Err(SecretsError::NoSuchKey(role));
+    }
+    if let Entry::Vacant(next) = document.keys.entry(next_of(role)) {
+        let mut seed = Zeroizing::new([0; 32]);
+        OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;
+        next.insert(Hidden(hex::encode(seed.as_ref()).into()));
+    }
+    Ok(read(document, &next_of(role), role)?.verifying_key())
+}
+
+/// Puts the key that was made ready in the place of the one before, which is gone then.
+pub(crate) fn promote_next(document: &mut Document, role: &'static str) -> Result<(), SecretsError> {
+    let next = document.keys.remove(&next_of(role)).ok_or(SecretsError::NoSuchKey(role))?;
+    document.keys.insert(role.to_owned(), next);
+    Ok(())
+}
+
 /// Reads a key.
 pub(crate) fn load(document: &Document, role: &'static str) -> Result<SigningKey, SecretsError> {
-    let hidden = document.keys.get(role).ok_or(SecretsError::NoSuchKey(role))?;
+    read(document, role, role)
+}
+
+fn read(document: &Document, name: &str, role: &'static str) -> Result<SigningKey, SecretsError> {
+    let hidden = document.keys.get(name).ok_or(SecretsError::NoSuchKey(role))?;
     let mut seed = Zeroizing::new([0; 32]);
     hex::decode_to_slice(hidden.0.expose_secret(), seed.as_mut()).map_err(|_| SecretsError::Damaged {
         name: format!("the {role} key"),

@@ -150,6 +150,24 @@ impl SecretStore {
         self.vault.change(|document| keys::generate(document, key.as_str()))
     }
 
+    /// Makes the key that is to follow another, or tells of the one that was made ready before.
+    ///
+    /// # Errors
+    ///
+    /// If there is none to follow, or the backend cannot be written.
+    pub fn prepare_next(&self, key: EngineKey) -> Result<VerifyingKey, SecretsError> {
+        self.vault.change(|document| keys::prepare_next(document, key.as_str()))
+    }
+
+    /// Puts the key that was made ready in the place of the one before, which is gone then.
+    ///
+    /// # Errors
+    ///
+    /// If none was made ready, or the backend cannot be written.
+    pub fn promote_next(&self, key: EngineKey) -> Result<(), SecretsError> {
+        self.vault.change(|document| keys::promote_next(document, key.as_str()))
+    }
+
     /// Reads a key.
     ///
     /// # Errors

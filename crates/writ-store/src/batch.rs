@@ -18,6 +18,7 @@ pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState};
 use crate::error::StoreError;
+use crate::keys::KeyOp;
 use crate::queue::Leased;
 
 /// Operations that are written together, in order, or not at all.
@@ -248,6 +249,8 @@ pub enum Op {
         /// When what it revokes would have ended anyway; `None`: never.
         expires_at: Option<Timestamp>,
     },
+    /// Notes something of keys that are given out, or of standing orders.
+    Keys(KeyOp),
     /// Enrols an approver key. Conflict if its id or its public key is there.
     EnrollKey(ApproverKey),
     /// Revokes an approver key. Conflict if there is none that is in force.

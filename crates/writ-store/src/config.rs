@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::rotation::Rotation;
+
 /// The largest text of one row (payload, event, frame, message, token), in bytes: a megabyte of tool
 /// arguments and its JSON escapes fit, a runaway does not.
 pub const MAX_TEXT_BYTES: usize = 8 * 1024 * 1024;
@@ -42,9 +44,9 @@ pub struct StoreConfig {
     /// The most pages (of 4 KiB) that the database may take; `None`: what the disk has.
     #[serde(default)]
     pub max_pages: Option<u32>,
-    /// Accept a signer that has not signed in this ledger before (after a rotation of the key).
-    #[serde(default)]
-    pub accept_new_key: bool,
+    /// How the signer's key followed earlier ones, for a ledger that was put back and does not know of it.
+    #[serde(skip)]
+    pub rotations: Vec<Rotation>,
     /// Where the process ends itself, in debug builds only.
     #[cfg(debug_assertions)]
     #[serde(skip)]
@@ -57,7 +59,7 @@ impl StoreConfig {
         Self {
             path: path.into(),
             max_pages: None,
-            accept_new_key: false,
+            rotations: Vec::new(),
             #[cfg(debug_assertions)]
             kill_point: None,
         }

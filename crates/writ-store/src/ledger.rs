@@ -27,4 +27,6 @@ pub mod export;
 
 pub mod erase;
 
+pub mod rotation;
+
 pub(crate) mod append;

@@ -35,6 +35,8 @@ pub mod usage;
 
 pub mod approvals;
 
+pub mod keys;
+
 pub mod memory;
 
 pub mod settings;

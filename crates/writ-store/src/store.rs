@@ -67,7 +67,7 @@ impl Store {
         migrate(&mut conn, MIGRATIONS)?;
         let installation = settings::installation(&conn, new_installation)?;
         let public_key = signer.public_key();
-        let tail = Tail::load(&conn, &origin(installation), signer, config.accept_new_key)?;
+        let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
         let readers = Readers::new(&config.path);
         let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
         let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;

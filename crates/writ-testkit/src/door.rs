@@ -174,6 +174,8 @@ impl Fixture {
             not_before: NOW,
             expires_at: NOW.plus(TASK_KEY_TTL),
             grants,
+            case: None,
+            under: Default::default(),
         };
         let (root, router) = (self.root.verifying_key(), self.router.verifying_key());
         let base = mint_base(&base, &self.root).expect("the base key can be minted");
@@ -199,6 +201,7 @@ impl Fixture {
             origins: &Origins::default(),
             strict: false,
             approval,
+            used: None,
         };
         match precheck(prepared, &facts, NOW) {
             Ok(checked) => decide(checked, &Verdicts::default(), &facts, NOW),

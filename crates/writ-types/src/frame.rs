@@ -54,6 +54,12 @@ pub enum ClientFrame {
         /// Unique per session; a duplicate returns the entry of the first. Without one, the engine chooses it.
         #[serde(default)]
         client_id: String,
+        /// The owner's signature over it, as `writ keys sign` makes it; a wrong one refuses the message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<serde_json::Value>,
+        /// Who said it, as whoever relays it has verified: the text is theirs then, unless it is signed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sender: Option<String>,
     },
     /// Answers an ask.
     ApprovalResponse {
@@ -424,7 +430,10 @@ mod tests {
     fn content_is_an_alias_of_text() {
         let frame: ClientFrame =
             serde_json::from_str(r#"{"type":"message","content":"hi","client_id":"1"}"#).expect("parses");
-        assert_eq!(frame, ClientFrame::Message { text: "hi".into(), client_id: "1".into() });
+        assert_eq!(
+            frame,
+            ClientFrame::Message { text: "hi".into(), client_id: "1".into(), signature: None, sender: None }
+        );
         assert!(serde_json::from_str::<ClientFrame>(r#"{"type":"sudo"}"#).is_err());
     }
 }

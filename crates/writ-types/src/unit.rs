@@ -29,6 +29,11 @@ impl Timestamp {
         self.0
     }
 
+    /// Reads RFC 3339 with an offset, such as `2024-12-31T00:00:00Z`; `None` for anything else.
+    pub fn from_rfc_3339(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>().ok().map(|time| Self(time.as_millisecond()))
+    }
+
     /// This time plus a duration; saturates at the end of time.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
@@ -252,6 +257,13 @@ mod tests {
     #[test]
     fn time_is_shown_as_rfc_3339_and_saturates() {
         assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
+        assert_eq!(
+            Timestamp::from_rfc_3339("1970-01-01T00:00:01+01:00"),
+            Some(Timestamp::from_millis(-3_599_000))
+        );
+        for bad in ["", "1970-01-01", "1970-01-01T00:00:00", "1970-13-01T00:00:00Z", "soon"] {
+            assert_eq!(Timestamp::from_rfc_3339(bad), None, "{bad}");
+        }
         assert_eq!(Timestamp::from_millis(i64::MAX).plus(Duration::MAX).as_millis(), i64::MAX);
         assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
     }

@@ -52,6 +52,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
         origins: &Origins::default(),
         strict: false,
         approval: None,
+        used: None,
     };
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = [9_u8; MESSAGE_BYTES];
@@ -142,6 +143,8 @@ fn authority(rules: &RuleSet) -> Result<Authority> {
         not_before: NOW,
         expires_at: NOW.plus(TASK_KEY_TTL),
         grants,
+        case: None,
+        under: Default::default(),
     };
     let base = mint_base(&base, &root)?;
     let token = mint_task(&base, &task, &root.verifying_key(), &router)?;

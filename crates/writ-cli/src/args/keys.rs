@@ -1,21 +1,60 @@
 //! `writ keys`.
 
-use clap::Subcommand;
-use writ_types::id::KeyId;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use writ_types::id::{KeyId, SessionId};
 
 /// `writ keys …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Show the public half of the root key, which signs what agents may do
-    Root,
+    Root {
+        /// What to do with it
+        #[command(subcommand)]
+        command: Option<RotateCommand>,
+    },
+    /// Show the public half of the harness key, which signs the ledger and task keys
+    Harness {
+        /// What to do with it
+        #[command(subcommand)]
+        command: Option<RotateCommand>,
+    },
     /// Show the public half of the approver key, which signs your approvals; list, enrol and remove such keys
     Approver {
         /// What to do with approver keys
         #[command(subcommand)]
         command: Option<ApproverCommand>,
     },
-    /// Show all keys and where they are kept
-    Inspect,
+    /// Show all keys and where they are kept, or what a key in a file says
+    Inspect {
+        /// A file with a base key or a task key
+        file: Option<PathBuf>,
+        /// The base key that a task key must belong to
+        #[arg(long, value_name = "FILE", requires = "file")]
+        base: Option<PathBuf>,
+    },
+    /// Make base keys: what an agent of your own may do at all
+    #[command(subcommand)]
+    Base(BaseCommand),
+    /// Make task keys: for one case, over one base key
+    #[command(subcommand)]
+    Task(TaskCommand),
+    /// Sign standing orders: leave for unattended work
+    #[command(subcommand)]
+    Order(OrderCommand),
+    /// Sign a message with your approver key, for a channel that others relay: prints it as a frame, good once and for five minutes
+    Sign(SignArgs),
+    /// Make a copy of a key to which nobody can add anything
+    Seal {
+        /// The file with the key
+        file: PathBuf,
+        /// Where it goes
+        #[command(flatten)]
+        out: KeyOut,
+    },
+    /// Say whether two keys grant an operation; nothing is done
+    Check(CheckArgs),
     /// List the keys that agents act under now
     List,
     /// Revoke a key that agents act under: what rests on it is refused from now on, and what runs is stopped
@@ -26,6 +65,13 @@ pub(crate) enum KeysCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
+}
+
+/// `writ keys root …`, `writ keys harness …`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum RotateCommand {
+    /// Put a new key in its place, while no engine runs. What the old one signed stays verifiable; keys that it made die
+    Rotate,
 }
 
 /// `writ keys approver …`.
@@ -39,9 +85,139 @@ pub(crate) enum ApproverCommand {
         #[arg(long, default_value = "passkey", value_name = "NAME")]
         name: String,
     },
+    /// Put a new key in the place of this home's, while no engine runs: what the old one approved and ordered dies
+    Rotate,
     /// Remove an approver key: from now on it approves nothing
     Remove {
         /// Its id, as listed
         key: KeyId,
     },
+}
+
+/// Where a key that was made goes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeyOut {
+    /// Write the key to this new file, which only you can read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `writ keys base …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BaseCommand {
+    /// Sign a base key with the root key
+    Issue {
+        /// What it says, as JSON or TOML: agent, capabilities, expires
+        file: PathBuf,
+        /// Where it goes
+        #[command(flatten)]
+        out: KeyOut,
+    },
+}
+
+/// `writ keys task …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Let the router sign a task key
+    Mint {
+        /// What it says, as JSON or TOML: task_id, customer_token, case_token, granted_by, expires
+        file: PathBuf,
+        /// The file with the base key
+        #[arg(long, value_name = "FILE")]
+        base: PathBuf,
+        /// Where it goes
+        #[command(flatten)]
+        out: KeyOut,
+    },
+    /// Let the router sign a copy that grants less or ends sooner, for a sub-agent
+    Attenuate {
+        /// The file with the task key
+        key: PathBuf,
+        /// What the copy is narrowed to, as JSON or TOML: capabilities, expires, or one of them
+        file: PathBuf,
+        /// The file with the base key
+        #[arg(long, value_name = "FILE")]
+        base: PathBuf,
+        /// Where it goes
+        #[command(flatten)]
+        out: KeyOut,
+    },
+    /// Let the router sign one that says the same and lasts as long again
+    Renew {
+        /// The file with the task key
+        key: PathBuf,
+        /// The file with the base key
+        #[arg(long, value_name = "FILE")]
+        base: PathBuf,
+        /// Where it goes
+        #[command(flatten)]
+        out: KeyOut,
+    },
+}
+
+/// `writ keys order …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum OrderCommand {
+    /// Sign a standing order with your approver key
+    Issue {
+        /// What it says, as JSON or TOML: name, capabilities, max_turns, max_tokens, expires; project, max_cost if wanted
+        file: PathBuf,
+        /// Sign without being asked; the text is printed all the same
+        #[arg(long)]
+        yes: bool,
+    },
+    /// List the standing orders and whether they are in force
+    List,
+    /// Revoke a standing order: what runs under it is stopped
+    Revoke {
+        /// Its id, as listed
+        order: KeyId,
+        /// Why, for the ledger
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+/// `writ keys sign`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SignArgs {
+    /// The session that it is for
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: SessionId,
+    /// Its text; without it, standard input is read
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// The client's id of it; without one, it is chosen
+    #[arg(long, value_name = "ID")]
+    pub(crate) client_id: Option<String>,
+}
+
+/// `writ keys check`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The operation; `escalate_to` with `--set to=WHOM` asks somebody
+    pub(crate) operation: String,
+    /// The file with the base key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: PathBuf,
+    /// The file with the task key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) task: PathBuf,
+    /// A parameter of it
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) set: Vec<(String, String)>,
+    /// How much of a parameter was used today; 0 where it is not said
+    #[arg(long, value_name = "NAME=N", value_parser = counted)]
+    pub(crate) used: Vec<(String, i64)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) =
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn counted(text: &str) -> Result<(String, i64), &'static str> {
+    let (name, value) = pair(text)?;
+    Ok((name, value.parse().map_err(|_| "write NAME=N with a whole number")?))
 }

@@ -11,7 +11,6 @@ use serde::Serialize;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
 use writ_store::backup::{Copied, copy_database, fold_log, inspect_copy};
-use writ_store::config::StoreConfig;
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -22,7 +21,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::keyring::open_secrets;
-use crate::ledger::{lock, require};
+use crate::ledger::{following, lock, require};
 use set::{AGENT, BackupSet, DATABASE};
 
 mod agent;
@@ -171,7 +170,7 @@ impl Staged {
         clear(&database)?;
         copy_database(&chosen.path(DATABASE), &database)?;
         // The ledger's key and its last head are checked here.
-        let store = Store::open(&StoreConfig::new(database.clone()), harness)?;
+        let store = Store::open(&following(context, &database)?, harness)?;
         let history = agent::stage(&context.home, &chosen.path(AGENT))?;
         Ok(Self { database, store, history })
     }

@@ -44,6 +44,14 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             let found = found.ok_or(ModelsConfigError::MissingDefault)?;
             context.out.remark(format!("no model is configured; using {found}"));
         }
+        if let Some(order) = args.order {
+            let opened = client.call("orders.open", json!({ "order": order })).await?;
+            let session = opened.get("session").and_then(Value::as_str).and_then(|id| id.parse().ok());
+            let args = ChatArgs { session, ..args.clone() };
+            let session = join(&mut client, &args, None).await?;
+            let talk = Talk { context, config: &config, client, session, mode: mode(context) };
+            return talk.once(args.message.as_deref().unwrap_or_default()).await;
+        }
         let session = match join(&mut client, args, project.clone()).await {
             // Nobody named this folder: without it one can still talk.
             Err(failure) if is_only_here(args, project.as_ref()) && failure.is("sandbox.project") => {
@@ -79,7 +87,7 @@ fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
     if let Some(named) = &args.project {
         return folder(named).map(Some);
     }
-    if args.session.is_some() {
+    if args.session.is_some() || args.order.is_some() {
         return Ok(None);
     }
     let here = folder(Path::new("."))?;
@@ -135,7 +143,8 @@ async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<Ses
     let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
     let found = rows.iter().find(|row| {
         let same = row.get("project").and_then(Value::as_str) == project;
-        same && !flag(row, "write") && !flag(row, "dry_run")
+        let ordered = row.get("order").is_some_and(|order| !order.is_null());
+        same && !ordered && !flag(row, "write") && !flag(row, "dry_run")
     });
     let id = found.and_then(|row| row.get("session")).and_then(Value::as_str);
     Ok(id.and_then(|id| id.parse().ok()))

@@ -154,7 +154,14 @@ impl Show<'_> {
             .await?;
         say(self.context, format!("you: {}", demo::REQUEST))?;
         let client_id = hex::encode(clock::random_bytes());
-        client.send(&ClientFrame::Message { text: demo::REQUEST.to_owned(), client_id }).await?;
+        client
+            .send(&ClientFrame::Message {
+                text: demo::REQUEST.to_owned(),
+                client_id,
+                signature: None,
+                sender: None,
+            })
+            .await?;
         let terminal = io::stdout().is_terminal();
         let no_color = self.context.env.text("NO_COLOR").is_some();
         let mut renderer =

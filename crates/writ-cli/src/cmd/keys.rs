@@ -1,9 +1,9 @@
-//! `writ keys`: the public halves of the home's keys. Private halves are never printed.
+//! `writ keys`: the public halves of the home's keys, and the keys that it gives out. Private halves are never printed.
 
 use serde_json::json;
 use writ_secrets::backend::recorded;
 
-use crate::args::KeysCommand;
+use crate::args::{BaseCommand, KeysCommand, RotateCommand};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -11,16 +11,34 @@ use crate::keyring::{Role, public_keys};
 
 mod approver;
 
+mod given;
+
 mod in_force;
+
+mod order;
+
+mod rotate;
+
+mod sign;
 
 /// Runs `writ keys …`.
 pub(crate) fn run(context: &Context, command: &KeysCommand) -> Result<(), Failure> {
     context.home.check_set_up()?;
     match command {
-        KeysCommand::Root => one(context, Role::Root),
+        KeysCommand::Root { command: None } => one(context, Role::Root),
+        KeysCommand::Root { command: Some(RotateCommand::Rotate) } => rotate::run(context, Role::Root),
+        KeysCommand::Harness { command: None } => one(context, Role::Harness),
+        KeysCommand::Harness { command: Some(RotateCommand::Rotate) } => rotate::run(context, Role::Harness),
         KeysCommand::Approver { command: None } => one(context, Role::Approver),
         KeysCommand::Approver { command: Some(command) } => approver::run(context, command),
-        KeysCommand::Inspect => inspect(context),
+        KeysCommand::Inspect { file: None, .. } => inspect(context),
+        KeysCommand::Inspect { file: Some(file), base } => given::inspect(context, file, base.as_deref()),
+        KeysCommand::Base(BaseCommand::Issue { file, out }) => given::issue(context, file, out),
+        KeysCommand::Task(command) => given::task(context, command),
+        KeysCommand::Order(command) => order::run(context, command),
+        KeysCommand::Sign(args) => sign::run(context, args),
+        KeysCommand::Seal { file, out } => given::seal(context, file, out),
+        KeysCommand::Check(args) => given::check(context, args),
         KeysCommand::List => block_on(in_force::list(context)),
         KeysCommand::Revoke { key, reason } => block_on(in_force::revoke(context, *key, reason)),
     }

@@ -231,7 +231,12 @@ impl Link {
     }
 
     pub(super) fn say(&mut self, text: &str, client_id: &str) -> Option<()> {
-        self.send(&ClientFrame::Message { text: text.to_owned(), client_id: client_id.to_owned() })
+        self.send(&ClientFrame::Message {
+            text: text.to_owned(),
+            client_id: client_id.to_owned(),
+            signature: None,
+            sender: None,
+        })
     }
 
     /// Waits for the end of a turn.

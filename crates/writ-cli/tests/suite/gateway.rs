@@ -10,6 +10,9 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 
+#[path = "gateway/signed.rs"]
+mod signed;
+
 #[path = "gateway/passkeys.rs"]
 mod passkeys;
 

@@ -13,7 +13,7 @@ use super::turns::Bench;
 use super::{Home, code, text};
 
 /// Waits until a program runs that has this word among its arguments.
-fn until_runs(word: &str) {
+pub(super) fn until_runs(word: &str) {
     while !runs(word) {
         std::thread::yield_now();
     }
@@ -184,7 +184,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
         let last = request.messages.last();
         let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
         if asked {
-            Reply::call("shell_exec", json!({ "argv": ["sleep", "987653"] }))
+            Reply::call("shell_exec", json!({ "argv": ["sleep", "987654"] }))
         } else {
             Reply::text("Here.")
         }
@@ -194,7 +194,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
     link.say("please sleep", "one").expect("sent");
-    until_runs("987653");
+    until_runs("987654");
     let task = keys()["tasks"][0].clone();
     assert_eq!(task["running"], true, "{task}");
     let key = task["key"].as_str().expect("an id").to_owned();
@@ -202,7 +202,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
     assert_eq!((&revoked["role"], revoked["stopped"].as_array().map(Vec::len)), (&json!("task"), Some(1)));
     let stopped = link.answer().expect("answered");
     assert_eq!(stopped.exit, Exit::Interrupted, "{stopped:?}");
-    assert!(!runs("987653"), "its program is gone");
+    assert!(!runs("987654"), "its program is gone");
     let entry = bench.events("keyed").into_iter().find(|row| row.to_string().contains("it misbehaves"));
     let entry = entry.expect("it is in the ledger").to_string();
     assert!(entry.contains("\"revoked\"") && entry.contains(&key), "{entry}");

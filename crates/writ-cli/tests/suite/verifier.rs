@@ -54,7 +54,7 @@ fn python(args: &[&str]) -> Output {
 
 /// What the verifier said.
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
+pub(super) struct Verdict {
     code: i32,
     leaf: Option<u64>,
     said: String,
@@ -74,6 +74,13 @@ impl Verdict {
         Self::of(&python(&[&[SCRIPT], args].concat()))
     }
 
+    /// What the other program says of an export, under these keys.
+    pub(super) fn of_export(export: &Path, keys: &[&str]) -> (i32, Option<u64>) {
+        let keys = keys.iter().flat_map(|key| ["--key", key]);
+        let args: Vec<&str> = std::iter::once(path(export)).chain(keys).collect();
+        Self::verify(&args).told()
+    }
+
     /// The verdict without its words.
     const fn told(&self) -> (i32, Option<u64>) {
         (self.code, self.leaf)
@@ -90,14 +97,14 @@ fn key_file(home: &Home) -> PathBuf {
 }
 
 /// The harness's private key, as its owner could read it.
-fn harness(home: &Home) -> SigningKey {
+pub(super) fn harness(home: &Home) -> SigningKey {
     let document = std::fs::read(home.root().join("keys/secrets.json")).expect("reads");
     let document: Value = serde_json::from_slice(&document).expect("JSON");
     let seed = hex::decode(document["keys"]["harness"].as_str().expect("a key")).expect("hexadecimal");
     SigningKey::from_bytes(&seed.try_into().expect("32 bytes"))
 }
 
-fn exported(home: &Home) -> String {
+pub(super) fn exported(home: &Home) -> String {
     let output = home.run(&["audit", "export"]);
     assert_eq!(code(&output), 0, "{}", text(&output));
     String::from_utf8(output.stdout).expect("UTF-8")
@@ -180,7 +187,7 @@ fn joined(lines: &[String]) -> String {
 }
 
 /// An entry's line with another payload, signed anew: commitment, header, signature and leaf fit each other.
-fn signed_anew(line: &str, payload: &str, key: &SigningKey) -> String {
+pub(super) fn signed_anew(line: &str, payload: &str, key: &SigningKey) -> String {
     let row: Value = serde_json::from_str(line).expect("JSON");
     let word = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
     let salt = hex::decode(word("salt")).expect("hexadecimal");

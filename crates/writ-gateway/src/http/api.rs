@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use writ_policy::approval::Signed;
 use writ_policy::principal::Evidence;
-use writ_runtime::engine::{Answer, Answered, Join, PAGE, Surface};
+use writ_runtime::engine::{Along, Answer, Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
@@ -99,6 +99,7 @@ struct Opening {
     project: Option<String>,
     write: bool,
     dry_run: bool,
+    relayed: bool,
 }
 
 /// `POST /api/v1/sessions`
@@ -113,11 +114,13 @@ pub(super) async fn open_plain_session(State(shared): App, request: Request) -> 
 
 async fn open(shared: &Shared, request: Request, surface: Surface) -> Reply {
     let evidence = evidence(&request);
-    let Opening { project, write, dry_run } =
+    let Opening { project, write, dry_run, relayed } =
         read_or_default(request, shared.config.max_message_bytes).await?;
     // A page's session by its project name alone is the newest; here a new one is asked for.
-    let session =
-        shared.engine.open(evidence, Join { project, write, dry_run, surface, ..Join::default() }).await?;
+    let session = shared
+        .engine
+        .open(evidence, Join { project, write, dry_run, relayed, surface, ..Join::default() })
+        .await?;
     let mut shown =
         shared.engine.call(evidence, None, "sessions.show", json!({ "session": session })).await?;
     add_id(&mut shown);
@@ -165,15 +168,21 @@ struct NewMessage {
     text: String,
     #[serde(default)]
     client_id: String,
+    #[serde(default)]
+    signature: Option<Value>,
+    #[serde(default)]
+    sender: Option<String>,
 }
 
 /// `POST /api/v1/sessions/{id}/messages`
 pub(super) async fn message(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let session = session_id(&id)?;
     let evidence = evidence(&request);
-    let NewMessage { text, client_id } = read(request, shared.config.max_message_bytes).await?;
+    let NewMessage { text, client_id, signature, sender } =
+        read(request, shared.config.max_message_bytes).await?;
     let client_id = named(client_id);
-    let entry = shared.engine.receive(evidence, session, client_id.clone(), text, Taint::Owner).await?;
+    let along = Along { text_taint: Taint::Owner, signature, sender };
+    let entry = shared.engine.receive_with(evidence, session, client_id.clone(), text, along).await?;
     Ok(answer(StatusCode::ACCEPTED, &json!({ "client_id": client_id, "entry": entry })))
 }
 

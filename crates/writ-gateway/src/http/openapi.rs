@@ -192,8 +192,17 @@ fn schemas() -> Value {
     let error = object(json!({ "code": text, "text": text, "hint": text }), &["code", "text", "hint"], true);
     json!({
         "Error": object(json!({ "error": error }), &["error"], false),
-        "Opening": object(json!({ "project": text, "write": flag, "dry_run": flag }), &[], false),
-        "Message": object(json!({ "text": text, "client_id": text }), &["text"], false),
+        "Opening": object(json!({ "project": text, "write": flag, "dry_run": flag, "relayed": flag }), &[], false),
+        "Message": object(
+            json!({
+                "text": text,
+                "client_id": text,
+                "signature": { "type": ["object", "null"] },
+                "sender": { "type": ["string", "null"] },
+            }),
+            &["text"],
+            false,
+        ),
         "Decision": object(
             json!({
                 "decision": { "enum": ["approve", "deny"] },

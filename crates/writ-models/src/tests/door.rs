@@ -56,6 +56,8 @@ fn authority(provider: &str) -> Authority {
         not_before: NOW,
         expires_at: NOW.plus(TASK_KEY_TTL),
         grants,
+        case: None,
+        under: Default::default(),
     };
     let base = mint_base(&base, &root).expect("mints");
     let token = mint_task(&base, &task, &root.verifying_key(), &router).expect("mints");
@@ -92,6 +94,7 @@ pub(crate) async fn permit(action: Action) -> Permit {
         origins: &Origins::default(),
         strict: false,
         approval: None,
+        used: None,
     };
     let checked = precheck(prepared, &facts, NOW).expect("passes the first stage");
     let Decided::Grant(grant) = decide(checked, &Verdicts::default(), &facts, NOW) else {

@@ -6,9 +6,11 @@ use std::str::FromStr;
 use biscuit_auth::Authorizer;
 use biscuit_auth::builder::{Fact, Predicate, Rule, Scope, Term};
 use writ_types::action::ActionKind;
+use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
-use super::{KeyError, LIMITS};
+use super::limits::{Amount, Limits};
+use super::{Case, KeyError, LIMITS, MAX_UNDER, ROUTER};
 use crate::scope::Dimension;
 
 /// Kinds of action, and where.
@@ -18,6 +20,8 @@ pub struct Grants {
     pub kinds: BTreeMap<ActionKind, BTreeSet<(Dimension, String)>>,
     /// Kinds that the owner has approved beforehand within the scopes, so that no rule asks again.
     pub preapproved: BTreeSet<ActionKind>,
+    /// What limits operations, by name; one that is not named here is not limited.
+    pub limits: BTreeMap<String, Limits>,
 }
 
 impl Grants {
@@ -47,6 +51,21 @@ impl Grants {
         })
     }
 
+    /// Whether whatever these grant the others grant too.
+    pub fn within(&self, wider: &Self) -> bool {
+        let kind = |(kind, scopes): (&ActionKind, &BTreeSet<(Dimension, String)>)| {
+            wider.kinds.contains_key(kind)
+                && scopes.iter().all(|(dimension, value)| wider.covers(*kind, *dimension, value))
+        };
+        let limited = |(operation, wide): (&String, &Limits)| {
+            let granted = self.covers(ActionKind::Operate, Dimension::Name, operation);
+            !granted || self.limits.get(operation).is_some_and(|own| own.within(wide))
+        };
+        self.kinds.iter().all(kind)
+            && self.preapproved.is_subset(&wider.preapproved)
+            && wider.limits.iter().all(limited)
+    }
+
     pub(super) fn to_facts(&self) -> Vec<Fact> {
         let kinds = self.kinds.keys().map(|kind| text("capability", kind.as_str()));
         let scopes = self.kinds.iter().flat_map(|(kind, scopes)| {
@@ -56,8 +75,26 @@ impl Grants {
             })
         });
         let preapproved = self.preapproved.iter().map(|kind| text("preapproved", kind.as_str()));
-        kinds.chain(scopes).chain(preapproved).collect()
+        let limits = self.limits.iter().flat_map(|(operation, limits)| limit_facts(operation, limits));
+        kinds.chain(scopes).chain(preapproved).chain(limits).collect()
     }
+}
+
+fn limit_facts(operation: &str, limits: &Limits) -> Vec<Fact> {
+    let fact = |name: &str, parameter: &str, rest: Vec<Term>| {
+        let mut terms = vec![Term::Str(operation.to_owned()), Term::Str(parameter.to_owned())];
+        terms.extend(rest);
+        Fact::new(name.to_owned(), terms)
+    };
+    let mut facts = Vec::new();
+    for (parameter, amount) in &limits.amounts {
+        facts.push(fact("amount", parameter, vec![Term::Integer(amount.min), Term::Integer(amount.max)]));
+        facts.extend(amount.daily.map(|most| fact("daily", parameter, vec![Term::Integer(most)])));
+    }
+    for (parameter, values) in &limits.values {
+        facts.extend(values.iter().map(|value| fact("value", parameter, vec![Term::Str(value.clone())])));
+    }
+    facts
 }
 
 pub(super) fn text(name: &str, value: &str) -> Fact {
@@ -76,7 +113,7 @@ pub(super) fn time(name: &str, at: Timestamp) -> Fact {
 type Template = (&'static str, usize);
 
 /// The facts that a base key holds. Nothing else is accepted.
-pub(super) const BASE: [Template; 9] = [
+pub(super) const BASE: [Template; 12] = [
     ("base", 1),
     ("installation", 1),
     ("epoch", 1),
@@ -86,10 +123,13 @@ pub(super) const BASE: [Template; 9] = [
     ("capability", 1),
     ("scope", 3),
     ("preapproved", 1),
+    ("amount", 4),
+    ("daily", 3),
+    ("value", 3),
 ];
 
 /// The facts that a task key's block holds. Nothing else is accepted.
-pub(super) const TASK: [Template; 8] = [
+pub(super) const TASK: [Template; 16] = [
     ("task", 1),
     ("task_base", 1),
     ("session", 1),
@@ -98,6 +138,14 @@ pub(super) const TASK: [Template; 8] = [
     ("capability", 1),
     ("scope", 3),
     ("preapproved", 1),
+    ("amount", 4),
+    ("daily", 3),
+    ("value", 3),
+    ("task_id", 1),
+    ("customer", 1),
+    ("case", 1),
+    ("granted_by", 1),
+    ("under", 1),
 ];
 
 /// The facts of one block.
@@ -171,7 +219,65 @@ impl Fields {
                 grants.kinds.get_mut(&kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
             scopes.insert((dimension, value.clone()));
         }
+        self.limits(&mut grants)?;
         Ok(grants)
+    }
+
+    fn limits(&mut self, grants: &mut Grants) -> Result<(), KeyError> {
+        for row in self.0.remove("amount").unwrap_or_default() {
+            let [Term::Str(operation), Term::Str(name), Term::Integer(min), Term::Integer(max)] =
+                row.as_slice()
+            else {
+                return Err(KeyError::Missing("amount"));
+            };
+            let amounts = &mut grants.limits.entry(operation.clone()).or_default().amounts;
+            // Two bounds for one amount could be read either way.
+            if amounts.insert(name.clone(), Amount { min: *min, max: *max, daily: None }).is_some() {
+                return Err(KeyError::Missing("amount"));
+            }
+        }
+        for row in self.0.remove("daily").unwrap_or_default() {
+            let [Term::Str(operation), Term::Str(name), Term::Integer(most)] = row.as_slice() else {
+                return Err(KeyError::Missing("daily"));
+            };
+            let limits = grants.limits.get_mut(operation);
+            let amount = limits.and_then(|limits| limits.amounts.get_mut(name));
+            let amount = amount.filter(|amount| amount.daily.is_none()).ok_or(KeyError::Missing("daily"))?;
+            amount.daily = Some(*most);
+        }
+        for row in self.0.remove("value").unwrap_or_default() {
+            let [Term::Str(operation), Term::Str(name), Term::Str(value)] = row.as_slice() else {
+                return Err(KeyError::Missing("value"));
+            };
+            let values = &mut grants.limits.entry(operation.clone()).or_default().values;
+            values.entry(name.clone()).or_default().insert(value.clone());
+        }
+        Ok(())
+    }
+
+    /// The case that a task key is for: all of it or nothing.
+    pub(super) fn case(&mut self) -> Result<Option<Case>, KeyError> {
+        let names = ["task_id", "customer", "case", "granted_by"];
+        if names.iter().all(|name| self.0.get(name).is_none_or(Vec::is_empty)) {
+            return Ok(None);
+        }
+        let granted_by: String = self.parsed("granted_by")?;
+        if granted_by != ROUTER {
+            return Err(KeyError::Missing("granted_by"));
+        }
+        let (task, customer) = (self.parsed("task_id")?, self.parsed("customer")?);
+        Ok(Some(Case { task, customer, case: self.parsed("case")?, granted_by }))
+    }
+
+    /// The ids of what a task key rests on.
+    pub(super) fn under(&mut self) -> Result<BTreeSet<KeyId>, KeyError> {
+        let rows = self.0.remove("under").unwrap_or_default();
+        let ids = rows.iter().map(|row| match row.as_slice() {
+            [Term::Str(text)] => text.parse().map_err(|_| KeyError::Missing("under")),
+            _ => Err(KeyError::Missing("under")),
+        });
+        let ids: BTreeSet<KeyId> = ids.collect::<Result<_, _>>()?;
+        if ids.len() > MAX_UNDER { Err(KeyError::Missing("under")) } else { Ok(ids) }
     }
 }
 

@@ -9,10 +9,11 @@ use writ_policy::principal::Authenticated;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::KeyId;
+use writ_types::unit::Timestamp;
 
-use super::MAX_LISTED;
+use super::{MAX_LISTED, issued};
 use crate::core::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
 use crate::session::{Interrupt, Session};
 
 /// The longest reason that is kept, in characters.
@@ -50,7 +51,7 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
     let shown = json!({
         "key": base.key, "agent": base.agent, "expires_at": base.expires_at, "revoked": revoked,
     });
-    Ok(json!({ "base": shown, "tasks": tasks }))
+    Ok(json!({ "base": shown, "tasks": tasks, "issued": issued::list(core, MAX_LISTED)? }))
 }
 
 /// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
@@ -66,25 +67,27 @@ pub(super) async fn revoke(
 ) -> Result<Value, EngineError> {
     let now = core.clock.now();
     if core.store.is_revoked(&key.to_string())? {
-        return Err(EngineError::NoKey(key));
+        return Err(KeysError::Unknown(key).into());
     }
     let (base, held) = (&core.keys.base_claims, held(core));
+    let task = held.iter().find(|(_, task)| task.key == key && now < task.expires_at);
     let (role, expires_at) = if key == base.key {
-        ("base", base.expires_at)
+        ("base".to_owned(), base.expires_at)
+    } else if let Some((_, task)) = task {
+        ("task".to_owned(), task.expires_at)
     } else {
-        let task = held.iter().find(|(_, task)| task.key == key).map(|(_, task)| task);
-        ("task", task.filter(|task| now < task.expires_at).ok_or(EngineError::NoKey(key))?.expires_at)
+        given_out(core, key)?.ok_or(KeysError::Unknown(key))?
     };
     let mut affected: Vec<&Arc<Session>> = held
         .iter()
-        .filter(|(_, task)| role == "base" || task.key == key)
+        .filter(|(_, task)| task.base == key || task.key == key || task.under.contains(&key))
         .map(|(session, _)| session)
         .collect();
     // One that holds two keys over the same base is told once.
     affected.dedup_by_key(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
-    let fact = Fact::Keyed { key, role: role.to_owned(), change: "revoked".to_owned(), grants };
+    let fact = Fact::Keyed { key, role: role.clone(), change: "revoked".to_owned(), grants };
     let session = if role == "task" { affected.first().map(|session| session.id) } else { None };
     let entry = Entry { at: now, session, turn: None, turn_number: 0, fact };
     let revoke = Op::Revoke { id: key.to_string(), at: now, expires_at: Some(expires_at) };
@@ -94,6 +97,15 @@ pub(super) async fn revoke(
     let stopped: Vec<_> = stopped.map(|session| session.id).collect();
     affected.iter().for_each(|session| core.servers.stop_session(session.id));
     Ok(json!({ "key": key, "role": role, "state": "revoked", "stopped": stopped }))
+}
+
+/// The role of a key that was given out or of a standing order, and when it ends, if it is known and not over.
+fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
+    let order = core.store.standing_order(key)?.filter(|order| core.clock.now() < order.expires_at);
+    match order {
+        Some(order) => Ok(Some(("order".to_owned(), order.expires_at))),
+        None => issued::in_force(core, key),
+    }
 }
 
 /// The task keys that sessions hold: that of the turn that runs, and that of the turns before.

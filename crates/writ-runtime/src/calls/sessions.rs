@@ -64,10 +64,12 @@ fn shown(core: &Core, row: &Row) -> Result<Value, EngineError> {
         "running": running,
         "write": session.terms.write,
         "dry_run": session.terms.dry_run,
+        "relayed": session.terms.relayed,
         "created_at": row.created_at.to_string(),
         "updated_at": row.updated_at.to_string(),
         "closed_at": row.metadata.get(CLOSED_AT),
         "tokens": spent.session_tokens,
-        "limit": core.config.budget.max_tokens_per_session,
+        "limit": core.limits_of(Some(&session)).max_tokens_per_session,
+        "order": session.terms.order.as_ref().map(|order| order.id),
     }))
 }

@@ -95,7 +95,7 @@ pub(super) fn seed(
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {
             used: spent.session_tokens,
-            limit: core.config.budget.max_tokens_per_session,
+            limit: core.limits_of(Some(session)).max_tokens_per_session,
             given: state.budget_note,
         },
     };
@@ -107,7 +107,12 @@ pub(super) fn seed(
 pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<Spent, EngineError> {
     let spent = core.spent(session, MicroUsd::ZERO, &[])?;
     let limits = &core.config.budget;
-    if spent.session_tokens < limits.max_tokens_per_session || spent.day_tokens >= limits.max_tokens_per_day {
+    // An order's tokens are for all of its turns.
+    let renewed = session.terms.order.is_none();
+    if !renewed
+        || spent.session_tokens < limits.max_tokens_per_session
+        || spent.day_tokens >= limits.max_tokens_per_day
+    {
         return Ok(spent);
     }
     let base = core.store.session_usage(session.id)?.usage.total();

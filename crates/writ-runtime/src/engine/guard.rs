@@ -2,19 +2,136 @@
 
 use std::collections::BTreeSet;
 
-use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound};
+use serde_json::Value;
+use writ_policy::inbound::{self, Came, MessageError, MessageToken, NONCE_NAMESPACE, Signed};
+use writ_policy::principal::{
+    self, AuthError, Authenticated, Directory, Evidence, Inbound, MAX_SENDER_BYTES,
+};
+use writ_policy::show::is_plain;
 use writ_store::batch::{Batch, Op};
+use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
+use writ_types::error::Report;
 use writ_types::frame::ServerFrame;
-use writ_types::id::SessionId;
+use writ_types::id::{EntrySeq, SessionId};
+use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
 use crate::act::REDACTOR;
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::error::{EngineError, KeysError};
+
+/// What comes along with a message.
+#[derive(Clone, Debug)]
+pub struct Along {
+    /// How far its text may be trusted at best: a sender may quote others.
+    pub text_taint: Taint,
+    /// The owner's signature over it: a [`MessageToken`].
+    pub signature: Option<Value>,
+    /// Who said it, as whoever relays it has verified.
+    pub sender: Option<String>,
+}
+
+/// The longest signature that is read, in bytes: claims and signature take about 700.
+const MAX_SIGNATURE_BYTES: usize = 4_096;
 
 impl Engine {
+    /// As [`Engine::receive`], with what comes along.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::receive`], or a signature that does not count.
+    pub async fn receive_with(
+        &self,
+        evidence: Evidence,
+        session: SessionId,
+        client_id: String,
+        text: String,
+        along: Along,
+    ) -> Result<EntrySeq, Report> {
+        let inbound = Inbound { session, client_id, text };
+        let engine = self.clone();
+        // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
+        let taken =
+            self.core.turns.spawn(async move { engine.take_in(evidence, inbound, along).await }).await;
+        let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
+        taken.map_err(|e| self.core.report(&e))
+    }
+
+    /// Authenticates a message as it counts in its session, with what makes its signature count once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::guarded`], or a signature that does not count, which leaves an entry.
+    pub(super) async fn spoken(
+        &self,
+        evidence: Evidence,
+        inbound: Inbound,
+        directory: &Directory,
+        now: Timestamp,
+        along: Along,
+    ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
+        let (session, client_id) = (inbound.session, inbound.client_id.clone());
+        let text = Digest::of(inbound.text.as_bytes());
+        let inbound = self.guarded(evidence, inbound, directory, now).await?;
+        let came = Came {
+            installation: self.core.config.installation,
+            epoch: self.core.config.epoch,
+            session,
+            client_id: &client_id,
+            text,
+        };
+        let signed = match along.signature.map(|token| self.signed(token, &came, now)).transpose()? {
+            Some(Err(error)) => return Err(self.unsigned(session, error).await),
+            Some(Ok(signed)) => Some(signed),
+            None => None,
+        };
+        if along.sender.as_ref().is_some_and(|sender| !is_sender(sender)) {
+            let why = format!("sender must be 1 to {MAX_SENDER_BYTES} visible characters, and not 'owner'");
+            return Err(EngineError::Params { method: "message".to_owned(), why });
+        }
+        let nonce = signed.as_ref().map(|signed| {
+            let (nonce, expires_at) = signed.nonce();
+            Op::RecordNonce { namespace: NONCE_NAMESPACE.to_owned(), nonce: nonce.to_owned(), expires_at }
+        });
+        let relayed = self.core.open_one(session)?.terms.relayed || along.sender.is_some();
+        let inbound =
+            if relayed { inbound.relayed(signed.as_ref(), along.sender.as_deref()) } else { inbound };
+        Ok((inbound, nonce))
+    }
+
+    fn signed(
+        &self,
+        token: Value,
+        came: &Came<'_>,
+        now: Timestamp,
+    ) -> Result<Result<Signed, MessageError>, EngineError> {
+        if token.to_string().len() > MAX_SIGNATURE_BYTES {
+            return Ok(Err(MessageError::Signature));
+        }
+        let Ok(token) = serde_json::from_value::<MessageToken>(token) else {
+            return Ok(Err(MessageError::Signature));
+        };
+        Ok(inbound::verify(&token, came, &self.core.approvers()?, now))
+    }
+
+    /// Notes that a message was refused for its signature, without anything of it.
+    pub(super) async fn unsigned(&self, session: SessionId, error: MessageError) -> EngineError {
+        let reason = error.to_string();
+        let fact = Fact::Gated {
+            point: GatePoint::Input,
+            gate: SIGNATURE.to_owned(),
+            verdict: GateVerdict::Block,
+            reason,
+        };
+        let entry = self.core.entry(session, None, fact);
+        match self.core.store.commit(Batch::relaxed(vec![entry])).await {
+            Ok(_) => KeysError::Message(error).into(),
+            Err(error) => error.into(),
+        }
+    }
+
     /// Authenticates a message. One that is mostly a credential is refused, and leaves an entry without anything of it.
     ///
     /// # Errors
@@ -43,6 +160,15 @@ impl Engine {
         self.core.store.commit(Batch::relaxed(vec![entry])).await?;
         Ok(())
     }
+}
+
+/// The name under which the ledger is told of signatures that do not count.
+const SIGNATURE: &str = "signature";
+
+/// Whether somebody may be called so. Nobody whom a relay names is the owner, not even by name.
+fn is_sender(sender: &str) -> bool {
+    let visible = sender.chars().all(|c| !c.is_control()) && is_plain(sender);
+    visible && (1..=MAX_SENDER_BYTES).contains(&sender.len()) && !sender.trim().eq_ignore_ascii_case("owner")
 }
 
 /// What the ledger is told of what the guard of inbound text did.

@@ -1,16 +1,18 @@
 //! How entries are appended: rows, inner nodes, heads, and the index of open intents.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rand::RngCore as _;
+use rand::{Rng as _, RngCore as _};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use writ_types::digest::canonical_json;
 use writ_types::entry::{Entry, Fact};
-use writ_types::id::{AttemptId, EntrySeq};
+use writ_types::id::{AttemptId, EntrySeq, KeyId};
 use writ_types::unit::Timestamp;
 
 use super::erase;
 use super::head::{Checkpoint, HEAD_INTERVAL, HeadSigner};
+use super::rotation::{self, Rotation};
 use super::row::{self, Header, SALT_BYTES};
 use super::tree::{Frontier, Hash, Nodes};
 use crate::codec::{self, execute, int};
@@ -52,14 +54,19 @@ impl Tail {
         conn: &Connection,
         origin: &str,
         signer: Arc<dyn HeadSigner>,
-        accept_new_key: bool,
+        rotations: &[Rotation],
     ) -> Result<Self, StoreError> {
         let size = row::count(conn)?;
         let own = signer.public_key();
         let known = known_keys(conn)?;
         let new_key = !known.contains(&own);
-        if new_key && !known.is_empty() && !accept_new_key {
-            return Err(StoreError::KeyMismatch);
+        // A key is new where the last one has signed for it: in the ledger, or, if that was put back, in what was kept.
+        let mut again = Vec::new();
+        if let Some(last) = known.last().filter(|_| new_key) {
+            let recorded = rotation::recorded(conn)?;
+            if rotation::path(last, &own, &recorded).is_none() {
+                again = rotation::path(last, &own, rotations).ok_or(StoreError::KeyMismatch)?;
+            }
         }
         let frontier = Frontier::load(size, &StoredNodes(conn))?;
         let last: Option<String> = conn
@@ -69,7 +76,7 @@ impl Tail {
             None if size == 0 => {}
             None => return Err(StoreError::LedgerDamaged("it has entries and no head".to_owned())),
             Some(note) => {
-                // Keys named by the database are believed only when the owner says that the key was changed.
+                // Keys named by the database are believed only where they lead to our own.
                 let keys = if new_key { known } else { vec![own] };
                 let head = Checkpoint::verify(&note, &keys)
                     .map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
@@ -79,15 +86,25 @@ impl Tail {
                 }
             }
         }
-        let tail = Self { origin: origin.into(), frontier, signer };
+        let mut tail = Self { origin: origin.into(), frontier, signer };
         if new_key {
-            tail.adopt_key(conn)?;
+            let tx = conn.unchecked_transaction()?;
+            tail.adopt_key(&tx, &again)?;
+            tx.commit()?;
         }
         Ok(tail)
     }
 
-    /// Records the signer's key and signs the last head with it.
-    fn adopt_key(&self, conn: &Connection) -> Result<(), StoreError> {
+    /// Records the signer's key and how it came to be that, and signs the last head with it.
+    fn adopt_key(&mut self, conn: &Connection, again: &[Rotation]) -> Result<(), StoreError> {
+        let before = self.size();
+        for rotation in again {
+            let at = Timestamp::from_millis(0)
+                .plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+            let entry = rotation.entry(KeyId::from_parts(at, rand::rng().random()), at);
+            self.append(conn, &entry)?;
+        }
+        self.seal(conn, before)?;
         execute(
             conn,
             "INSERT INTO ledger_key (public_key, from_size) VALUES (?1, ?2)",

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
 
+use super::rotation::Rotation;
 use crate::codec::{int, uint};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
@@ -57,6 +58,9 @@ fn rests_on(
     }
     Ok(match event {
         "restored" => Some(Rest { why: "it explains a gap to whoever verifies", hint: "" }),
+        "keyed" if Rotation::of_payload(payload.as_bytes()).is_some() => {
+            Some(Rest { why: "it explains to whoever verifies that the key was exchanged", hint: "" })
+        }
         "erased" => Some(Rest { why: "it says what was erased, and why", hint: "" }),
         "received" => {
             let sql = "SELECT 1 FROM message WHERE entry = ?1 AND state IN ('ready', 'leased')";

@@ -118,6 +118,11 @@ impl Checkpoint {
     ///
     /// If it has another form or is not signed by any of them.
     pub fn verify(note: &str, keys: &[[u8; 32]]) -> Result<Self, NoteError> {
+        Self::verify_by(note, keys).map(|(checkpoint, _)| checkpoint)
+    }
+
+    /// The same, and which key signed it.
+    pub(crate) fn verify_by(note: &str, keys: &[[u8; 32]]) -> Result<(Self, [u8; 32]), NoteError> {
         let checkpoint = Self::parse(note)?;
         let (_, signatures) = note.split_once("\n\n").ok_or(NoteError::Malformed)?;
         let text = body(&checkpoint.origin, checkpoint.size, &checkpoint.root);
@@ -126,10 +131,10 @@ impl Checkpoint {
         let blob = signatures.strip_suffix('\n').and_then(|line| line.strip_prefix(&prefix));
         let blob = BASE64.decode(blob.ok_or(NoteError::Malformed)?).map_err(|_| NoteError::Malformed)?;
         let (id, signature) = blob.split_at_checked(4).ok_or(NoteError::Malformed)?;
-        let signed = keys.iter().any(|key| {
+        let signer = keys.iter().find(|key| {
             key_id(&checkpoint.origin, key) == id && verify_signature(key, text.as_bytes(), signature)
         });
-        if signed { Ok(checkpoint) } else { Err(NoteError::Unsigned) }
+        signer.map(|signer| (checkpoint, *signer)).ok_or(NoteError::Unsigned)
     }
 }
 

@@ -121,6 +121,8 @@ pub enum ProblemKind {
     OlderCopy,
     /// A held head does not fit the rows: the past was written again.
     Rewritten,
+    /// The key was exchanged, and the one before has not signed for that.
+    KeyExchanged,
     /// The heads are of another ledger, or signed with another key.
     OtherLedger,
 }

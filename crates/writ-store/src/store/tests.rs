@@ -11,12 +11,16 @@ use writ_types::chat::Usage;
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 use writ_types::frame::ServerFrame;
+use writ_types::id::{EntrySeq, KeyId};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::*;
 use crate::approvals::AskState;
 use crate::batch::{FrameNumber, NewApproval, Op, UsageDelta};
 use crate::error::Conflict;
+use crate::ledger::head::Checkpoint;
+use crate::ledger::rotation::Rotation;
+use crate::ledger::verify::ProblemKind;
 use crate::testing::*;
 
 /// Rows: SIL-011
@@ -165,7 +169,7 @@ fn a_file_that_is_no_database_is_refused() {
 }
 
 #[test]
-fn another_key_is_refused_until_it_is_accepted() {
+fn another_key_is_refused_unless_the_one_before_has_signed_for_it() {
     let home = Home::new();
     home.append(2);
     let path = home.path();
@@ -174,13 +178,67 @@ fn another_key_is_refused_until_it_is_accepted() {
     let other: Arc<SigningKey> = Arc::new(SigningKey::from_bytes(&[1; 32]));
     let config = StoreConfig::new(&path);
     assert_eq!(Store::open(&config, other.clone()).err(), Some(StoreError::KeyMismatch));
-    let accepting = StoreConfig { accept_new_key: true, ..config.clone() };
-    drop(Store::open(&accepting, other.clone()).expect("accepted once"));
+    let rotation = Rotation::sign(signer().as_ref(), other.public_key());
+    let forged = Rotation::sign(other.as_ref(), signer().public_key());
+    let with = |rotations| StoreConfig { rotations, ..config.clone() };
+    assert_eq!(Store::open(&with(vec![forged]), other.clone()).err(), Some(StoreError::KeyMismatch));
+    // What was kept beside the ledger is written into it, as after a restore; what stands in it is enough.
+    drop(Store::open(&with(vec![rotation]), other.clone()).expect("opens"));
     let store = Store::open(&config, other).expect("known from then on");
     store.commit_blocking(Batch::synced(vec![phase("new key")])).expect("writes");
+    assert_eq!(store.ledger_size(), Ok(2 + 1 + 1));
     let options = crate::ledger::verify::VerifyOptions { keys: keys(), ..Default::default() };
     assert!(store.verify_ledger(&options).expect("reads").is_good(), "old rows count under the old key");
     drop(dir);
+}
+
+/// Threat 25: the signing key is exchanged. With an entry of the old key for it, the ledger verifies under both; without one
+/// it does not, though both are known.
+#[test]
+fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
+    let [second, third] = [1, 2].map(|seed| Arc::new(SigningKey::from_bytes(&[seed; 32])));
+    let known = vec![signer().public_key(), second.public_key(), third.public_key()];
+    let options = crate::ledger::verify::VerifyOptions { keys: known, ..Default::default() };
+    let rotated = || {
+        let home = Home::new();
+        home.append(300);
+        let entry =
+            Rotation::sign(signer().as_ref(), second.public_key()).entry(KeyId::from_parts(at(0), 1), at(0));
+        home.commit(vec![Op::Append(Box::new(entry))]);
+        home.append(3);
+        let path = home.path();
+        let Home { dir, store } = home;
+        drop(store);
+        (dir, path)
+    };
+    let (_dir, path) = rotated();
+    let store = Store::open(&StoreConfig::new(&path), second.clone()).expect("follows");
+    store.commit_blocking(Batch::synced(vec![phase("new key")])).expect("writes");
+    let report = store.verify_ledger(&options).expect("reads");
+    assert!(report.is_good(), "{report:?}");
+    let erase = Op::ErasePayload { entry: EntrySeq(300), at: at(9) };
+    assert!(store.commit_blocking(Batch::synced(vec![erase])).is_err(), "its entry is kept");
+    drop(store);
+
+    // Somebody who can write everything, without the old private key.
+    let exchanged = |by: &SigningKey| {
+        let (dir, path) = rotated();
+        drop(Store::open(&StoreConfig::new(&path), second.clone()).expect("follows"));
+        let conn = Connection::open(&path).expect("opens");
+        let last: String = conn
+            .query_row("SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1", [], |row| row.get(0))
+            .expect("a head");
+        let last = Checkpoint::parse(&last).expect("a head");
+        let note = Checkpoint::sign(&last.origin, last.size, last.root, by).note;
+        let sql = "UPDATE ledger_head SET note = ?1 WHERE size = (SELECT max(size) FROM ledger_head)";
+        conn.execute(sql, [&note]).expect("exchanges");
+        drop(conn);
+        let report = crate::ledger::verify::verify_file(&path, &options).expect("reads");
+        drop(dir);
+        report.problem.map(|problem| (problem.leaf.0, problem.kind))
+    };
+    assert_eq!(exchanged(&third), Some((256, ProblemKind::KeyExchanged)));
+    assert_eq!(exchanged(&second), None, "twin: the key that the old one has signed for");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, backup, memory, queue, sessions, settings, turns, undo, usage};
+use crate::{approvals, backup, keys, memory, queue, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -97,6 +97,7 @@ impl Progress<'_> {
                 Ok(())
             }
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
+            Op::Keys(op) => keys::apply(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
             Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),

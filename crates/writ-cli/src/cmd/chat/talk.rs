@@ -101,7 +101,12 @@ impl Talk<'_> {
     /// Sends a message; returns the id that its answer will name.
     async fn say(&mut self, text: &str) -> Result<String, Failure> {
         let client_id: String = hex::encode(clock::random_bytes());
-        let message = ClientFrame::Message { text: text.to_owned(), client_id: client_id.clone() };
+        let message = ClientFrame::Message {
+            text: text.to_owned(),
+            client_id: client_id.clone(),
+            signature: None,
+            sender: None,
+        };
         self.client.send(&message).await?;
         Ok(client_id)
     }

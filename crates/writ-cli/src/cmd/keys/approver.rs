@@ -15,7 +15,7 @@ use crate::clock;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
-use crate::keyring::open_approver_key;
+use crate::keyring::{Role, open_approver_key};
 use crate::ledger::open_to_read;
 use crate::page;
 
@@ -24,6 +24,7 @@ pub(crate) fn run(context: &Context, command: &ApproverCommand) -> Result<(), Fa
     match command {
         ApproverCommand::List => list(context),
         ApproverCommand::Enrol { name } => block_on(enrol(context, name)),
+        ApproverCommand::Rotate => super::rotate::run(context, Role::Approver),
         ApproverCommand::Remove { key } => block_on(remove(context, *key)),
     }
 }

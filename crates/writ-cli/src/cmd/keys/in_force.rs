@@ -29,6 +29,13 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
             let (key, session, until) = (text(task, "key"), text(task, "session"), text(task, "expires_at"));
             format!("{key}  task  session {session}  until {until}{running}")
         }));
+        let issued = keys.get("issued").and_then(Value::as_array);
+        lines.extend(issued.into_iter().flatten().map(|key| {
+            let state = if key.get("revoked") == Some(&json!(true)) { "REVOKED" } else { "until" };
+            let (id, role, agent) = (text(key, "key"), text(key, "role"), text(key, "agent"));
+            let (about, until) = (text(key, "about"), text(key, "expires_at"));
+            format!("{id}  {role:<4}  agent {agent}  {state} {until}  given out: {about}")
+        }));
         lines
     })
 }

@@ -7,11 +7,14 @@ use writ_types::entry::Fact;
 use super::{KnownRestore, ProblemKind};
 use crate::error::StoreError;
 use crate::ledger::head::verify_signature;
+use crate::ledger::rotation::Rotation;
 use crate::ledger::row::{self, Header};
 use crate::ledger::tree::Hash;
 
 /// The event of rows that tell of a restore.
 const RESTORED: &[u8] = b"restored";
+/// The event of rows that tell of keys.
+const KEYED: &[u8] = b"keyed";
 
 /// The columns that [`Checked::read`] expects, in order.
 pub(super) const SQL: &str = "SELECT l.seq, l.leaf, l.at, l.session, l.turn, l.turn_number, l.event,
@@ -25,6 +28,8 @@ pub(super) struct Checked {
     pub(super) erased: bool,
     /// The restore that the row tells of, if it is about one.
     pub(super) restored: Option<KnownRestore>,
+    /// The rotation that the row records, if it is about one.
+    pub(super) rotated: Option<Rotation>,
     header: Vec<u8>,
     signature: Vec<u8>,
 }
@@ -56,7 +61,7 @@ impl Checked {
         if bytes(row, 1)? != leaf {
             return Ok(Err(BadRow(ProblemKind::Leaf, "its columns do not fit its leaf")));
         }
-        let mut restored = None;
+        let (mut restored, mut rotated) = (None, None);
         let erased = match payload(row)? {
             Payload::There { salt, payload } => {
                 if row::commitment(salt, payload)[..] != *commitment {
@@ -64,6 +69,8 @@ impl Checked {
                 }
                 if header.event == RESTORED {
                     restored = known_restore(seq, payload);
+                } else if header.event == KEYED {
+                    rotated = Rotation::of_payload(payload);
                 }
                 false
             }
@@ -76,12 +83,17 @@ impl Checked {
             }
             Payload::Missing => return Ok(Err(BadRow(ProblemKind::Erasure, "its payload is missing"))),
         };
-        Ok(Ok(Self { leaf, erased, restored, header: text, signature: signature.to_vec() }))
+        Ok(Ok(Self { leaf, erased, restored, rotated, header: text, signature: signature.to_vec() }))
     }
 
     /// Whether one of the keys signed the row.
     pub(super) fn is_signed(&self, keys: &[[u8; 32]]) -> bool {
-        keys.iter().any(|key| verify_signature(key, &self.header, &self.signature))
+        self.signer(keys).is_some()
+    }
+
+    /// Which of the keys signed the row.
+    pub(super) fn signer(&self, keys: &[[u8; 32]]) -> Option<[u8; 32]> {
+        keys.iter().find(|key| verify_signature(key, &self.header, &self.signature)).copied()
     }
 }
 

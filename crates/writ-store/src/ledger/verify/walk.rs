@@ -10,6 +10,7 @@ use super::{Problem, ProblemKind, VerifyOptions, VerifyReport};
 use crate::codec::{self, int};
 use crate::error::StoreError;
 use crate::ledger::head::{Checkpoint, HEAD_INTERVAL};
+use crate::ledger::rotation::{self, MAX_ROTATIONS, Rotation};
 use crate::ledger::tree::{Frontier, Hash};
 
 /// A stored head, as it lies there.
@@ -28,6 +29,10 @@ struct Walk<'a> {
     heads: Vec<StoredHead>,
     /// Held heads, largest size first.
     held: Vec<&'a Checkpoint>,
+    /// The key that signed what was checked last.
+    signer: Option<[u8; 32]>,
+    /// How keys followed each other, as far as the rows tell.
+    rotations: Vec<Rotation>,
     report: VerifyReport,
 }
 
@@ -53,6 +58,8 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
         frontier: Frontier::default(),
         heads: stored_heads(conn)?,
         held,
+        signer: None,
+        rotations: Vec::new(),
         report: VerifyReport {
             rows: 0,
             erased: 0,
@@ -110,6 +117,9 @@ impl Walk<'_> {
                 Ok(checked) => checked,
                 Err(rows::BadRow(kind, text)) => return Err(bad(seq, kind, format!("entry {seq}: {text}"))),
             };
+            if self.rotations.len() < MAX_ROTATIONS {
+                self.rotations.extend(checked.rotated);
+            }
             if self.options.every_signature {
                 self.check_signature(seq, &checked)?;
             }
@@ -137,12 +147,12 @@ impl Walk<'_> {
     }
 
     fn check_signature(&mut self, seq: u64, row: &Checked) -> Result<(), Stop> {
-        if !row.is_signed(&self.options.keys) {
+        let Some(signer) = row.signer(&self.options.keys) else {
             let text = format!("entry {seq} is not signed by a known key");
             return Err(bad(seq, ProblemKind::Signature, text));
-        }
+        };
         self.report.signatures += 1;
-        Ok(())
+        self.check_signer(signer, seq)
     }
 
     fn grow(&mut self, leaf: Hash, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
@@ -174,7 +184,11 @@ impl Walk<'_> {
 
     fn check_stored(&mut self, stored: &StoredHead) -> Result<(), Stop> {
         let size = self.frontier.size();
-        let fault = match Checkpoint::verify(&stored.note, &self.options.keys) {
+        let verified = Checkpoint::verify_by(&stored.note, &self.options.keys);
+        if let Ok((_, signer)) = &verified {
+            self.check_signer(*signer, self.report.covered)?;
+        }
+        let fault = match verified.map(|(head, _)| head) {
             Err(error) => Some(error.to_string()),
             Ok(head) if stored.size != size || head.size != size || head.root[..] != stored.root[..] => {
                 Some("its columns do not fit its note".to_owned())
@@ -192,6 +206,17 @@ impl Walk<'_> {
         self.report.heads += 1;
         self.report.covered = size;
         Ok(())
+    }
+
+    /// A key is followed by another only where it has signed for that one, and does not come back by itself.
+    fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), Stop> {
+        let before = self.signer.replace(signer).unwrap_or(signer);
+        if rotation::path(&before, &signer, &self.rotations).is_some() {
+            return Ok(());
+        }
+        let text = "it is signed with another key from here on, and the key before has not signed for that"
+            .to_owned();
+        Err(bad(leaf, ProblemKind::KeyExchanged, text))
     }
 
     fn check_held(&mut self) -> Result<(), Stop> {

@@ -1,0 +1,308 @@
+//! `writ keys base|task|seal|inspect|check`: keys that are given out to agents of the owner's own.
+//!
+//! The root key is opened here and by nobody else: an engine has it for the moment of its start only. Task keys are
+//! signed by the router, which is the engine.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use writ_policy::budget::BudgetFacts;
+use writ_policy::door::{Facts, precheck};
+use writ_policy::egress::EgressScope;
+use writ_policy::keys::document::{self, DocumentError, MAX_DOCUMENT_BYTES};
+use writ_policy::keys::grants::Grants;
+use writ_policy::keys::limits::Used;
+use writ_policy::keys::{self, Authority, BaseClaims, KeyError, MAX_TOKEN_BYTES, Token, Verifier};
+use writ_policy::origin::Origins;
+use writ_policy::prepared::Prepared;
+use writ_secrets::store::EngineKey;
+use writ_store::store::Store;
+use writ_types::action::{Action, Escalate, Operate};
+use writ_types::error::Exit;
+use writ_types::id::KeyId;
+use writ_types::taint::{Label, Taint};
+
+use crate::args::{CheckArgs, KeyOut, TaskCommand};
+use crate::client::Client;
+use crate::clock;
+use crate::config::policies;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::keyring::{Role, open_secrets, public_keys};
+use crate::ledger::open_to_read;
+
+/// The largest file that is read here, in bytes: a token as text with some white space, or a document.
+const MAX_FILE_BYTES: u64 =
+    (if MAX_DOCUMENT_BYTES > MAX_TOKEN_BYTES * 2 { MAX_DOCUMENT_BYTES } else { MAX_TOKEN_BYTES * 2 }) as u64;
+
+/// Signs a base key, has the engine note it, and hands it out.
+pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
+    let config = context.ready()?;
+    let said = document::base(read_document(file)?).map_err(|error| wrong(file, &error))?;
+    let now = clock::now();
+    if said.expires <= now {
+        let text = format!("the key would end at {}, which is over", said.expires);
+        return Err(Failure::new(Exit::Usage, "key.expired", text, "set `expires` to a time to come"));
+    }
+    let store = open_to_read(context, &config)?;
+    let claims = BaseClaims {
+        key: KeyId::from_parts(now, clock::random()),
+        installation: store.installation(),
+        epoch: store.epoch()?,
+        agent: said.agent,
+        policy: policies::load(&context.home, None)?.digest(),
+        expires_at: said.expires,
+        grants: said.grants,
+    };
+    let root = open_secrets(context, &config)?.signing_key(EngineKey::Root)?;
+    let token = keys::mint_base(&claims, &root)?;
+    drop(root);
+    let call = async { Client::ensure(context).await?.call("keys.issued", json!({ "token": token })).await };
+    let mut issued = block_on(call)?;
+    issued["token"] = json!(token);
+    hand_out(context, issued, out)
+}
+
+/// Mints, narrows or renews a task key: the engine signs.
+pub(super) fn task(context: &Context, command: &TaskCommand) -> Result<(), Failure> {
+    let (method, params, out) = match command {
+        TaskCommand::Mint { file, base, out } => {
+            // What is wrong with a document is told before anybody is asked.
+            let document = read_document(file)?;
+            document::task(document.clone()).map_err(|error| wrong(file, &error))?;
+            ("keys.mint", json!({ "base": read_token(base)?, "document": document }), out)
+        }
+        TaskCommand::Attenuate { key, file, base, out } => {
+            let document = read_document(file)?;
+            document::narrow(document.clone()).map_err(|error| wrong(file, &error))?;
+            let (base, token) = (read_token(base)?, read_token(key)?);
+            ("keys.narrow", json!({ "base": base, "token": token, "document": document }), out)
+        }
+        TaskCommand::Renew { key, base, out } => {
+            ("keys.renew", json!({ "base": read_token(base)?, "token": read_token(key)? }), out)
+        }
+    };
+    let given = block_on(async { Client::ensure(context).await?.call(method, params).await })?;
+    hand_out(context, given, out)
+}
+
+/// Seals a copy.
+pub(super) fn seal(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
+    let roots = public_keys(&context.home, Role::Root)?;
+    let root = roots.first().ok_or(KeyError::Signature)?;
+    let sealed = keys::seal(&read_token(file)?, root).map_err(|error| refused(&error))?;
+    hand_out(context, json!({ "token": sealed }), out)
+}
+
+/// Shows what a key says, if it is one of this home.
+pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Result<(), Failure> {
+    let (store, verifier) = verifier(context)?;
+    let token = read_token(file)?;
+    let shown = match (verifier.verify_base(&token), base) {
+        (Ok((claims, ids)), None) => {
+            let revoked = is_revoked(&store, &ids)?;
+            json!({ "role": "base", "key": claims.key, "agent": claims.agent,
+                "expires_at": claims.expires_at.to_string(), "policy": claims.policy,
+                "grants": said(&claims.grants), "revoked": revoked })
+        }
+        (_, base) => {
+            let authority = both(&verifier, base.map(read_token).transpose()?.as_ref(), &token)?;
+            let (base, task) = (authority.base(), authority.task());
+            let case = task.case.as_ref().map(|case| {
+                json!({ "task_id": case.task, "customer_token": case.customer, "case_token": case.case,
+                    "granted_by": case.granted_by })
+            });
+            json!({ "role": "task", "key": task.key, "base": base.key, "agent": base.agent,
+                "not_before": task.not_before.to_string(),
+                "expires_at": task.expires_at.min(base.expires_at).to_string(),
+                "case": case, "under": task.under, "grants": said(&task.grants),
+                "revoked": is_revoked(&store, authority.revocation_ids())? })
+        }
+    };
+    context.out.either(&shown, |shown| {
+        let object = shown.as_object().into_iter().flatten();
+        object.map(|(name, value)| format!("{name}: {}", plain(value))).collect()
+    })
+}
+
+/// Says what the door would say of keys and operation. Rules, budget and approvals come on top of it.
+pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
+    let (store, verifier) = verifier(context)?;
+    let authority = both(&verifier, Some(&read_token(&args.base)?), &read_token(&args.task)?)?;
+    let mut parameters: std::collections::BTreeMap<String, String> = args.set.iter().cloned().collect();
+    let action = if args.operation == "escalate_to" {
+        let to = parameters.remove("to").unwrap_or_default();
+        Action::Escalate(Escalate { to, question: String::new() })
+    } else {
+        Action::Operate(Operate { operation: args.operation.clone(), parameters })
+    };
+    let used: Used =
+        args.used.iter().map(|(name, used)| ((args.operation.clone(), name.clone()), *used)).collect();
+    let mut revoked = std::collections::BTreeSet::new();
+    for id in authority.revocation_ids() {
+        if store.is_revoked(id)? {
+            revoked.insert(id.clone());
+        }
+    }
+    let rules = policies::load(&context.home, None)?;
+    let facts = Facts {
+        authority: &authority,
+        revoked: &revoked,
+        rules: &rules,
+        egress: &EgressScope::default(),
+        origins: &Origins::default(),
+        strict: false,
+        budget: &BudgetFacts::default(),
+        approval: None,
+        used: Some(&used),
+    };
+    if let Err(denial) = precheck(asked(&authority, action), &facts, clock::now()) {
+        let hint = format!("decided by the {}", denial.rule);
+        return Err(Failure::new(Exit::Denied, "key.denied", denial.text, hint));
+    }
+    let granted = json!({ "granted": true, "agent": authority.agent(), "operation": args.operation,
+        "task": authority.task().key, "base": authority.base().key });
+    context.out.either(&granted, |_| vec![format!("the keys grant '{}'", args.operation)])
+}
+
+fn asked(authority: &Authority, action: Action) -> Prepared {
+    Prepared {
+        action,
+        agent: authority.agent().to_owned(),
+        session: Some(authority.task().session),
+        turn: None,
+        turn_number: 0,
+        call: None,
+        tool: "keys check".to_owned(),
+        sinks: Vec::new(),
+        label: Label::new(Taint::Owner),
+        bindings: Default::default(),
+        idempotent: true,
+        intent: "look whether keys grant it".to_owned(),
+    }
+}
+
+fn verifier(context: &Context) -> Result<(Store, Verifier), Failure> {
+    let config = context.ready()?;
+    let store = open_to_read(context, &config)?;
+    let newest = |role| -> Result<_, Failure> {
+        public_keys(&context.home, role)?.first().copied().ok_or_else(|| refused(&KeyError::Signature))
+    };
+    let (root, router) = (newest(Role::Root)?, newest(Role::Harness)?);
+    let verifier = Verifier { root, router, installation: store.installation(), epoch: store.epoch()? };
+    Ok((store, verifier))
+}
+
+fn both(verifier: &Verifier, base: Option<&Token>, task: &Token) -> Result<Authority, Failure> {
+    let verified = base.map_or_else(|| verifier.verify(task), |base| verifier.verify_pair(base, task));
+    verified.map_err(|error| refused(&error))
+}
+
+fn is_revoked(store: &Store, ids: &std::collections::BTreeSet<String>) -> Result<bool, Failure> {
+    for id in ids {
+        if store.is_revoked(id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The owner holds the file: what is wrong with it is told here, and to nobody else.
+fn refused(error: &KeyError) -> Failure {
+    Failure::new(Exit::Denied, "key.refused", error.to_string(), "make it again with `writ keys base|task`")
+}
+
+pub(super) fn wrong(file: &Path, error: &DocumentError) -> Failure {
+    let text = format!("{}: {error}", file.display());
+    Failure::new(Exit::Usage, "key.document", text, "see `docs/guides/keys.md` for what it may say")
+}
+
+fn said(grants: &Grants) -> Value {
+    let kinds = grants.kinds.iter().map(|(kind, scopes)| {
+        let scopes = scopes.iter().map(|(dimension, value)| format!("{} {value}", dimension.as_str()));
+        (kind.as_str().to_owned(), json!(scopes.collect::<Vec<_>>()))
+    });
+    let limits = grants.limits.iter().map(|(operation, limits)| {
+        let amounts = limits.amounts.iter().map(|(name, amount)| {
+            let value = json!({ "min": amount.min, "max": amount.max, "daily": amount.daily });
+            (name.clone(), value)
+        });
+        let values = limits.values.iter().map(|(name, values)| (name.clone(), json!(values)));
+        (operation.clone(), Value::Object(amounts.chain(values).collect()))
+    });
+    json!({ "kinds": Value::Object(kinds.collect()), "limits": Value::Object(limits.collect()) })
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Prints a key, or writes it to a file that only its owner can read.
+fn hand_out(context: &Context, mut given: Value, KeyOut { out }: &KeyOut) -> Result<(), Failure> {
+    let token = given.get("token").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if let Some(path) = out {
+        let written =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file| {
+                file.write_all(format!("{token}\n").as_bytes()).and_then(|()| file.sync_all())
+            });
+        written.map_err(|error| unusable(path, &error))?;
+        if let Some(given) = given.as_object_mut() {
+            given.remove("token");
+            given.insert("file".to_owned(), json!(path.display().to_string()));
+        }
+    }
+    context.out.either(&given, |_| match out {
+        Some(path) => vec![format!("written to {}", path.display())],
+        None => vec![token],
+    })
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    let text = format!("{} cannot be used: {error}", path.display());
+    Failure::new(Exit::Usage, "key.file", text, "name a file that can be read, or one that is not there yet")
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let read = || {
+        let mut text = String::new();
+        File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text).map(|_| text)
+    };
+    let text = read().map_err(|error| unusable(path, &error))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(refused(&KeyError::TooLarge(text.len())));
+    }
+    Ok(text)
+}
+
+fn read_token(path: &Path) -> Result<Token, Failure> {
+    Token::try_from(read_text(path)?.trim().to_owned()).map_err(|error| refused(&error))
+}
+
+/// A document as JSON; one in TOML becomes that.
+pub(super) fn read_document(path: &Path) -> Result<Value, Failure> {
+    let text = read_text(path)?;
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(&text).map_err(|error| wrong(path, &DocumentError(error.to_string())));
+    }
+    let table: toml::Table =
+        toml::from_str(&text).map_err(|error| wrong(path, &DocumentError(error.to_string())))?;
+    Ok(as_json(toml::Value::Table(table)))
+}
+
+fn as_json(value: toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::String(text),
+        toml::Value::Integer(number) => json!(number),
+        toml::Value::Float(number) => json!(number),
+        toml::Value::Boolean(flag) => Value::Bool(flag),
+        toml::Value::Datetime(time) => Value::String(time.to_string()),
+        toml::Value::Array(list) => Value::Array(list.into_iter().map(as_json).collect()),
+        toml::Value::Table(table) => {
+            Value::Object(table.into_iter().map(|(name, value)| (name, as_json(value))).collect())
+        }
+    }
+}

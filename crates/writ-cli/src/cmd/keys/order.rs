@@ -1,0 +1,114 @@
+//! `writ keys order …`: leave for unattended work, signed in a terminal with the approver key.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::keys::document::DocumentError;
+use writ_policy::order::{Capabilities, OrderClaims, OrderToken, check_content};
+use writ_policy::show::escape_line;
+use writ_types::error::Exit;
+use writ_types::id::KeyId;
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+
+use super::{given, in_force};
+use crate::approve;
+use crate::args::OrderCommand;
+use crate::client::Client;
+use crate::clock;
+use crate::cmd::project::folder;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::keyring::open_approver_key;
+use crate::terminal;
+
+/// What an order is to say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: String,
+    capabilities: Capabilities,
+    max_turns: u64,
+    max_tokens: u64,
+    /// In micro-USD.
+    max_cost: Option<u64>,
+    project: Option<String>,
+    expires: String,
+}
+
+/// Runs `writ keys order …`.
+pub(super) fn run(context: &Context, command: &OrderCommand) -> Result<(), Failure> {
+    match command {
+        OrderCommand::Issue { file, yes } => block_on(issue(context, file, *yes)),
+        OrderCommand::List => block_on(list(context)),
+        OrderCommand::Revoke { order, reason } => block_on(in_force::revoke(context, *order, reason)),
+    }
+}
+
+async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure> {
+    let config = context.ready()?;
+    let wrong = |text: String| given::wrong(file, &DocumentError(text));
+    let document: Document =
+        serde_json::from_value(given::read_document(file)?).map_err(|error| wrong(error.to_string()))?;
+    let expires = Timestamp::from_rfc_3339(&document.expires)
+        .ok_or_else(|| wrong("expires must be a time such as 2026-12-31T00:00:00Z".to_owned()))?;
+    let project = document.project.as_deref().map(|path| folder(Path::new(path))).transpose()?;
+    let mut client = Client::ensure(context).await?;
+    let (installation, epoch) = approve::here(&mut client).await?;
+    let key = open_approver_key(context, &config)?.signing_key()?;
+    let now = clock::now();
+    let claims = OrderClaims {
+        installation,
+        epoch,
+        order: KeyId::from_parts(now, clock::random()),
+        name: document.name,
+        project,
+        capabilities: document.capabilities,
+        max_tokens: Tokens::new(document.max_tokens),
+        max_cost: document.max_cost.map(MicroUsd::new),
+        max_turns: document.max_turns,
+        issued_at: now,
+        expires_at: expires,
+        approver: hex::encode(key.verifying_key().as_bytes()),
+    };
+    check_content(&claims).map_err(|error| wrong(error.to_string()))?;
+    claims.lines().iter().for_each(|line| context.out.remark(line));
+    if !yes {
+        ask()?;
+    }
+    let token = OrderToken::sign(claims, &key).map_err(|error| Failure::bug("signing the order", error))?;
+    let kept = client.call("orders.issue", json!({ "token": token })).await?;
+    context.out.either(&kept, |kept| {
+        let order = kept.get("order").and_then(Value::as_str).unwrap_or_default();
+        vec![order.to_owned()]
+    })
+}
+
+fn ask() -> Result<(), Failure> {
+    if !terminal::is_interactive() {
+        let hint = "look at what is printed, then run it again with --yes";
+        return Err(Failure::new(Exit::Blocked, "order.no_terminal", "nobody can be asked here", hint));
+    }
+    if terminal::confirm("Sign this standing order?")? {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Denied, "order.declined", "it was not signed", ""))
+}
+
+async fn list(context: &Context) -> Result<(), Failure> {
+    let listed = Client::ensure(context).await?.call("orders.list", json!({})).await?;
+    context.out.either(&listed, |listed| {
+        let rows = listed.get("orders").and_then(Value::as_array);
+        let line = |row: &Value| {
+            let text = |name: &str| {
+                row.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), escape_line))
+            };
+            let [order, name, state, turns, most, until] =
+                ["order", "name", "state", "turns", "max_turns", "expires_at"]
+                    .map(|name| text(name).unwrap_or_default());
+            format!("{order}  {name}  {state}  {turns} of {most} turns  until {until}")
+        };
+        rows.into_iter().flatten().map(line).collect()
+    })
+}

@@ -1,0 +1,60 @@
+//! `writ keys sign`: a message that its owner has signed, ready to be sent by somebody else.
+
+use std::io::Read as _;
+
+use serde_json::json;
+use writ_policy::inbound::{MessageClaims, MessageToken};
+use writ_policy::principal::MAX_MESSAGE_BYTES;
+use writ_types::digest::Digest;
+use writ_types::error::Exit;
+use writ_types::frame::ClientFrame;
+
+use crate::approve;
+use crate::args::SignArgs;
+use crate::client::Client;
+use crate::clock;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+use crate::keyring::open_approver_key;
+
+/// Runs `writ keys sign`.
+pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
+    let config = context.ready()?;
+    let text = args.text.clone().map_or_else(read, Ok)?;
+    let (installation, epoch) = block_on(async {
+        let mut client = Client::ensure(context).await?;
+        // A session that is not there is told now, not when the message has come far.
+        client.call("sessions.show", json!({ "session": args.session })).await?;
+        approve::here(&mut client).await
+    })?;
+    let key = open_approver_key(context, &config)?.signing_key()?;
+    let client_id = args.client_id.clone().unwrap_or_else(|| hex::encode(clock::random_bytes()));
+    let claims = MessageClaims {
+        installation,
+        epoch,
+        session: args.session,
+        client_id: client_id.clone(),
+        text: Digest::of(text.as_bytes()),
+        nonce: hex::encode(clock::random_bytes()),
+        issued_at: clock::now(),
+        signer: hex::encode(key.verifying_key().as_bytes()),
+    };
+    let bug = |error: String| Failure::bug("signing the message", error);
+    let token = MessageToken::sign(claims, &key).map_err(|error| bug(error.to_string()))?;
+    let signature = Some(serde_json::to_value(token).map_err(|error| bug(error.to_string()))?);
+    context.out.json_line(&ClientFrame::Message { text, client_id, signature, sender: None })
+}
+
+fn read() -> Result<String, Failure> {
+    let mut text = String::new();
+    let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let read = std::io::stdin().lock().take(most).read_to_string(&mut text);
+    let wrong =
+        |why: String| Failure::new(Exit::Usage, "message.invalid", why, "give it with --text or as input");
+    read.map_err(|error| wrong(format!("the text cannot be read: {error}")))?;
+    if text.len() > MAX_MESSAGE_BYTES {
+        return Err(wrong(format!("the text has more than {MAX_MESSAGE_BYTES} bytes")));
+    }
+    Ok(text.trim_end_matches('\n').to_owned())
+}

@@ -1,0 +1,126 @@
+//! Messages on channels that others relay: the owner's word is what the owner has signed.
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+
+use super::Web;
+use crate::{code, text};
+
+/// The principal and the taint of every message so far, newest first.
+fn received(web: &Web) -> Vec<(String, String)> {
+    let rows = web.bench.events("received").into_iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    rows.map(|row| row["payload"]["record"].clone())
+        .map(|record| (text(&record["principal"]), text(&record["taint"])))
+        .collect()
+}
+
+/// A message that its owner has signed, as it goes over HTTP.
+fn signed(web: &Web, session: &str, said: &str) -> Value {
+    let output = web.bench.home.run(&["keys", "sign", "--session", session, "--text", said]);
+    assert_eq!(code(&output), 0, "{}", text(&output));
+    let mut frame: Value = serde_json::from_slice(&output.stdout).expect("a frame");
+    frame.as_object_mut().expect("an object").remove("type");
+    frame
+}
+
+fn open(web: &Web, how: &Value) -> (String, String) {
+    let opened = web.api("POST", "/api/v1/sessions", how);
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let session = opened.json()["session"].as_str().expect("an id").to_owned();
+    let path = format!("/api/v1/sessions/{session}/messages");
+    (session, path)
+}
+
+/// Rows: SIL-167 SIL-383 SIL-384 SIL-416
+#[test]
+fn a_relayed_message_is_the_owners_only_if_the_owner_has_signed_it() {
+    let web = Web::with(|_: &ParsedRequest| Reply::text("Heard."), &[]);
+    let (relayed, path) = open(&web, &json!({ "relayed": true }));
+    let (_, own_path) = open(&web, &json!({}));
+    let said = |path: &str, body: &Value| web.api("POST", path, body).status;
+    let newest = || received(&web).first().cloned().expect("one");
+    let is = |principal: &str, taint: &str| (principal.to_owned(), taint.to_owned());
+
+    // The same text in three ways, and in a session of the owner's own.
+    assert_eq!(said(&path, &json!({ "text": "pay the bill" })), 202);
+    assert_eq!(newest(), is("guest:relayed", "external"));
+    assert_eq!(said(&path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
+    assert_eq!(newest(), is("member:ann@chat", "auth"));
+    let good = signed(&web, &relayed, "pay the bill");
+    assert_eq!(said(&path, &good), 202);
+    assert_eq!(newest(), is("owner", "owner"));
+    assert_eq!(said(&own_path, &json!({ "text": "pay the bill" })), 202);
+    assert_eq!(newest(), is("owner", "owner"));
+    // Whoever names a sender speaks for somebody else, wherever that is.
+    assert_eq!(said(&own_path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
+    assert_eq!(newest(), is("member:ann@chat", "auth"));
+
+    // What was signed counts once, for what was signed.
+    let before = received(&web).len();
+    let refused = |path: &str, body: &Value| {
+        let answer = web.api("POST", path, body);
+        assert_eq!((answer.status, answer.code().as_str()), (403, "message.signature"), "{answer:?}");
+    };
+    let other = |name: &str, value: Value| {
+        let mut frame = signed(&web, &relayed, "pay the bill");
+        frame[name] = value;
+        frame
+    };
+    refused(&path, &other("text", json!("pay the bill twice")));
+    refused(&path, &other("client_id", json!("another")));
+    refused(&own_path, &other("client_id", json!("moved")));
+    refused(&path, &other("signature", json!({ "claims": {}, "signature": "" })));
+    refused(&path, &other("signature", json!("x".repeat(10_000))));
+    let mut stale = signed(&web, &relayed, "pay the bill");
+    stale["signature"]["claims"]["issued_at"] = json!(1_700_000_000_000_i64);
+    refused(&path, &stale);
+    assert_eq!(received(&web).len(), before, "nothing of it was taken in");
+    let gated = web.bench.events("gated");
+    assert_eq!(
+        gated.iter().filter(|row| row["payload"]["gate"] == "signature").count(),
+        6,
+        "each is an entry"
+    );
+    // The same message sent again is the one that was taken in.
+    assert_eq!(said(&path, &good), 202);
+    assert_eq!(received(&web).len(), before);
+}
+
+/// A nonce that was used is known after a restart, too: with another id the message would be another one.
+///
+/// Rows: SIL-384
+#[test]
+fn a_signature_counts_once_also_after_a_restart() {
+    let web = Web::with(|_: &ParsedRequest| Reply::text("Heard."), &[]);
+    let (relayed, path) = open(&web, &json!({ "relayed": true }));
+    let good = signed(&web, &relayed, "hello");
+    assert_eq!(web.api("POST", &path, &good).status, 202);
+    let Web { engine, bench, .. } = web;
+    assert_eq!(engine.stop().code, Some(0));
+    // As if the message had been lost, but not what it was signed with.
+    let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
+    let kept: i64 = conn
+        .query_row("SELECT count(*) FROM nonce WHERE namespace = 'message'", [], |row| row.get(0))
+        .expect("counts");
+    assert_eq!(kept, 1);
+    conn.execute("UPDATE message SET client_id = 'gone'", []).expect("renames");
+    drop(conn);
+    let web = Web::over(bench, &[]);
+    let again = web.api("POST", &path, &good);
+    assert_eq!((again.status, again.code().as_str()), (403, "message.signature"), "{again:?}");
+    assert_eq!(web.api("POST", &path, &signed(&web, &relayed, "hello")).status, 202, "twin: signed anew");
+}
+
+/// Whoever has shown the token or has the page makes no key and keeps no order: the owner's terminal does.
+///
+/// Rows: SLO-015 (pages and programs)
+#[test]
+fn keys_are_made_at_the_owners_terminal_alone() {
+    let web = Web::new();
+    let mut socket = web.own_socket("/ws");
+    for method in ["keys.issued", "keys.mint", "keys.narrow", "keys.renew", "orders.issue"] {
+        socket.say(&json!({ "type": "call", "id": 1, "method": method, "params": {} }));
+        assert_eq!(socket.until("error")["code"], "auth.terminal_only", "{method}");
+    }
+}

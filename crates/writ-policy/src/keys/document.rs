@@ -1,0 +1,210 @@
+//! Keys as a person or a router writes them down, before they are signed.
+//!
+//! A base key: `{"agent": "refund-agent", "capabilities": {"refund": {"max_amount": 500}}, "expires": "…"}`. Each
+//! capability is an operation of the security proxy, but for `escalate_to`, which lists who may be asked. In a
+//! capability, `max_NAME`, `min_NAME` and `daily_NAME` bound the parameter NAME, and a list under `NAMEs` has its only values.
+//!
+//! A task key: `{"task_id": "…", "customer_token": "…", "case_token": "…", "granted_by": "router", "expires": "…"}`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use writ_types::action::ActionKind;
+use writ_types::unit::Timestamp;
+
+use super::grants::Grants;
+use super::limits::{Amount, Limits};
+use super::{Case, ROUTER};
+use crate::scope::Dimension;
+
+/// The largest document that is read, in bytes: what fits into a token is far smaller.
+pub const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
+/// The longest name of an agent, operation, parameter, customer or case, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// The capability that lists whom an agent may escalate to.
+const ESCALATE: &str = "escalate_to";
+
+/// What is wrong with a document.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DocumentError(pub String);
+
+/// What a base key is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseDocument {
+    /// The agent.
+    pub agent: String,
+    /// What it may do.
+    pub grants: Grants,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+/// What a task key is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskDocument {
+    /// What it is for.
+    pub case: Case,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+/// What a copy of a task key is narrowed to; what is not said stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NarrowDocument {
+    /// What it may do.
+    pub grants: Option<Grants>,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBase {
+    agent: String,
+    capabilities: BTreeMap<String, Value>,
+    expires: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTask {
+    task_id: String,
+    customer_token: String,
+    case_token: String,
+    granted_by: String,
+    expires: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNarrow {
+    capabilities: Option<BTreeMap<String, Value>>,
+    expires: Option<String>,
+}
+
+/// Reads the document of a base key.
+///
+/// # Errors
+///
+/// What is missing, unknown or malformed in it.
+pub fn base(document: Value) -> Result<BaseDocument, DocumentError> {
+    let RawBase { agent, capabilities, expires } = read(document)?;
+    let agent = named("agent", agent)?;
+    Ok(BaseDocument { agent, grants: grants(&capabilities)?, expires: time(&expires)? })
+}
+
+/// Reads the document of a task key.
+///
+/// # Errors
+///
+/// What is missing, unknown or malformed in it, or that no known router grants it.
+pub fn task(document: Value) -> Result<TaskDocument, DocumentError> {
+    let raw: RawTask = read(document)?;
+    if raw.granted_by != ROUTER {
+        return Err(DocumentError(format!("granted_by is no known router; the only one is '{ROUTER}'")));
+    }
+    let case = Case {
+        task: named("task_id", raw.task_id)?,
+        customer: named("customer_token", raw.customer_token)?,
+        case: named("case_token", raw.case_token)?,
+        granted_by: raw.granted_by,
+    };
+    Ok(TaskDocument { case, expires: time(&raw.expires)? })
+}
+
+/// Reads what a copy is narrowed to.
+///
+/// # Errors
+///
+/// What is unknown or malformed in it.
+pub fn narrow(document: Value) -> Result<NarrowDocument, DocumentError> {
+    let RawNarrow { capabilities, expires } = read(document)?;
+    let grants = capabilities.map(|named| grants(&named)).transpose()?;
+    Ok(NarrowDocument { grants, expires: expires.as_deref().map(time).transpose()? })
+}
+
+fn time(text: &str) -> Result<Timestamp, DocumentError> {
+    let wrong = || DocumentError("expires must be a time such as 2026-12-31T00:00:00Z".to_owned());
+    Timestamp::from_rfc_3339(text).ok_or_else(wrong)
+}
+
+fn read<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, DocumentError> {
+    serde_json::from_value(document).map_err(|error| DocumentError(error.to_string()))
+}
+
+/// Names stand in tokens, ledger and lists, so they are plain: a raw address or number of a customer is none.
+fn named(what: &str, name: String) -> Result<String, DocumentError> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !plain {
+        let text = format!("{what} must be 1 to {MAX_NAME_BYTES} letters, digits, '_', '-' or '.'");
+        return Err(DocumentError(text));
+    }
+    Ok(name)
+}
+
+fn grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, DocumentError> {
+    let mut grants = Grants::default();
+    for (operation, limits) in capabilities {
+        let operation = named("the name of a capability", operation.clone())?;
+        if operation == ESCALATE {
+            let targets = texts(ESCALATE, limits)?;
+            let targets = targets.iter().map(|to| (Dimension::Recipient, to.as_str()));
+            grants = grants.allow(ActionKind::Escalate, targets);
+            continue;
+        }
+        grants = grants.allow(ActionKind::Operate, [(Dimension::Name, operation.as_str())]);
+        let limits = limits_of(&operation, limits)?;
+        if !limits.is_empty() {
+            grants.limits.insert(operation, limits);
+        }
+    }
+    Ok(grants)
+}
+
+fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
+    let wrong = |text: &str| DocumentError(format!("capability '{operation}': {text}"));
+    let object = limits.as_object().ok_or_else(|| wrong("its limits must be an object; without any, {}"))?;
+    let mut bounds: BTreeMap<String, [Option<i64>; 3]> = BTreeMap::new();
+    let mut read = Limits::default();
+    for (key, value) in object {
+        if let Some((n, name)) = ["min_", "max_", "daily_"]
+            .iter()
+            .enumerate()
+            .find_map(|(n, prefix)| key.strip_prefix(prefix).map(|name| (n, name)))
+        {
+            let name = named("the name of a parameter", name.to_owned())?;
+            let value = value.as_i64().ok_or_else(|| wrong(&format!("'{key}' must be a whole number")))?;
+            if let Some(bound) = bounds.entry(name).or_default().get_mut(n) {
+                *bound = Some(value);
+            }
+        } else if let Some(name) = key.strip_suffix('s') {
+            let name = named("the name of a parameter", name.to_owned())?;
+            read.values.insert(name, texts(key, value)?.into_iter().collect());
+        } else {
+            let text =
+                format!("'{key}' is no limit; use max_NAME, min_NAME, daily_NAME, or NAMEs with a list");
+            return Err(wrong(&text));
+        }
+    }
+    for (name, [min, max, daily]) in bounds {
+        let max = max.or(daily).ok_or_else(|| wrong(&format!("'{name}' has no upper bound")))?;
+        // Nobody means that nothing, or less than nothing, may be paid out, unless they say so.
+        let min = min.unwrap_or(1);
+        if min > max || daily.is_some_and(|daily| daily < min) {
+            return Err(wrong(&format!("no value of '{name}' lies within its bounds")));
+        }
+        read.amounts.insert(name, Amount { min, max, daily });
+    }
+    Ok(read)
+}
+
+fn texts(what: &str, value: &Value) -> Result<Vec<String>, DocumentError> {
+    let wrong = || DocumentError(format!("'{what}' must be a list of names"));
+    let list = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    list.iter().map(|text| named(what, text.as_str().ok_or_else(wrong)?.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests;

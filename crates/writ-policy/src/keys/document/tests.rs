@@ -1,0 +1,320 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use writ_types::action::{Action, Escalate};
+use writ_types::digest::Digest;
+use writ_types::entry::DenyReason;
+use writ_types::id::KeyId;
+
+use super::*;
+use crate::door::{Denial, precheck};
+use crate::fixture::{World, case, later, permit_all, prepared, refund, root, router, verifier};
+use crate::keys::limits::{CASE, CUSTOMER, Used};
+use crate::keys::{BaseClaims, KeyError, TASK_KEY_TTL, TaskClaims, mint_base, mint_task, seal};
+
+/// The base key of the requirements, word for word.
+fn sample() -> Value {
+    json!({
+        "agent": "refund-agent",
+        "capabilities": {
+            "refund": { "max_amount": 500 },
+            "send_email": { "templates": ["confirmation", "apology"] },
+            "escalate_to": ["manager", "human"],
+        },
+        "expires": "2024-12-31T00:00:00Z",
+    })
+}
+
+/// The task key of the requirements, word for word.
+fn sample_task() -> Value {
+    json!({
+        "task_id": "chat-session-abc123",
+        "customer_token": "cust_tk_789xyz",
+        "case_token": "case_tk_456def",
+        "granted_by": "router",
+        "expires": "2024-03-15T14:30:00Z",
+    })
+}
+
+fn without(mut document: Value, name: &str) -> Value {
+    document.as_object_mut().expect("an object").remove(name);
+    document
+}
+
+fn with(mut document: Value, name: &str, value: Value) -> Value {
+    document[name] = value;
+    document
+}
+
+/// A world whose keys say what the document says, as the router mints them: the task key grants what its base key does.
+fn world(document: Value) -> World {
+    let grants = base(document).expect("reads").grants;
+    let world = World::new(permit_all());
+    World {
+        base: BaseClaims { grants: grants.clone(), ..world.base },
+        task: TaskClaims { grants, ..world.task },
+        ..world
+    }
+}
+
+fn says(world: &World, action: Action) -> Result<(), Box<Denial>> {
+    let authority = world.authority();
+    precheck(prepared(action), &world.facts(&authority), world.now).map(drop)
+}
+
+fn refused(world: &World, action: Action) -> DenyReason {
+    says(world, action).expect_err("must be refused").reason
+}
+
+fn operate(operation: &str, more: &[(&str, &str)]) -> Action {
+    let mut operate = refund(1);
+    operate.operation = operation.to_owned();
+    operate.parameters.remove("amount");
+    operate.parameters.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    Action::Operate(operate)
+}
+
+/// Rows: SLO-005 SLO-014
+#[test]
+fn the_samples_are_read_and_lack_nothing_that_may_be_missing() {
+    let read = base(sample()).expect("reads");
+    assert_eq!(
+        (read.agent.as_str(), read.expires.to_string().as_str()),
+        ("refund-agent", "2024-12-31T00:00:00.000Z")
+    );
+    for name in ["agent", "capabilities", "expires"] {
+        assert!(base(without(sample(), name)).expect_err(name).0.contains(name));
+    }
+    let read = task(sample_task()).expect("reads");
+    assert_eq!((read.case, read.expires.to_string().as_str()), (case(), "2024-03-15T14:30:00.000Z"));
+    for name in ["task_id", "customer_token", "case_token", "granted_by", "expires"] {
+        assert!(task(without(sample_task(), name)).expect_err(name).0.contains(name));
+    }
+    assert!(task(with(sample_task(), "granted_by", json!("refund-agent"))).is_err());
+}
+
+#[test]
+fn documents_that_can_be_misread_are_refused() {
+    let limits = |limits: Value| base(with(sample(), "capabilities", json!({ "refund": limits })));
+    for bad in [
+        json!(500),
+        json!({ "maximum": 500 }),
+        json!({ "max_amount": 500.5 }),
+        json!({ "max_amount": "500" }),
+        json!({ "max_amount": 0 }),
+        json!({ "min_amount": 3 }),
+        json!({ "min_amount": 3, "max_amount": 2 }),
+        json!({ "templates": [] }),
+        json!({ "templates": "apology" }),
+        json!({ "max_": 1 }),
+    ] {
+        assert!(limits(bad.clone()).is_err(), "{bad}");
+    }
+    let read = limits(json!({ "daily_amount": 900, "min_amount": -5 })).expect("reads").grants;
+    assert_eq!(read.limits["refund"].amounts["amount"], Amount { min: -5, max: 900, daily: Some(900) });
+    for (name, value) in [
+        ("agent", json!("")),
+        ("agent", json!("a b")),
+        ("agent", json!("x".repeat(MAX_NAME_BYTES + 1))),
+        ("expires", json!("soon")),
+        ("expires", json!(1_735_603_200)),
+        ("capabilities", json!({ "refund)": {} })),
+        ("capabilities", json!({ "escalate_to": "admin" })),
+        ("also", json!(1)),
+    ] {
+        assert!(base(with(sample(), name, value.clone())).is_err(), "{name} {value}");
+    }
+    // A raw address is no token of a customer.
+    assert!(task(with(sample_task(), "customer_token", json!("ann@example.com"))).is_err());
+}
+
+/// Threat 8: limit edges. Both bounds count, what is written oddly is no amount, and the day's uses add up.
+///
+/// Rows: SLO-006 SLO-019
+#[test]
+fn amounts_have_two_bounds_and_a_day() {
+    let world = world(sample());
+    for good in [1, 499, 500] {
+        assert!(says(&world, Action::Operate(refund(good))).is_ok(), "{good}");
+    }
+    for bad in [501, -1, 0, i64::MAX, i64::MIN] {
+        assert_eq!(refused(&world, Action::Operate(refund(bad))), DenyReason::Limit, "{bad}");
+    }
+    for odd in ["", "5e2", "+5", "05", " 5", "5.0", "9223372036854775808", "five", "٥"] {
+        let action = operate("refund", &[("amount", odd)]);
+        assert_eq!(refused(&world, action), DenyReason::Limit, "{odd:?}");
+    }
+    assert_eq!(refused(&world, operate("refund", &[])), DenyReason::Limit, "no amount at all");
+
+    let daily = |used: Option<i64>| {
+        let capabilities = json!({ "refund": { "max_amount": 500, "daily_amount": 500 } });
+        let used = used.map(|used| Used::from([(("refund".to_owned(), "amount".to_owned()), used)]));
+        World { used, ..self::world(with(sample(), "capabilities", capabilities)) }
+    };
+    assert!(says(&daily(Some(0)), Action::Operate(refund(499))).is_ok());
+    assert!(says(&daily(Some(499)), Action::Operate(refund(1))).is_ok());
+    for (used, amount) in [(499, 499), (500, 1), (i64::MAX, 1), (-1_000, 499)] {
+        let said = refused(&daily(Some(used)), Action::Operate(refund(amount)));
+        assert_eq!(said, DenyReason::Limit, "{used} and {amount}");
+    }
+    assert_eq!(refused(&daily(None), Action::Operate(refund(1))), DenyReason::Limit, "nobody has counted");
+}
+
+/// Rows: SLO-006 SLO-007 SLO-008 (without the entry) SLO-012 (at the door)
+#[test]
+fn an_agent_does_what_its_base_key_names_and_nothing_else() {
+    let world = world(sample());
+    assert!(says(&world, operate("send_email", &[("template", "apology")])).is_ok());
+    for email in [&[("template", "promo")][..], &[("template", "Apology")], &[("text", "free")], &[]] {
+        assert_eq!(refused(&world, operate("send_email", email)), DenyReason::Limit, "{email:?}");
+    }
+    let escalate = |to: &str| Action::Escalate(Escalate { to: to.to_owned(), question: "may I?".to_owned() });
+    assert!(says(&world, escalate("manager")).is_ok() && says(&world, escalate("human")).is_ok());
+    assert_eq!(refused(&world, escalate("admin")), DenyReason::Scope);
+    assert_eq!(refused(&world, operate("close_account", &[])), DenyReason::Scope);
+    // A support agent's base key: no refund, whatever the task key is for.
+    let support = self::world(with(sample(), "capabilities", json!({ "look_up": {} })));
+    assert_eq!(refused(&support, Action::Operate(refund(1))), DenyReason::Scope);
+    assert!(says(&support, operate("look_up", &[])).is_ok(), "twin: what it is for");
+}
+
+/// Rows: SLO-004 SLO-013 (of operations) SLO-017 (of operations) SLO-019
+#[test]
+fn an_operation_is_of_the_case_that_the_task_key_is_for() {
+    let world = world(sample());
+    let moved = |name: &str, value: &str| {
+        let mut refund = refund(100);
+        refund.parameters.insert(name.to_owned(), value.to_owned());
+        Action::Operate(refund)
+    };
+    assert!(says(&world, moved("note", "thanks")).is_ok());
+    for (name, value) in [
+        (CUSTOMER, "cust_tk_other"),
+        (CUSTOMER, "CUST_TK_789XYZ"),
+        (CUSTOMER, "cust_tk_789xyz "),
+        (CASE, "case_tk_other"),
+        (CASE, ""),
+    ] {
+        assert_eq!(refused(&world, moved(name, value)), DenyReason::Scope, "{name}={value}");
+    }
+    for name in [CUSTOMER, CASE] {
+        let mut lacking = refund(100);
+        lacking.parameters.remove(name);
+        assert_eq!(refused(&world, Action::Operate(lacking)), DenyReason::Scope, "without {name}");
+    }
+    let of_no_case = World { task: TaskClaims { case: None, ..world.task.clone() }, ..self::world(sample()) };
+    assert_eq!(refused(&of_no_case, Action::Operate(refund(100))), DenyReason::Scope);
+    // The same base key works for another customer, with a task key for that one.
+    let other = Case { customer: "cust_tk_other".into(), ..case() };
+    let other =
+        World { task: TaskClaims { case: Some(other), ..world.task.clone() }, ..self::world(sample()) };
+    assert!(says(&other, moved(CUSTOMER, "cust_tk_other")).is_ok());
+    assert_eq!(refused(&other, Action::Operate(refund(100))), DenyReason::Scope);
+    for world in [&world, &other] {
+        assert_eq!(refused(world, operate("close_account", &[])), DenyReason::Scope, "for either customer");
+    }
+}
+
+/// Threat 7: base A with the task of B, a task alone, a base alone.
+///
+/// Rows: SLO-003 SLO-020 SLO-021
+#[test]
+fn two_keys_that_do_not_belong_together_prove_nothing() {
+    let world = world(sample());
+    let keys = |n: u128| {
+        let base = BaseClaims { key: KeyId::from_parts(later(0), n), ..world.base.clone() };
+        let task = TaskClaims { base: base.key, ..world.task.clone() };
+        let base = mint_base(&base, &root()).expect("mints");
+        let task = mint_task(&base, &task, &root().verifying_key(), &router()).expect("mints");
+        (base, task)
+    };
+    let ((base_a, task_a), (base_b, task_b)) = (keys(41), keys(42));
+    for (base, task) in [(&base_a, &task_a), (&base_b, &task_b)] {
+        assert!(verifier().verify_pair(base, task).is_ok());
+    }
+    for (base, task) in [(&base_a, &task_b), (&base_b, &task_a)] {
+        assert_eq!(verifier().verify_pair(base, task), Err(KeyError::Mixed));
+    }
+    assert_eq!(verifier().verify_pair(&base_a, &base_a), Err(KeyError::Blocks), "a base key twice");
+    assert_eq!(verifier().verify_pair(&task_a, &task_a), Err(KeyError::Blocks), "a task key twice");
+    assert_eq!(verifier().verify(&base_a), Err(KeyError::Blocks));
+    let (claims, ids) = verifier().verify_base(&base_a).expect("verifies by itself");
+    assert_eq!(claims.grants, world.base.grants);
+    assert!(ids.contains(&claims.key.to_string()));
+}
+
+/// Sub-agents get narrower copies: never more, never longer, and gone with what they are copies of.
+///
+/// Rows: SLO-018
+#[test]
+fn a_copy_is_narrower_and_dies_with_what_it_is_a_copy_of() {
+    let world = world(sample());
+    let narrow = narrow(json!({ "capabilities": { "refund": { "max_amount": 50 } } })).expect("reads");
+    let grants = narrow.grants.expect("some");
+    let copy =
+        |grants: Grants, expires| world.task.narrowed(KeyId::from_parts(later(0), 77), grants, expires);
+    let ends = world.task.expires_at;
+    let copied = copy(grants.clone(), ends).expect("narrower");
+    let narrower = World { task: copied.clone(), ..self::world(sample()) };
+    assert!(says(&narrower, Action::Operate(refund(50))).is_ok());
+    assert_eq!(refused(&narrower, Action::Operate(refund(51))), DenyReason::Limit);
+    let email = operate("send_email", &[("template", "apology")]);
+    assert_eq!(refused(&narrower, email), DenyReason::Scope);
+    // Whatever of the chain is revoked ends it.
+    for id in [world.task.key, world.base.key, copied.key] {
+        let revoked = [id.to_string()].into();
+        let ended = World { revoked, task: copied.clone(), ..self::world(sample()) };
+        assert_eq!(refused(&ended, Action::Operate(refund(50))), DenyReason::Revoked, "{id}");
+    }
+    for (wider, what) in [
+        (json!({ "refund": { "max_amount": 501 } }), "a higher bound"),
+        (json!({ "refund": { "max_amount": 500, "min_amount": 0 } }), "a lower one"),
+        (json!({ "refund": {} }), "no bound"),
+        (json!({ "close_account": {} }), "another operation"),
+        (json!({ "send_email": { "templates": ["apology", "promo"] } }), "another value"),
+        (json!({ "escalate_to": ["admin"] }), "somebody else"),
+    ] {
+        let wider = self::narrow(json!({ "capabilities": wider })).expect("reads").grants.expect("some");
+        assert_eq!(copy(wider, ends), Err(KeyError::Wider("what it grants")), "{what}");
+    }
+    assert_eq!(copy(grants.clone(), ends.plus(TASK_KEY_TTL)), Err(KeyError::Wider("its time")));
+    // A chain of copies ends.
+    let mut last = copied;
+    let chain = (0..20).find_map(|n| {
+        let next = last.narrowed(KeyId::from_parts(later(0), 100 + n), grants.clone(), ends);
+        last = next.clone().unwrap_or_else(|_| last.clone());
+        next.err()
+    });
+    assert_eq!(chain, Some(KeyError::Wider("how many keys it rests on")));
+}
+
+/// What a token says of limits, case and copies comes back as it was, also from a sealed one.
+#[test]
+fn limits_and_cases_survive_the_token() {
+    let mut world = world(sample());
+    world.task.under = (100..108).map(|n| KeyId::from_parts(later(0), n)).collect();
+    let authority = world.authority();
+    assert_eq!((authority.base(), authority.task()), (&world.base, &world.task));
+    assert_eq!(authority.revocation_ids().len(), 4 + 8);
+    let base = mint_base(&world.base, &root()).expect("mints");
+    let token = mint_task(&base, &world.task, &root().verifying_key(), &router()).expect("mints");
+    let sealed = seal(&token, &root().verifying_key()).expect("seals");
+    assert_ne!(Digest::of(sealed.as_bytes()), Digest::of(token.as_bytes()));
+    assert_eq!(verifier().verify_pair(&base, &sealed).expect("verifies").task(), &world.task);
+    assert_eq!(seal(&sealed, &root().verifying_key()), Err(KeyError::Sealed));
+    assert_eq!(seal(&token, &router().verifying_key()), Err(KeyError::Signature));
+    let again = mint_task(&sealed, &world.task, &root().verifying_key(), &router());
+    assert!(matches!(again, Err(KeyError::Build(_))), "nothing is added to a sealed one");
+}
+
+/// Names that mean something to Datalog, JSON or a shell are refused before they reach a token.
+#[test]
+fn names_are_plain() {
+    let names: BTreeMap<&str, bool> =
+        [("a-b_c.d", true), ("\"); capability(\"exec", false), ("a\nb", false), ("ü", false), ("$x", false)]
+            .into();
+    for (name, good) in names {
+        assert_eq!(base(with(sample(), "agent", json!(name))).is_ok(), good, "{name:?}");
+        assert_eq!(task(with(sample_task(), "case_token", json!(name))).is_ok(), good, "{name:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What limits an operation of the security proxy: amounts and named values of its parameters.
+//!
+//! A key that names a parameter here demands it: an operation without it is refused. Parameters that no key
+//! names are not limited by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use writ_types::action::Operate;
+
+/// The parameter that names the customer of a case.
+pub const CUSTOMER: &str = "customer_token";
+/// The parameter that names a case.
+pub const CASE: &str = "case_token";
+
+/// What was used today, by operation and parameter.
+pub type Used = BTreeMap<(String, String), i64>;
+
+/// The bounds of one amount, both inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// The least of one use.
+    pub min: i64,
+    /// The most of one use.
+    pub max: i64,
+    /// The most of a day, all uses together.
+    pub daily: Option<i64>,
+}
+
+/// What limits one operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Amounts, by parameter.
+    pub amounts: BTreeMap<String, Amount>,
+    /// The only values that are allowed, by parameter.
+    pub values: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Amount {
+    /// Whether whatever this allows the other allows too.
+    fn within(self, wider: Self) -> bool {
+        let daily = wider.daily.is_none_or(|most| self.daily.is_some_and(|own| own <= most));
+        self.min >= wider.min && self.max <= wider.max && daily
+    }
+}
+
+impl Limits {
+    /// Checks an operation. `used` is what was used today; where nobody knows that, a limit for the day refuses.
+    ///
+    /// # Errors
+    ///
+    /// Which limit it passes, in words.
+    pub fn check(&self, operate: &Operate, used: Option<&Used>) -> Result<(), String> {
+        let given = |name: &str| {
+            let value = operate.parameters.get(name);
+            value.ok_or_else(|| format!("the key limits '{name}', and it is not given"))
+        };
+        for (name, amount) in &self.amounts {
+            let text = given(name)?;
+            // As a machine writes it: ` 5`, `+5`, `5.0` and `05` can be read in more than one way.
+            let value: i64 = text.parse().map_err(|_| format!("'{name}' is no whole number"))?;
+            if value.to_string() != *text {
+                return Err(format!("'{name}' is not written plainly"));
+            }
+            if value < amount.min || value > amount.max {
+                return Err(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
+            }
+            let Some(most) = amount.daily else { continue };
+            let used = used.ok_or_else(|| format!("nobody knows how much of '{name}' was used today"))?;
+            let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
+            // Sums saturate: what is too large to count is too much.
+            if used < 0 || value.saturating_add(used) > most {
+                return Err(format!(
+                    "'{name}' would be {} today; the key grants {most}",
+                    value.saturating_add(used)
+                ));
+            }
+        }
+        for (name, allowed) in &self.values {
+            if !allowed.contains(given(name)?) {
+                return Err(format!("this value of '{name}' is none that the key grants"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether whatever these allow the others allow too.
+    pub fn within(&self, wider: &Self) -> bool {
+        let amount =
+            |(name, wide): (&String, &Amount)| self.amounts.get(name).is_some_and(|own| own.within(*wide));
+        let values = |(name, wide): (&String, &BTreeSet<String>)| {
+            self.values.get(name).is_some_and(|own| own.is_subset(wide))
+        };
+        wider.amounts.iter().all(amount) && wider.values.iter().all(values)
+    }
+
+    /// Whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        self.amounts.is_empty() && self.values.is_empty()
+    }
+}
+
+/// Whether an operation is one of this case: it names both, exactly as the key does.
+pub fn is_of_case(operate: &Operate, customer: &str, case: &str) -> bool {
+    let is = |name: &str, value: &str| operate.parameters.get(name).is_some_and(|given| given == value);
+    is(CUSTOMER, customer) && is(CASE, case)
+}

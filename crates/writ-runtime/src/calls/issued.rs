@@ -1,0 +1,314 @@
+//! Keys that are given out to whoever runs agents of their own: base keys that the root key has signed elsewhere are
+//! noted, task keys are minted, narrowed and renewed here, by the router. Only their owner's terminal may ask for it.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::keys::document::{self, DocumentError};
+use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token};
+use writ_store::batch::{Batch, Op};
+use writ_store::keys::{IssuedKey, KeyOp};
+use writ_types::action::ActionKind;
+use writ_types::digest::Digest;
+use writ_types::entry::{DenyReason, Fact};
+use writ_types::id::KeyId;
+use writ_types::unit::Timestamp;
+
+use crate::core::Core;
+use crate::error::{EngineError, KeysError};
+
+/// A base key that the root key has signed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Issued {
+    token: Token,
+}
+
+/// What a task key is to be minted of.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mint {
+    base: Token,
+    document: Value,
+}
+
+/// What a task key is to be narrowed to.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Narrow {
+    base: Token,
+    token: Token,
+    document: Value,
+}
+
+/// A task key that is to go on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Renew {
+    base: Token,
+    token: Token,
+}
+
+/// Why a key is not made of what was handed in: for machines, and in words.
+struct Refused(DenyReason, String);
+
+impl From<keys::KeyError> for Refused {
+    fn from(error: keys::KeyError) -> Self {
+        let reason = match error {
+            keys::KeyError::Wider(_) => DenyReason::Scope,
+            keys::KeyError::TooLarge(_)
+            | keys::KeyError::Signature
+            | keys::KeyError::Blocks
+            | keys::KeyError::Content(_)
+            | keys::KeyError::Missing(_)
+            | keys::KeyError::Foreign
+            | keys::KeyError::Mixed
+            | keys::KeyError::Sealed
+            | keys::KeyError::Build(_) => DenyReason::Binding,
+        };
+        Self(reason, error.to_string())
+    }
+}
+
+impl From<DocumentError> for Refused {
+    fn from(error: DocumentError) -> Self {
+        Self(DenyReason::Shape, error.to_string())
+    }
+}
+
+fn expired(what: &str) -> Refused {
+    Refused(DenyReason::Expired, format!("{what} has expired"))
+}
+
+/// Notes a base key, so that it can be listed and revoked.
+///
+/// # Errors
+///
+/// If it is none of this installation, or has ended.
+pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let checked = base_in_force(core, &token, now)?;
+    let base = told(core, "base key", checked).await?;
+    let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
+    let key = IssuedKey {
+        id: base.key,
+        role: "base".to_owned(),
+        agent: base.agent.clone(),
+        about,
+        hash: Digest::of(token.as_bytes()),
+        issued_at: now,
+        expires_at: base.expires_at,
+    };
+    note(core, key, "issued").await?;
+    Ok(json!({ "key": base.key, "agent": base.agent, "expires_at": base.expires_at.to_string() }))
+}
+
+/// Mints a task key over a base key, for one case.
+///
+/// # Errors
+///
+/// If the base key is not in force, or the document says what no task key may.
+pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let checked = match base_in_force(core, &base, now)? {
+        Ok(claims) => document::task(document).map(|task| (claims, task)).map_err(Refused::from),
+        Err(refused) => Err(refused),
+    };
+    let checked = checked.and_then(|(claims, task)| match in_time(task.expires, now) {
+        Ok(()) => Ok((claims, task)),
+        Err(refused) => Err(refused),
+    });
+    let (claims, task) = told(core, "task key", checked).await?;
+    let minted = TaskClaims {
+        key: core.ids.key(now),
+        base: claims.key,
+        session: core.ids.session(now),
+        not_before: now,
+        expires_at: task.expires.min(claims.expires_at),
+        grants: claims.grants,
+        case: Some(task.case),
+        under: BTreeSet::new(),
+    };
+    given(core, &base, minted, &claims.agent, "minted").await
+}
+
+/// Makes a narrower copy of a task key.
+///
+/// # Errors
+///
+/// If the keys are not in force, or the copy would be more than they are.
+pub(super) async fn narrow(core: &Core, wanted: Narrow) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
+    let narrowed = checked.and_then(|authority| {
+        let document = document::narrow(wanted.document)?;
+        let task = authority.task();
+        let grants = document.grants.unwrap_or_else(|| task.grants.clone());
+        let expires = document.expires.unwrap_or(task.expires_at);
+        if expires <= now {
+            return Err(expired("the time of the copy"));
+        }
+        let copy = task.narrowed(core.ids.key(now), grants, expires)?;
+        Ok((authority.agent().to_owned(), TaskClaims { not_before: now, ..copy }))
+    });
+    let (agent, copy) = told(core, "narrower task key", narrowed).await?;
+    given(core, &wanted.base, copy, &agent, "narrowed").await
+}
+
+/// Mints a task key that says the same as one that is in force, for as long again.
+///
+/// # Errors
+///
+/// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
+pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let checked = pair_in_force(core, &base, &token, now)?;
+    let renewed = checked.and_then(|authority| {
+        let task = authority.task();
+        if !task.under.is_empty() {
+            let text = "a narrower copy is not renewed; narrow the renewed key again".to_owned();
+            return Err(Refused(DenyReason::Scope, text));
+        }
+        let lifetime = task.expires_at.since(task.not_before).min(TASK_KEY_TTL);
+        let expires_at = now.plus(lifetime).min(authority.base().expires_at);
+        let renewed = TaskClaims { key: core.ids.key(now), not_before: now, expires_at, ..task.clone() };
+        Ok((authority.agent().to_owned(), renewed))
+    });
+    let (agent, renewed) = told(core, "renewed task key", renewed).await?;
+    given(core, &base, renewed, &agent, "renewed").await
+}
+
+/// The keys that were given out and have not ended.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<Value>, EngineError> {
+    let mut listed = Vec::new();
+    for key in core.store.issued_keys(core.clock.now(), limit)? {
+        listed.push(json!({
+            "key": key.id, "role": key.role, "agent": key.agent, "about": key.about,
+            "expires_at": key.expires_at, "revoked": core.store.is_revoked(&key.id.to_string())?,
+        }));
+    }
+    Ok(listed)
+}
+
+/// A key that was given out and is in force: its role, and when it ends.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) fn in_force(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
+    let known = core.store.issued_key(key)?.filter(|key| core.clock.now() < key.expires_at);
+    Ok(known.map(|key| (key.role, key.expires_at)))
+}
+
+type Checked<T> = Result<T, Refused>;
+
+fn base_in_force(core: &Core, token: &Token, now: Timestamp) -> Result<Checked<BaseClaims>, EngineError> {
+    let (base, ids) = match core.verifier.verify_base(token) {
+        Ok(verified) => verified,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    Ok(match (any_revoked(core, &ids)?, now >= base.expires_at) {
+        (true, _) => Err(Refused(DenyReason::Revoked, "the base key was revoked".to_owned())),
+        (false, true) => Err(expired("the base key")),
+        (false, false) => Ok(base),
+    })
+}
+
+fn pair_in_force(
+    core: &Core,
+    base: &Token,
+    token: &Token,
+    now: Timestamp,
+) -> Result<Checked<Authority>, EngineError> {
+    let authority = match core.verifier.verify_pair(base, token) {
+        Ok(verified) => verified,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let ends = authority.task().expires_at.min(authority.base().expires_at);
+    Ok(match (any_revoked(core, authority.revocation_ids())?, now >= ends) {
+        (true, _) => Err(Refused(DenyReason::Revoked, "the key was revoked".to_owned())),
+        (false, true) => Err(expired("the key")),
+        (false, false) => Ok(authority),
+    })
+}
+
+fn any_revoked(core: &Core, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
+    for id in ids {
+        if core.store.is_revoked(id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
+    if expires <= now {
+        return Err(expired("the time of the key"));
+    }
+    if expires > now.plus(TASK_KEY_TTL) {
+        let text = format!("a task key lives {} minutes at most", TASK_KEY_TTL.as_secs() / 60);
+        return Err(Refused(DenyReason::Shape, text));
+    }
+    Ok(())
+}
+
+/// What was checked; a refusal leaves an entry.
+async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
+    let Refused(reason, text) = match checked {
+        Ok(checked) => return Ok(checked),
+        Err(refused) => refused,
+    };
+    let fact = Fact::Denied {
+        prepared: None,
+        kind: ActionKind::Operate,
+        reason,
+        rule: what.to_owned(),
+        text: text.clone(),
+        outside: "the key is not valid here".to_owned(),
+    };
+    core.store.commit(Batch::relaxed(vec![core.own_entry(fact)])).await?;
+    Err(KeysError::Refused { what: what.to_owned(), why: text }.into())
+}
+
+/// Signs a task key, notes it, and hands it out.
+async fn given(
+    core: &Core,
+    base: &Token,
+    claims: TaskClaims,
+    agent: &str,
+    change: &str,
+) -> Result<Value, EngineError> {
+    let token = keys::mint_task(base, &claims, &core.keys.root, &core.keys.harness)?;
+    // What cannot be verified here is not handed out.
+    core.verifier.verify(&token)?;
+    let about = claims.case.as_ref().map_or_else(String::new, |case| {
+        format!("task {} for {} of {} by {}", case.task, case.case, case.customer, case.granted_by)
+    });
+    let key = IssuedKey {
+        id: claims.key,
+        role: "task".to_owned(),
+        agent: agent.to_owned(),
+        about,
+        hash: Digest::of(token.as_bytes()),
+        issued_at: claims.not_before,
+        expires_at: claims.expires_at,
+    };
+    note(core, key, change).await?;
+    Ok(json!({
+        "key": claims.key, "base": claims.base, "agent": agent, "token": token,
+        "expires_at": claims.expires_at.to_string(),
+    }))
+}
+
+/// Writes down that a key is given out: whose, for what, until when, and its hash; never itself.
+async fn note(core: &Core, key: IssuedKey, change: &str) -> Result<(), EngineError> {
+    let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
+    let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
+    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Issue(key))])).await?;
+    Ok(())
+}

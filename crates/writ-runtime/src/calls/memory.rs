@@ -1,0 +1,107 @@
+//! What is remembered, for its owner.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::MemoryId;
+use writ_types::taint::Taint;
+
+use super::MAX_LISTED;
+use crate::core::Core;
+use crate::error::EngineError;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Search {
+    query: String,
+    #[serde(default = "default_limit")]
+    limit: usize,
+}
+
+const fn default_limit() -> usize {
+    20
+}
+
+pub(super) fn search(core: &Core, search: &Search) -> Result<Value, EngineError> {
+    let hits = core.store.search_memory(&search.query, None, search.limit.min(MAX_LISTED))?;
+    let hits: Vec<Value> = hits
+        .into_iter()
+        .map(|hit| {
+            json!({
+                "id": hit.memory.id,
+                "text": hit.memory.item.text,
+                "kind": hit.memory.item.memory_kind,
+                "trust": hit.memory.item.trust,
+                "taint": hit.memory.item.taint,
+                "at": hit.memory.at.to_string(),
+                "score": hit.score,
+            })
+        })
+        .collect();
+    Ok(json!({ "hits": hits }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Add {
+    text: String,
+    #[serde(default = "default_kind")]
+    kind: MemoryKind,
+}
+
+const fn default_kind() -> MemoryKind {
+    MemoryKind::Fact
+}
+
+/// The owner's own word: verified from the start.
+pub(super) async fn add(core: &Core, add: Add) -> Result<Value, EngineError> {
+    if add.text.trim().is_empty() {
+        let why = "the text is empty".to_owned();
+        return Err(EngineError::Params { method: "memory.add".to_owned(), why });
+    }
+    let now = core.clock.now();
+    let id = core.ids.memory(now);
+    let item = Remember {
+        text: core.redactor.mask(&add.text).into_owned(),
+        memory_kind: add.kind,
+        trust: MemoryTrust::Verified,
+        taint: Taint::Owner,
+        session: None,
+    };
+    let fact = Fact::Remembered {
+        memory: id,
+        forgotten: false,
+        trust: item.trust,
+        taint: item.taint,
+        text: Digest::of(item.text.as_bytes()),
+    };
+    let ops = vec![core.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
+    core.store.commit(Batch::synced(ops)).await?;
+    Ok(json!({ "id": id }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Forget {
+    id: MemoryId,
+}
+
+pub(super) async fn forget(core: &Core, forget: Forget) -> Result<Value, EngineError> {
+    let Some(memory) = core.store.memory(forget.id)? else {
+        let why = format!("there is no memory {}", forget.id);
+        return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
+    };
+    let fact = Fact::Remembered {
+        memory: forget.id,
+        forgotten: true,
+        trust: memory.item.trust,
+        taint: memory.item.taint,
+        text: Digest::of(memory.item.text.as_bytes()),
+    };
+    let ops = vec![core.own_entry(fact), Op::Forget { memory: forget.id }];
+    core.store.commit(Batch::synced(ops)).await?;
+    Ok(json!({ "id": forget.id }))
+}

@@ -1,0 +1,101 @@
+//! Standing orders, for their owner: keeping one that was signed, opening its session, listing them.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_policy::order::{self, OrderFacts, OrderToken};
+use writ_store::batch::{Batch, Op};
+use writ_store::keys::{KeyOp, StandingOrder};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::KeyId;
+
+use super::MAX_LISTED;
+use crate::core::Core;
+use crate::error::{EngineError, KeysError};
+use crate::orders::session_of;
+
+/// An order that its owner has signed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Issue {
+    token: OrderToken,
+}
+
+/// Which order.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Which {
+    order: KeyId,
+}
+
+/// Keeps an order.
+///
+/// # Errors
+///
+/// If it is not in force, grants more than a session does, or there is one with its id.
+pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, EngineError> {
+    let now = core.clock.now();
+    let id = token.claims.order;
+    let facts = OrderFacts {
+        installation: core.config.installation,
+        epoch: core.config.epoch,
+        seen_at: now,
+        revoked: core.store.is_revoked(&id.to_string())?,
+    };
+    let order = order::verify(&token, &facts, &core.approvers()?, now)?;
+    let claims = order.claims();
+    order::narrowed(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
+    let text = serde_json::to_string(&token)
+        .map_err(|error| EngineError::Params { method: "orders.issue".to_owned(), why: error.to_string() })?;
+    let fact = Fact::Keyed {
+        key: id,
+        role: "order".to_owned(),
+        change: "issued".to_owned(),
+        grants: format!("{}; sha256 {}", claims.lines().join("; "), Digest::of(text.as_bytes())),
+    };
+    let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: now };
+    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Keep(kept))])).await?;
+    Ok(json!({ "order": id, "name": claims.name, "expires_at": claims.expires_at.to_string() }))
+}
+
+/// The session of an order that is in force, opened with its first use.
+///
+/// # Errors
+///
+/// If the order is not in force, its session was closed, or its folder cannot be used.
+pub(super) async fn open(core: &Arc<Core>, Which { order: id }: &Which) -> Result<Value, EngineError> {
+    let order = core.order_in_force(*id)?;
+    // Two that begin at once mean the same session.
+    let _opening = core.opening.lock().await;
+    let session = session_of(*id)?;
+    let session = match core.store.session(session)? {
+        Some(_) => core.open_one(session)?,
+        None => core.open_under(&order).await?,
+    };
+    Ok(json!({ "session": session.id, "order": id }))
+}
+
+/// The orders that are known.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+    let mut listed = Vec::new();
+    for kept in core.store.standing_orders(MAX_LISTED)? {
+        let state = match core.order_in_force(kept.id) {
+            Ok(_) => "in force".to_owned(),
+            Err(EngineError::Keys(KeysError::Order(why))) => why.to_string(),
+            Err(other) => return Err(other),
+        };
+        let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };
+        let turns = core.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
+        listed.push(json!({
+            "order": kept.id, "name": claims.name, "project": claims.project, "state": state,
+            "expires_at": claims.expires_at.to_string(), "turns": turns, "max_turns": claims.max_turns,
+        }));
+    }
+    Ok(json!({ "orders": listed }))
+}

@@ -1,0 +1,111 @@
+//! Work under standing orders of the owner: what a session under one may do, and whether the order is in force.
+
+use std::sync::Arc;
+
+use writ_policy::budget::BudgetConfig;
+use writ_policy::keys::grants::Grants;
+use writ_policy::order::{self, Order, OrderClaims, OrderFacts, OrderToken};
+use writ_policy::principal::{Authenticated, Inbound};
+use writ_store::batch::Op;
+use writ_store::keys::KeyOp;
+use writ_types::id::{KeyId, SessionId};
+
+use crate::core::Core;
+use crate::error::{EngineError, KeysError};
+use crate::session::Session;
+
+/// The key of a session's metadata with the order that it works under.
+pub(crate) const ORDER: &str = "order";
+
+/// The order that a session works under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ordered {
+    pub(crate) id: KeyId,
+    /// What it says; `None`: nobody knows any more, and it grants nothing.
+    pub(crate) claims: Option<Arc<OrderClaims>>,
+}
+
+impl Ordered {
+    /// What is granted of what a session of the owner would grant.
+    pub(crate) fn grants(&self, widest: &Grants) -> Grants {
+        let granted = self.claims.as_ref().map(|claims| order::narrowed(&claims.capabilities, widest));
+        granted.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+/// The session of an order: there is one, so that what it spends is counted together. It has the order's number.
+///
+/// # Errors
+///
+/// Never: ids of both kinds are ULIDs.
+pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
+    order.to_string().parse().map_err(|_| KeysError::Unknown(order).into())
+}
+
+impl Core {
+    /// What a session's metadata says of its order.
+    pub(crate) fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
+        let Some(id) = id.as_str().and_then(|id| id.parse().ok()) else { return Ok(None) };
+        let kept = self.store.standing_order(id)?;
+        let token = kept.and_then(|kept| serde_json::from_str::<OrderToken>(&kept.token).ok());
+        Ok(Some(Ordered { id, claims: token.map(|token| Arc::new(token.claims)) }))
+    }
+
+    /// An order that is in force now.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is over, revoked, or not signed by a key that still counts.
+    pub(crate) fn order_in_force(&self, id: KeyId) -> Result<Order, EngineError> {
+        let kept = self.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
+        let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| KeysError::Unknown(id))?;
+        let facts = OrderFacts {
+            installation: self.config.installation,
+            epoch: self.config.epoch,
+            seen_at: kept.seen_at,
+            revoked: self.store.is_revoked(&id.to_string())?,
+        };
+        Ok(order::verify(&token, &facts, &self.approvers()?, self.clock.now())?)
+    }
+
+    /// The order of a session, in force, if it works under one; `number` is the turn that is to begin.
+    ///
+    /// # Errors
+    ///
+    /// If it is not in force, or opens no such turn.
+    pub(crate) fn order_of(
+        &self,
+        session: &Session,
+        number: Option<u64>,
+    ) -> Result<Option<Order>, EngineError> {
+        let Some(ordered) = &session.terms.order else { return Ok(None) };
+        let order = self.order_in_force(ordered.id)?;
+        if let Some(number) = number {
+            order.opens(number.saturating_sub(1))?;
+        }
+        Ok(Some(order))
+    }
+
+    /// A message as it counts in its session: under an order it is the harness's. What notes that the order was used.
+    ///
+    /// # Errors
+    ///
+    /// If the order is not in force, or opens no further turn.
+    pub(crate) fn under_order(
+        &self,
+        session: &Session,
+        inbound: Authenticated<Inbound>,
+    ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
+        let next = if session.runs(None) { None } else { Some(self.store.next_turn_number(session.id)?) };
+        let Some(order) = self.order_of(session, next)? else { return Ok((inbound, None)) };
+        let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
+        Ok((inbound.under(&order), Some(seen)))
+    }
+
+    /// The limits on what a session spends.
+    pub(crate) fn limits_of(&self, session: Option<&Session>) -> BudgetConfig {
+        let ordered = session.and_then(|session| session.terms.order.as_ref());
+        let claims = ordered.and_then(|ordered| ordered.claims.as_ref());
+        claims.map_or_else(|| self.config.budget.clone(), |claims| claims.limits(&self.config.budget))
+    }
+}
