@@ -180,6 +180,8 @@ pub(crate) fn call_tool() -> CallTool {
         effect: true,
         declared: false,
         sends: true,
+        whom: Vec::new(),
+        takes: std::collections::BTreeMap::new(),
         risk: Risk::Medium,
     }
 }
