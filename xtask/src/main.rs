@@ -1,4 +1,4 @@
-//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `conformance`, `bench`,
+//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `injection`, `conformance`, `bench`,
 //! `soak`, `errors`, `dist` and `record`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
@@ -31,6 +31,8 @@ mod named;
 
 mod threats;
 
+mod injection;
+
 mod verify;
 
 mod errors;
@@ -53,6 +55,8 @@ enum Task {
     Test(test::Options),
     /// Run the hostile cases, and say for each whether it holds.
     Threats(threats::Options),
+    /// Play the injection corpus, and write its figures down.
+    Injection,
     /// Run the acceptance items, and write down what came of each.
     Verify,
     /// Say which rows of the requirements are shown by a test.
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Test(options) => test::run(&options),
         Task::Threats(options) => threats::run(&options),
+        Task::Injection => injection::run(),
         Task::Verify => verify::run(),
         Task::Conformance(options) => conformance::run(&options),
         Task::Errors(options) => errors::run(options),

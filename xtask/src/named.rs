@@ -26,15 +26,30 @@ pub(crate) fn quoted(cell: &str) -> Vec<String> {
 ///
 /// If cargo or the browser cannot be run.
 pub(crate) fn held<'a>(root: &Path, tests: impl Iterator<Item = &'a String>) -> Result<BTreeSet<String>> {
+    heard(root, tests, |_| {})
+}
+
+/// As [`held`]; each line that a test of a crate prints is handed on.
+///
+/// # Errors
+///
+/// If cargo or the browser cannot be run.
+pub(crate) fn heard<'a>(
+    root: &Path,
+    tests: impl Iterator<Item = &'a String>,
+    mut each: impl FnMut(&str),
+) -> Result<BTreeSet<String>> {
     let (page, own): (Vec<&str>, Vec<&str>) =
         tests.map(String::as_str).partition(|test| test.starts_with(PAGE));
     let mut held = BTreeSet::new();
     for (name, tests) in by_crate(&own) {
-        let mut arguments = vec!["test", "--locked", "--no-fail-fast", "-p", name, "--", "--exact"];
+        let mut arguments =
+            vec!["test", "--locked", "--no-fail-fast", "-p", name, "--", "--exact", "--show-output"];
         arguments.extend(tests.iter().map(|test| in_binary(test)));
         let mut passing = BTreeSet::new();
         Program::cargo(&arguments).directory(root).lines(|line| {
             passing.extend(passed(line).map(str::to_owned));
+            each(line);
         })?;
         held.extend(
             tests

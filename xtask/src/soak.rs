@@ -16,6 +16,8 @@ mod seen;
 
 mod presence;
 
+mod fuzz;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -55,6 +57,15 @@ pub(crate) struct Options {
     /// Soak the server with many clients, for a while.
     #[arg(long)]
     presence: bool,
+    /// Fuzz every reader of what others have written, two targets at once.
+    #[arg(long, conflicts_with = "presence")]
+    fuzz: bool,
+    /// How long each target is fuzzed.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "fuzz")]
+    seconds: u32,
+    /// Only this target.
+    #[arg(long, value_name = "NAME", requires = "fuzz")]
+    target: Option<String>,
     /// How often the engine is killed: 200 times, or 20 times in the soak of the server.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
@@ -107,6 +118,9 @@ struct Figures {
 
 /// Runs until so many kills are done; exit code 8 if something does not fit together.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.fuzz {
+        return fuzz::run(options.seconds, options.target.as_deref());
+    }
     if options.presence {
         return presence::run(options);
     }

@@ -1,7 +1,9 @@
 //! The hostile cases: runs exactly the tests that `docs/security-model.md` names, and says for each case whether
-//! they hold.
+//! they hold, and what they have counted.
+//!
+//! A test tells its numbers in a line: `THREAT 14 attempts=20 refused=20 entries=16 entry=denied twins=1`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -18,6 +20,19 @@ pub(crate) struct Options {
     /// Only the case with this number.
     #[arg(long, value_name = "N")]
     case: Option<u32>,
+}
+
+/// What the tests of a case have counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    attempts: u64,
+    /// Of these, refused, or without the effect that they were after.
+    refused: u64,
+    /// What the ledger says of them: how often, and with which entries.
+    entries: u64,
+    kinds: BTreeSet<String>,
+    /// Legitimate things beside them that passed.
+    twins: u64,
 }
 
 /// One row of the table.
@@ -40,7 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         rows.retain(|row| row.case.split(' ').next() == Some(&case.to_string()));
         ensure!(!rows.is_empty(), "{SECURITY_MODEL} has no case {case}");
     }
-    let held = named::held(&root, rows.iter().flat_map(|row| &row.tests))?;
+    let mut counted = BTreeMap::new();
+    let held = named::heard(&root, rows.iter().flat_map(|row| &row.tests), |line| count(line, &mut counted))?;
     let mut good = true;
     for row in &rows {
         let failed: Vec<&String> = row.tests.iter().filter(|test| !held.contains(*test)).collect();
@@ -51,9 +67,56 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         good &= failed.is_empty();
     }
+    print!("{}", table(&rows, &held, &counted));
     let cases: BTreeSet<&String> = rows.iter().map(|row| &row.case).collect();
     println!("{} cases, {} rows, {} tests held", cases.len(), rows.len(), held.len());
     Ok(good)
+}
+
+/// Takes in what a line tells, if it does.
+fn count(line: &str, counted: &mut BTreeMap<u32, Counted>) {
+    let Some((_, told)) = line.split_once("THREAT ") else { return };
+    let mut words = told.split_whitespace();
+    let Some(case) = words.next().and_then(|case| case.parse().ok()) else { return };
+    let case: &mut Counted = counted.entry(case).or_default();
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        let number = value.parse().unwrap_or(0);
+        match name {
+            "attempts" => case.attempts += number,
+            "refused" => case.refused += number,
+            "entries" => case.entries += number,
+            "twins" => case.twins += number,
+            "entry" => case.kinds.extend(value.split('|').filter(|kind| *kind != "-").map(str::to_owned)),
+            _ => {}
+        }
+    }
+}
+
+/// What came of each case: its tests, and what they have counted.
+fn table(rows: &[Row], held: &BTreeSet<String>, counted: &BTreeMap<u32, Counted>) -> String {
+    let mut cases: BTreeMap<u32, (&str, BTreeSet<&String>)> = BTreeMap::new();
+    for row in rows {
+        let Some((number, name)) = row.case.split_once(' ') else { continue };
+        let Ok(number) = number.parse() else { continue };
+        cases.entry(number).or_insert((name, BTreeSet::new())).1.extend(&row.tests);
+    }
+    let mut out =
+        "| case | tests held | attempts | refused or held | entries in the ledger | twins passed |\n\
+                   | --- | --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for (number, (name, tests)) in cases {
+        let good = tests.iter().filter(|test| held.contains(**test)).count();
+        let told = counted.get(&number).map_or_else(
+            || "- | - | - | -".to_owned(),
+            |told| {
+                let kinds: Vec<&str> = told.kinds.iter().map(String::as_str).collect();
+                let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+                format!("{} | {} | {}{kinds} | {}", told.attempts, told.refused, told.entries, told.twins)
+            },
+        );
+        out.push_str(&format!("| {number} {name} | {good} of {} | {told} |\n", tests.len()));
+    }
+    out
 }
 
 /// The rows of the table of cases.
@@ -86,6 +149,28 @@ mod tests {
         assert!(super::rows("# no table").is_err());
     }
 
+    #[test]
+    fn what_tests_tell_is_summed_by_case() {
+        let mut counted = BTreeMap::new();
+        for line in [
+            "THREAT 1 attempts=3 refused=2 entries=2 entry=denied|asked twins=1",
+            "test a ... THREAT 1 attempts=1 refused=1 entries=0 entry=- twins=1",
+            "THREAT x attempts=9",
+            "attempts=9",
+        ] {
+            count(line, &mut counted);
+        }
+        let row = |case: &str, test: &str| Row {
+            case: case.into(),
+            shown: String::new(),
+            tests: vec![test.into()],
+        };
+        let rows = [row("1 Replay", "a::b"), row("1 Replay", "a::c"), row("2 Swap", "a::b")];
+        let told = table(&rows, &BTreeSet::from(["a::b".to_owned()]), &counted);
+        assert!(told.contains("| 1 Replay | 1 of 2 | 4 | 3 | 2 (asked, denied) | 2 |\n"), "{told}");
+        assert!(told.contains("| 2 Swap | 1 of 1 | - | - | - | - |\n"), "{told}");
+    }
+
     /// Every case that is promised is in the table.
     #[test]
     fn the_committed_table_is_read() {
@@ -93,7 +178,8 @@ mod tests {
         let rows = rows(&std::fs::read_to_string(root.join(SECURITY_MODEL)).unwrap()).unwrap();
         let cases: BTreeSet<u32> =
             rows.iter().filter_map(|row| row.case.split(' ').next()?.parse().ok()).collect();
-        assert!(cases.is_superset(&BTreeSet::from([1, 2, 3, 4, 6, 19, 20, 21, 22, 25])), "{cases:?}");
+        let promised = [1, 2, 3, 4, 6, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
+        assert!(cases.is_superset(&BTreeSet::from(promised)), "{cases:?}");
         assert!(rows.iter().all(|row| !row.tests.is_empty()));
     }
 }

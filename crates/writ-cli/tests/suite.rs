@@ -67,6 +67,12 @@ mod rows_sil;
 #[path = "suite/mcp.rs"]
 mod mcp;
 
+#[path = "suite/proofs.rs"]
+mod proofs;
+
+#[path = "suite/fuzz.rs"]
+mod fuzz;
+
 #[path = "suite/tasks.rs"]
 mod tasks;
 

@@ -181,6 +181,13 @@ pub struct ToolRule {
     /// The arguments that may be anything, as dotted paths. Default: none. Where sinks are declared, whatever is neither
     /// content nor free is a sink, too.
     pub free: Vec<String>,
+    /// Which of its sinks name those who get what it passes on, as dotted paths. Default: all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub whom: Vec<String>,
+    /// From which fields of results an argument may be taken as it is, besides those of its own name: by its dotted path,
+    /// `FIELD` of this server's results or `SERVER.FIELD` of another's. Default: none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub takes: BTreeMap<String, Vec<String>>,
     /// Who may read its results. Default: the owner alone.
     pub readers: Readers,
     /// Whether calling it twice is the same as calling it once. Default: it is not.
@@ -198,6 +205,8 @@ impl Default for ToolRule {
             sinks: None,
             content: Vec::new(),
             free: Vec::new(),
+            whom: Vec::new(),
+            takes: BTreeMap::new(),
             readers: Readers::Private,
             idempotent: false,
             risk: Risk::Medium,
@@ -358,9 +367,15 @@ fn check_variable(name: &str, value: &str) -> Result<(), SpecError> {
 impl ToolRule {
     fn check(&self, name: &str) -> Result<(), SpecError> {
         let name: String = writ_types::visible::escape_line(name).chars().take(64).collect();
-        for (what, paths) in
-            [("sinks", self.sinks.as_ref()), ("content", Some(&self.content)), ("free", Some(&self.free))]
-        {
+        let (taken, from) = self.takes();
+        for (what, paths) in [
+            ("sinks", self.sinks.as_ref()),
+            ("content", Some(&self.content)),
+            ("free", Some(&self.free)),
+            ("whom", Some(&self.whom)),
+            ("takes", Some(&taken)),
+            ("takes", Some(&from)),
+        ] {
             let Some(paths) = paths else { continue };
             let wrong = |why: String| Err(SpecError { key: format!("tools.{name}.{what}"), why });
             if paths.len() > MAX_PATHS {
@@ -373,6 +388,11 @@ impl ToolRule {
             }
         }
         Ok(())
+    }
+
+    /// The arguments that are taken from fields, and these.
+    fn takes(&self) -> (Vec<String>, Vec<String>) {
+        (self.takes.keys().cloned().collect(), self.takes.values().flatten().cloned().collect())
     }
 }
 
@@ -450,6 +470,15 @@ mod tests {
             spec(|spec| spec.tools = [("send".to_owned(), rule)].into())
         };
         assert_eq!(path("message.to"), Ok(()));
+        let taken = |argument: &str, field: &str| {
+            let takes = [(argument.to_owned(), vec![field.to_owned()])].into();
+            let rule = ToolRule { takes, ..ToolRule::default() };
+            spec(|spec| spec.tools = [("send".to_owned(), rule)].into())
+        };
+        assert_eq!((taken("to", "from"), taken("to", "contacts.email")), (Ok(()), Ok(())));
+        for (argument, field) in [("", "from"), ("to", ""), ("to", "."), ("a..b", "from")] {
+            assert_eq!(taken(argument, field), Err("tools.send.takes".into()), "{argument:?} {field:?}");
+        }
         for bad in ["", ".", "a..b", "a."] {
             assert_eq!(path(bad), Err("tools.send.sinks".into()), "{bad:?}");
         }

@@ -356,13 +356,7 @@ fn judge(
     }
     // A rule can only raise it.
     let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
-    // A gate asks about what it has seen: the next one is seen anew.
-    let by_gate = rules.iter().any(|rule| rule.starts_with(GATE_RULE));
-    let alike = if approvers > 1 || by_gate {
-        Alike::default()
-    } else {
-        Alike::of(checked, &rules, risk, facts.egress)
-    };
+    let alike = Alike::of(checked, &rules, (risk, approvers), facts.egress);
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");

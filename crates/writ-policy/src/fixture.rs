@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
 use ed25519_dalek::SigningKey;
 use writ_types::action::*;
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
-use writ_types::id::{AskId, EntrySeq, InstallationId, KeyId, MemoryId, SessionId, TurnId};
+use writ_types::id::{AskId, InstallationId, KeyId, MemoryId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
@@ -27,7 +27,6 @@ use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
 use crate::origin::Origins;
-use crate::permit::{Journal, RedeemError, Redemption};
 use crate::prepared::{Prepared, Sink};
 use crate::rules::{Authorship, RuleSet, RuleSource};
 use crate::scope::Dimension;
@@ -201,6 +200,8 @@ pub(crate) fn call_tool() -> CallTool {
         effect: true,
         declared: false,
         sends: true,
+        whom: Vec::new(),
+        takes: std::collections::BTreeMap::new(),
         risk: Risk::Medium,
     }
 }
@@ -471,28 +472,6 @@ pub(crate) fn approved(claims: ApprovalClaims) -> Approval {
     verify(&signed(claims), &expected, &approvers(), NOW).expect("verifies")
 }
 
-/// The journal's port, in memory: refuses a nonce that it has seen, like the store does.
-#[derive(Default)]
-pub(crate) struct MemoryJournal {
-    pub(crate) redeemed: Mutex<Vec<Redemption>>,
-    pub(crate) broken: bool,
-}
-
-impl Journal for MemoryJournal {
-    async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
-        if self.broken {
-            return Err(RedeemError::Unwritable("disk full".into()));
-        }
-        let mut redeemed = self.redeemed.lock().expect("no test panics while holding it");
-        let used = |approval| redeemed.iter().any(|earlier| earlier.approval.as_ref() == Some(approval));
-        if let Some(approval) = redemption.approval.as_ref().filter(|approval| used(approval)) {
-            return Err(RedeemError::ApprovalSpent(approval.ask.clone()));
-        }
-        redeemed.push(redemption);
-        Ok(EntrySeq(redeemed.len() as u64))
-    }
-}
-
 /// Runs a future that never waits.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -500,3 +479,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
         Poll::Pending => panic!("the journal in memory never waits"),
     }
 }
+
+pub(crate) use journal::MemoryJournal;
+
+mod journal;

@@ -41,7 +41,12 @@ pub struct Origins {
     tools: BTreeSet<String>,
     /// Who was given something composed after external content was read: it may hand that back as its own.
     spoiled: BTreeSet<String>,
+    /// The servers whose own words about their tools the model reads, and that nobody vouches for.
+    tellers: BTreeSet<String>,
 }
+
+/// The fields that the owner lets arguments be taken from, by dotted path.
+pub type Takes = BTreeMap<String, Vec<String>>;
 
 /// Where a field value stood.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +69,7 @@ impl Origins {
             fields: BTreeMap::new(),
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
+            tellers: BTreeSet::new(),
         }
     }
 
@@ -139,14 +145,29 @@ impl Origins {
 
     /// Whether a value stands in the owner's own words, or was endorsed.
     pub fn is_owners(&self, value: &str) -> bool {
-        self.endorsed.contains(value) || self.words.iter().any(|text| owner::holds(text, value))
+        self.endorsed.contains(value)
+            || self.words.iter().any(|text| owner::holds(text, value) || owner::holds_number(text, value))
+    }
+
+    /// Adds a server whose words about its tools the model reads, though nobody vouches for them.
+    pub fn tell(&mut self, server: &str) {
+        self.tellers.insert(server.to_owned());
+    }
+
+    /// Whether the model reads what a server other than the tool's own says of its tools.
+    pub fn is_told(&self, tool: &str) -> bool {
+        self.tellers.iter().any(|server| server != giver(tool))
     }
 
     /// Whether a value is that of a field that may go to `tool` as the argument `name`: it stood under the same name, or
-    /// both are ids; and what is private goes back to who gave it, and to nobody else.
-    fn is_field(&self, tool: &str, name: &str, value: &str) -> bool {
+    /// both are ids, or the owner has said so; and what is private goes back to who gave it, and to nobody else.
+    fn is_field(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
         self.fields.get(value).into_iter().flatten().any(|known| {
-            let fits = known.name == name || (is_id(&known.name) && is_id(name));
+            let is_taken = from.iter().any(|field| match field.split_once('.') {
+                Some((server, field)) => known.giver == server && known.name == field,
+                None => known.giver == giver(tool) && known.name == **field,
+            });
+            let fits = known.name == name || (is_id(&known.name) && is_id(name)) || is_taken;
             fits && (!known.private || known.giver == giver(tool))
         })
     }
@@ -154,7 +175,7 @@ impl Origins {
     /// Whether every sink of a tool is the owner's or a field's, and there is one at all.
     pub fn knows(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
-            self.is_owners(&sink.value) || self.is_field(tool, name_of(&sink.argument), &sink.value)
+            self.is_owners(&sink.value) || self.is_field(tool, name_of(&sink.argument), &sink.value, &[])
         };
         !sinks.is_empty() && sinks.iter().all(is_known)
     }
@@ -165,15 +186,23 @@ impl Origins {
     }
 
     /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
-    pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink]) -> Option<&'a Sink> {
+    pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
-            !self.is_trusted(&sink.value) && !self.is_field(tool, name_of(&sink.argument), &sink.value)
+            let from: Vec<&String> = takes
+                .iter()
+                .filter(|(path, _)| is_within(&sink.argument, path))
+                .flat_map(|(_, from)| from)
+                .collect();
+            !self.is_trusted(&sink.value) && !self.is_field(tool, name_of(&sink.argument), &sink.value, &from)
         })
     }
 
-    /// The first sink that is neither the owner's nor of an untainted source.
-    pub fn foreign<'a>(&self, sinks: &'a [Sink]) -> Option<&'a Sink> {
-        sinks.iter().find(|sink| !self.is_trusted(&sink.value))
+    /// The first sink that is neither the owner's nor of an untainted source, of those within `whom`, or of all where that
+    /// is empty.
+    pub fn foreign<'a>(&self, sinks: &'a [Sink], whom: &[String]) -> Option<&'a Sink> {
+        let counts =
+            |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
+        sinks.iter().filter(counts).find(|sink| !self.is_trusted(&sink.value))
     }
 
     /// Whether nothing in a call was composed, so that it returns what the owner asked for.
@@ -184,7 +213,7 @@ impl Origins {
     }
 
     fn holds(&self, tool: &str, name: &str, value: &Value, left: &mut Left) -> bool {
-        let is_known = |text: &str| self.is_owners(text) || self.is_field(tool, name, text);
+        let is_known = |text: &str| self.is_owners(text) || self.is_field(tool, name, text, &[]);
         match value {
             Value::Null | Value::Bool(_) => left.plain(),
             Value::Number(number) => {
@@ -230,6 +259,14 @@ fn giver(tool: &str) -> &str {
 fn name_of(path: &str) -> &str {
     let mut names = path.rsplit(['/', '.']).filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit()));
     names.next().unwrap_or(path)
+}
+
+/// Whether an argument is the one that a dotted path names, or lies below it; places in lists do not count.
+pub fn is_within(argument: &str, path: &str) -> bool {
+    let mut names = argument.split('.');
+    let first = names.next().into_iter();
+    let mut names = first.chain(names.filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit())));
+    path.split('.').all(|wanted| names.next() == Some(wanted))
 }
 
 /// Whether a name is that of an id: `id`, `mail_id`, `mailId`, `ids`.

@@ -35,6 +35,25 @@ pub(crate) fn holds(text: &str, value: &str) -> bool {
     })
 }
 
+/// Whether a text has a number, as a whole token of at least [`MIN_TOKEN_CHARS`], that is the same as a value but for zeros at
+/// its end: `120.50` is `120.5`.
+pub(crate) fn holds_number(text: &str, value: &str) -> bool {
+    let Some(wanted) = plain_number(value) else { return false };
+    text.split(is_border).map(|token| token.trim_end_matches(|c| PUNCTUATION.contains(c))).any(|token| {
+        token.len() >= MIN_TOKEN_CHARS && plain_number(token).is_some_and(|number| number == wanted)
+    })
+}
+
+/// A number of digits and at most one point, without zeros at its end.
+fn plain_number(text: &str) -> Option<&str> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(part) {
+        return None;
+    }
+    Some(if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text })
+}
+
 fn is_quoted(before: Option<char>, after: &str) -> bool {
     QUOTES.iter().any(|(open, close)| before == Some(*open) && after.starts_with(*close))
 }
@@ -75,6 +94,32 @@ mod tests {
         assert!(owned("write 'two words' down", "two words"));
         assert!(owned("answer \"no\"", "no"));
         assert!(owned("cafe\u{301}s", "caf\u{e9}s"), "the text is normalised");
+    }
+
+    #[test]
+    fn a_number_is_the_owners_however_many_zeros_end_it() {
+        for (text, value) in [
+            ("pay 120.50 EUR", "120.5"),
+            ("pay (120.5).", "120.50"),
+            ("pay 300.00", "300"),
+            ("pay 300", "300"),
+        ] {
+            assert!(holds_number(text, value), "{text:?} {value:?}");
+        }
+        for (text, value) in [
+            ("pay 120.50", "1205"),
+            ("pay 120.50", "12.05"),
+            ("pay 300", "30"),
+            ("pay 0.30", "0.03"),
+            ("pay 12", "12"),
+            ("pay 1.2.3", "1.2"),
+            ("pay -120.50", "120.5"),
+            ("pay 120.50x", "120.5"),
+            ("pay ...", ""),
+            ("pay .50", ".5"),
+        ] {
+            assert!(!holds_number(text, value), "{text:?} {value:?}");
+        }
     }
 
     #[test]

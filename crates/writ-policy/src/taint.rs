@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
+use writ_types::entry::Risk;
 use writ_types::taint::Taint;
 
 use crate::door::TAINT_RULE;
@@ -41,6 +42,10 @@ const PRIVATE: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It would pass on what you alone may be assumed to read, to somebody whom you have not named.",
 ));
 
+const TOLD: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "Servers say things of their tools that the model reads, and it would change something, or tell somebody something.",
+));
+
 /// What is known of the values in an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
@@ -57,6 +62,11 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         return judge_memory(remember, prepared.label.taint);
     }
     if prepared.label.taint != Taint::External {
+        if let Action::CallTool(call) = &prepared.action
+            && labels.origins.is_told(&prepared.tool)
+        {
+            return judge_told(prepared, call, labels);
+        }
         return TaintVerdict::Pass;
     }
     match &prepared.action {
@@ -105,22 +115,39 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
 
 /// A call of a foreign tool: one of those that were fixed, with arguments that nobody has composed.
 fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
+    let composed = origins.composed(&prepared.tool, &prepared.sinks, &call.takes);
     // What only reads is judged by what it tells whom it reads from.
-    if call.effect && prepared.label.outside && !origins.offers(&prepared.tool) {
-        let why = format!(
-            "'{}' was neither used nor named for this before content from outside was read.",
-            prepared.tool
-        );
+    let is_new = call.effect && prepared.label.outside && !origins.offers(&prepared.tool);
+    let made_up = composed.map(|sink| {
+        format!("'{}' is neither in your own words nor taken as it is from what you asked for", sink.argument)
+    });
+    let why = match (is_new, made_up) {
+        (true, made_up) => {
+            let rest =
+                made_up.unwrap_or_else(|| "nothing in it that says who, where or what is made up".to_owned());
+            let tool = &prepared.tool;
+            Some(format!(
+                "'{tool}' was neither used nor named for this before content from outside was read, and {rest}."
+            ))
+        }
+        (false, Some(made_up)) => Some(format!("It rests on external content, and {made_up}.")),
+        (false, None) => None,
+    };
+    if let Some(why) = why {
         return TaintVerdict::Ask(why.into());
     }
-    if let Some(sink) = origins.composed(&prepared.tool, &prepared.sinks) {
+    // A value of a result is one of many, and an injection may choose among them.
+    if call.effect
+        && call.risk >= Risk::High
+        && let Some(sink) = origins.foreign(&prepared.sinks, &[])
+    {
         let why = format!(
-            "It rests on external content, and '{}' is neither in your own words nor taken as it is from what you asked for.",
+            "It rests on external content, a wrong one does much harm, and '{}' is not in your own words.",
             sink.argument
         );
         return TaintVerdict::Ask(why.into());
     }
-    if call.sends && prepared.label.private && origins.foreign(&prepared.sinks).is_some() {
+    if call.sends && prepared.label.private && origins.foreign(&prepared.sinks, &call.whom).is_some() {
         return PRIVATE;
     }
     TaintVerdict::Pass
@@ -161,6 +188,25 @@ pub fn endorsement(values: &[(String, String)]) -> String {
          things to: {}.",
         values.join(", ")
     )
+}
+
+/// A call of a foreign tool where nothing external was read but what other servers say of their own tools: that can be an
+/// order, too. Tools are not fixed by it, or none could be used; and what only reads would ask all the time.
+fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> TaintVerdict {
+    if labels.strict {
+        let tells = call.effect || labels.origins.foreign(&prepared.sinks, &[]).is_some();
+        return if tells { TOLD } else { TaintVerdict::Pass };
+    }
+    match labels.origins.composed(&prepared.tool, &prepared.sinks, &call.takes) {
+        Some(sink) if call.effect => {
+            let why = format!(
+                "'{}' is not in your own words, and servers say things of their tools that the model reads.",
+                sink.argument
+            );
+            TaintVerdict::Ask(why.into())
+        }
+        Some(_) | None => TaintVerdict::Pass,
+    }
 }
 
 /// Whether an action changes the folder in which a project keeps its rules.

@@ -334,7 +334,7 @@ impl Core {
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared) -> Result<bool, EngineError> {
         let origins = self.origins_of(prepared, None)?;
-        Ok(!prepared.sinks.is_empty() && origins.foreign(&prepared.sinks).is_none())
+        Ok(!prepared.sinks.is_empty() && origins.foreign(&prepared.sinks, &[]).is_none())
     }
 
     /// What the owner wrote and endorsed in a session.

@@ -346,6 +346,8 @@ pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
         sinks: rule.sinks,
         content: rule.content,
         free: rule.free,
+        whom: rule.whom,
+        takes: rule.takes,
         public: rule.readers == Readers::Public,
         idempotent: rule.idempotent,
         risk: rule.risk,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use writ_policy::origin::THEN;
+use writ_policy::origin::{THEN, is_within};
 use writ_policy::prepared::{Prepared, Sink};
 use writ_types::action::{Action, CallTool};
 use writ_types::chat::{ToolCall, ToolSpec};
@@ -56,6 +56,10 @@ pub struct ForeignTool {
     pub content: Vec<String>,
     /// The arguments that may be anything, as dotted paths.
     pub free: Vec<String>,
+    /// Which of the sinks name those who get the content, as dotted paths.
+    pub whom: Vec<String>,
+    /// The fields of results that an argument may be taken from, by its dotted path.
+    pub takes: BTreeMap<String, Vec<String>>,
     /// Whether everybody may read its results.
     pub public: bool,
     /// Whether calling it twice is the same as calling it once.
@@ -137,6 +141,7 @@ impl Row {
             return Err(ForeignError::Then(name));
         }
         let declared = known.sinks.iter().flatten().chain(&known.content).chain(&known.free);
+        let declared = declared.chain(&known.whom).chain(known.takes.keys());
         if let Some(path) = declared.into_iter().find(|path| !has(path)) {
             return Err(ForeignError::Declared { name, path: path.clone() });
         }
@@ -218,7 +223,10 @@ impl Row {
                 host: known.host.clone(),
                 effect: known.effect,
                 declared: known.sinks.is_some(),
-                sends: known.effect && (known.sinks.is_none() || !known.content.is_empty()),
+                sends: known.effect
+                    && (known.sinks.is_none() || !known.content.is_empty() || !known.whom.is_empty()),
+                whom: known.whom.clone(),
+                takes: known.takes.clone(),
                 risk: known.risk,
             }),
             agent: context.agent.to_owned(),
@@ -252,8 +260,8 @@ impl Row {
         let Some(declared) = &self.known.sinks else { return found };
         let others: Vec<&String> = self.known.content.iter().chain(&self.known.free).collect();
         found.retain(|sink| {
-            let path = without_places(&sink.argument);
-            declared.iter().any(|one| is_below(&path, one)) || !others.iter().any(|one| is_below(&path, one))
+            declared.iter().any(|one| is_within(&sink.argument, one))
+                || !others.iter().any(|one| is_within(&sink.argument, one))
         });
         found
     }
@@ -304,22 +312,6 @@ fn names_of(schema: &Value) -> BTreeSet<String> {
         }
     }
     names
-}
-
-/// A path without the places in lists; its first name is one of the arguments.
-fn without_places(path: &str) -> String {
-    let mut names = path.split('.');
-    let first = names.next().unwrap_or_default().to_owned();
-    names.filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit())).fold(first, |mut path, name| {
-        path.push('.');
-        path.push_str(name);
-        path
-    })
-}
-
-/// Whether a path is another one, or leads below it.
-fn is_below(path: &str, declared: &str) -> bool {
-    path.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 fn within(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {

@@ -113,6 +113,12 @@ impl Registry {
         self
     }
 
+    /// The servers whose words about their tools models read, though nobody vouches for them.
+    pub fn tellers(&self) -> impl Iterator<Item = &str> {
+        let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
+        rows.map(|row| row.known.server.as_str())
+    }
+
     /// Whether a name is that of any tool, also of one that is not configured, or could be that of a foreign one.
     pub fn knows(&self, name: &str) -> bool {
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");

@@ -11,7 +11,7 @@ use super::turns::{Bench, calls};
 use super::{code, text};
 
 #[path = "egress/mirror.rs"]
-mod mirror;
+pub(crate) mod mirror;
 
 #[path = "egress/packages.rs"]
 mod packages;

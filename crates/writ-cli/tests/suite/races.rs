@@ -92,7 +92,13 @@ fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
     let mut link = Link::open(&bench.home).expect("connects");
     assert!(link.asks().expect("asks").iter().all(|card| card.state == "used"));
     assert_eq!(bench.count("answered"), ASKS);
-    assert_eq!(bench.count("denied"), ASKS * (RACERS - 1), "every refused answer is in the ledger");
+    let denied = bench.count("denied");
+    assert_eq!(denied, ASKS * (RACERS - 1), "every refused answer is in the ledger");
+    let lost = racers.iter().flatten().filter(|answer| answer.is_err()).count();
+    println!(
+        "THREAT 1 attempts={} refused={lost} entries={denied} entry=denied twins={ASKS}",
+        ASKS * (RACERS - 1)
+    );
     assert_eq!(engine.stop().code, Some(0));
     let verified = bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));

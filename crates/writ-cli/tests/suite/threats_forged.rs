@@ -113,6 +113,8 @@ fn a_forged_answer_is_refused_logged_and_the_engine_goes_on() {
     let denied: Vec<String> = bench.events("denied").iter().map(Value::to_string).collect();
     let named = denied.iter().filter(|entry| entry.contains(&format!("ask {}", card.ask_id))).count();
     assert_eq!(named, forged.len(), "every refused answer is an entry: {denied:?}");
+    let count = forged.len();
+    println!("THREAT 6 attempts={count} refused={count} entries={named} entry=denied twins=1");
     // The twin: the owner's own key, in the same engine.
     let approved = bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));

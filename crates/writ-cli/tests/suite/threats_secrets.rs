@@ -150,6 +150,8 @@ fn needs_userns_what_a_program_says_of_a_secret_reaches_no_model_record_log_or_s
         by_redactor.iter().all(|row| row.contains("secret:planted")) && by_redactor.len() == 4,
         "{gated:?}"
     );
+    let count = forms(SECRET).len();
+    println!("THREAT 18 attempts={count} refused={count} entries={} entry=gated twins=1", by_redactor.len());
     let replayed = text(&bench.home.run(&["audit", "tail", "-n", "1000", "--json"]));
     clean("the ledger", &replayed);
     let found = text(&bench.home.run(&["memory", "search", "key", "--json"]));

@@ -312,14 +312,8 @@ fn malformed_actions_go_no_further() {
     assert!(run(&|exec| exec.stdin = Some("x".repeat(fits + 1))).is_err());
     let tool = |arguments| {
         shape::check(&Action::CallTool(writ_types::action::CallTool {
-            server: "s".into(),
-            tool: "t".into(),
             arguments,
-            host: None,
-            effect: true,
-            declared: false,
-            sends: true,
-            risk: writ_types::entry::Risk::Medium,
+            ..crate::fixture::call_tool()
         }))
     };
     assert!(tool(serde_json::json!({"a": [{"b": -9_007_199_254_740_991_i64}], "c": 1.5e300})).is_ok());

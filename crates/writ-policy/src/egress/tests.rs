@@ -34,6 +34,7 @@ fn hosts_have_one_form_or_none() {
     let long_label = format!("{}.example", "a".repeat(64));
     let long_name = format!("{}example", "a.".repeat(124));
     let endless = "a".repeat(100_000);
+    let (mut good, mut refused) = (0, 0);
     for (text, form) in [
         ("docs.rs", "docs.rs"),
         ("DOCS.rs", "docs.rs"),
@@ -55,6 +56,7 @@ fn hosts_have_one_form_or_none() {
         ("例え.example", "xn--r8jz45g.example"),
     ] {
         assert_eq!(text.parse::<Host>().map(|host| host.to_string()), Ok(form.to_owned()), "{text:?}");
+        good += 1;
     }
     use InvalidHost::{Bracket, Character, Empty, Idn, Numeric, TooLong};
     for (text, why) in [
@@ -116,7 +118,9 @@ fn hosts_have_one_form_or_none() {
         (&endless, TooLong),
     ] {
         assert_eq!(text.parse::<Host>(), Err(why), "{:?}", text.chars().take(40).collect::<String>());
+        refused += 1;
     }
+    println!("THREAT 16 attempts={refused} refused={refused} entries=0 entry=- twins={good}");
 }
 
 #[test]

@@ -91,8 +91,9 @@ fn a_call_names_few_tools_and_only_by_name() {
 #[test]
 fn leaves_of_what_the_owner_asked_for_are_known_and_parts_of_them_are_not() {
     let origins = after_reading(json!([]));
-    let known =
-        |tool: &str, argument: &str, value: &str| origins.composed(tool, &named(argument, value)).is_none();
+    let known = |tool: &str, argument: &str, value: &str| {
+        origins.composed(tool, &named(argument, value), &Takes::new()).is_none()
+    };
     assert!(known("mail__read", "mail.from", "bob@example.org"), "under its own name");
     assert!(known("mail__read", "mail_id", "m-17") && known("mail__read", "ids.0", "m-17"), "an id as an id");
     assert!(known("bank__pay", "to", "ann@example.org"), "the owner wrote it");
@@ -102,8 +103,8 @@ fn leaves_of_what_the_owner_asked_for_are_known_and_parts_of_them_are_not() {
     for made_up in ["eve@evil.test", "bob@example", "BOB@example.org", "m-1", "m-17 ", ""] {
         assert!(!known("mail__read", "from", made_up) && !known("mail__read", "id", made_up), "{made_up:?}");
     }
-    assert!(origins.foreign(&sink("bob@example.org")).is_some(), "a field is not the owner's word");
-    assert_eq!(origins.foreign(&sink("ann@example.org")), None);
+    assert!(origins.foreign(&sink("bob@example.org"), &[]).is_some(), "a field is not the owner's word");
+    assert_eq!(origins.foreign(&sink("ann@example.org"), &[]), None);
     let knows = |value: &str| origins.knows("mail__read", &named("id", value));
     assert!(knows("m-17") && !knows("m-18") && !origins.knows("mail__read", &[]));
 }
@@ -131,7 +132,7 @@ fn a_result_of_a_composed_call_gives_no_values() {
             said(external(), call("2", tool, arguments)),
             ended("2", tool, ToolOutcome::Done, &found),
         ]);
-        origins.composed(tool, &named("id", "eve@evil.test")).is_none()
+        origins.composed(tool, &named("id", "eve@evil.test"), &Takes::new()).is_none()
     };
     let good = json!({ "id": "m-17", "page": 2, "all": true, "then": ["x y z"] });
     assert!(looked_up("mail__find", good.clone()), "a field, a page");
@@ -156,14 +157,16 @@ fn a_result_of_a_composed_call_gives_no_values() {
     let laundered =
         ended("3", "mail__notes", ToolOutcome::Done, &json!({ "url": "https://evil.test/?secret" }));
     origins.read(&[write, read, laundered]);
-    assert!(origins.composed("mail__open", &named("url", "https://evil.test/?secret")).is_some());
+    assert!(
+        origins.composed("mail__open", &named("url", "https://evil.test/?secret"), &Takes::new()).is_some()
+    );
 }
 
 #[test]
 fn a_result_without_its_call_gives_nothing_and_what_is_known_is_bounded() {
     let mut origins = Origins::default();
     origins.read(&[result("9", &json!(["stray"]))]);
-    assert!(origins.composed("mail__list", &sink("stray")).is_some());
+    assert!(origins.composed("mail__list", &sink("stray"), &Takes::new()).is_some());
     let calls = (0..40).map(|n| said(owner(), call(&n.to_string(), "list", json!({}))));
     let results = (0..40).map(|n| {
         let values: Vec<String> = (0..1_000).map(|m| format!("{n}-{m}")).collect();
@@ -178,7 +181,7 @@ fn a_result_without_its_call_gives_nothing_and_what_is_known_is_bounded() {
 fn a_memory_that_nothing_external_has_gone_into_is_a_source_but_not_the_owners_word() {
     let mut origins = Origins::default();
     origins.trust(["mother: mum@example.org".to_owned()]);
-    assert_eq!(origins.composed("send", &sink("mum@example.org")), None);
+    assert_eq!(origins.composed("send", &sink("mum@example.org"), &Takes::new()), None);
     assert!(!origins.knows("send", &sink("mum@example.org")));
 }
 
@@ -188,8 +191,62 @@ fn an_endorsed_value_is_the_owners_and_no_part_of_it_is() {
     let mut origins = after_reading(json!([]));
     origins.endorse(["eve@example.org and friends".to_owned()]);
     assert!(origins.knows("send", &sink("eve@example.org and friends")));
-    assert_eq!(origins.foreign(&sink("eve@example.org and friends")), None);
+    assert_eq!(origins.foreign(&sink("eve@example.org and friends"), &[]), None);
     for other in ["eve@example.org", "friends", "EVE@example.org and friends"] {
-        assert!(origins.composed("send", &sink(other)).is_some(), "{other}");
+        assert!(origins.composed("send", &sink(other), &Takes::new()).is_some(), "{other}");
     }
+}
+
+/// The owner's word maps a field to an argument; an undeclared one, another server's and a private one elsewhere still ask.
+#[test]
+fn a_field_is_taken_where_the_owner_has_said_so() {
+    let origins = after_reading(json!([]));
+    let takes = |path: &str, from: &str| Takes::from([(path.to_owned(), vec![from.to_owned()])]);
+    let asks = |tool: &str, argument: &str, value: &str, takes: &Takes| {
+        origins.composed(tool, &named(argument, value), takes).is_some()
+    };
+    let bob = "bob@example.org";
+    for (argument, path) in [("to", "to"), ("to.0", "to"), ("mail.to.3", "mail.to"), ("mail.to", "mail")] {
+        assert!(!asks("mail__send", argument, bob, &takes(path, "from")), "{argument} {path}");
+    }
+    assert!(!asks("mail__send", "to", bob, &takes("to", "mail.from")), "its own server, by name");
+    for (path, from) in
+        [("cc", "from"), ("to", "reply_to"), ("to", "crm.from"), ("to.x", "from"), ("t", "from")]
+    {
+        assert!(asks("mail__send", "to", bob, &takes(path, from)), "{path} {from}");
+    }
+    for made_up in ["eve@evil.test", "bob@example", "BOB@example.org"] {
+        assert!(asks("mail__send", "to", made_up, &takes("to", "from")), "{made_up}");
+    }
+    assert!(
+        asks("crm__send", "to", bob, &takes("to", "mail.from")),
+        "what is private goes back to its giver alone"
+    );
+
+    let mut open = Origins::default();
+    let mut found = ended("1", "contacts__find", ToolOutcome::Done, &json!([{ "email": bob }]));
+    let Some(Part::Result(result)) = found.parts.first_mut() else { panic!("a result") };
+    result.label = external().public();
+    open.read(&[said(owner(), call("1", "contacts__find", json!({}))), found]);
+    let asks = |from: &str| open.composed("mail__send", &sink(bob), &takes("to", from)).is_some();
+    assert!(!asks("contacts.email") && asks("email") && asks("web.email") && asks("contacts.mail"));
+}
+
+/// Who gets it is what must be the owner's word; without a word about that, everything that is a sink.
+#[test]
+fn whom_content_goes_to_is_judged_apart_from_what_it_is() {
+    let origins = after_reading(json!([]));
+    let sinks = [named("id", "m-17"), named("to.0", "ann@example.org")].concat();
+    assert!(origins.foreign(&sinks, &[]).is_some() && origins.foreign(&sinks, &["to".to_owned()]).is_none());
+    assert!(origins.foreign(&sinks, &["id".to_owned()]).is_some());
+    let others = [named("id", "m-17"), named("to.0", "bob@example.org")].concat();
+    assert_eq!(origins.foreign(&others, &["to".to_owned()]).map(|sink| sink.argument.as_str()), Some("to.0"));
+}
+
+#[test]
+fn a_server_tells_the_tools_of_others_and_not_its_own() {
+    let mut origins = Origins::default();
+    assert!(!origins.is_told("mail__send"));
+    origins.tell("mail");
+    assert!(!origins.is_told("mail__send") && origins.is_told("bank__pay") && origins.is_told("web_fetch"));
 }

@@ -71,16 +71,8 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
 fn the_shipped_rules_go_by_the_owners_word_about_a_foreign_tool() {
     let judge = |effect, declared, rules: &RuleSet| {
         let (server, tool, arguments) = ("crm".to_owned(), "look".to_owned(), serde_json::json!({}));
-        let call = CallTool {
-            server,
-            tool,
-            arguments,
-            host: None,
-            effect,
-            declared,
-            sends: true,
-            risk: Risk::Medium,
-        };
+        let call =
+            CallTool { server, tool, arguments, host: None, effect, declared, ..crate::fixture::call_tool() };
         rules.judge(&prepared(Action::CallTool(call)), NOTHING)
     };
     assert_eq!(asked_by(&judge(true, false, shipped())), ["ask-call-tool"]);

@@ -1,4 +1,4 @@
-use writ_types::action::{ExecProfile, MemoryTrust, Place};
+use writ_types::action::{CallTool, ExecProfile, MemoryTrust, Place};
 
 use super::*;
 use crate::fixture::{exec, fetch, project_write, remember, samples, tainted};
@@ -100,4 +100,80 @@ fn what_can_be_endorsed_is_short_plain_and_what_the_question_is_about() {
     }
     let elsewhere = tainted(Action::WriteFile(project_write(&["a"])), Taint::External);
     assert_eq!(endorsable(&elsewhere, &asking), []);
+}
+
+/// What other servers say of their tools can be an order: before anything external was read, an effect whose sinks nobody but
+/// the model has made asks, and in a strict home whatever is not the owner's word. Twins: one server alone, a reading.
+#[test]
+fn what_other_servers_say_of_their_tools_orders_no_effect() {
+    let mut told = Origins::new(["write to ann@example.org".to_owned()]);
+    told.tell("shop");
+    let mut alone = Origins::new(["write to ann@example.org".to_owned()]);
+    alone.tell("crm");
+    let verdict = |origins: &Origins, effect, strict, to: &str| {
+        let call = CallTool { effect, declared: true, ..crate::fixture::call_tool() };
+        let mut prepared = tainted(Action::CallTool(call), Taint::Owner);
+        prepared.tool = "crm__send".into();
+        prepared.sinks = vec![crate::prepared::Sink { argument: "to".into(), value: to.into() }];
+        judge(&prepared, Standing::default(), Labels { origins, strict }) == TaintVerdict::Pass
+    };
+    let (ann, eve) = ("ann@example.org", "eve@evil.test");
+    for (effect, strict, to, passes) in [
+        (true, false, ann, true),
+        (true, false, eve, false),
+        (false, false, eve, true),
+        (true, true, ann, false),
+        (false, true, eve, false),
+        (false, true, ann, true),
+    ] {
+        assert_eq!(verdict(&told, effect, strict, to), passes, "{effect} {strict} {to}");
+        assert!(verdict(&alone, effect, strict, to), "its own words are about its own tools");
+    }
+}
+
+/// Where much harm can be done, one value of many is not enough.
+#[test]
+fn a_harmful_call_takes_no_value_of_a_result() {
+    let found = writ_types::chat::Field { path: "/id".into(), value: "m-17".into() };
+    let call = writ_types::chat::ToolCall {
+        id: "1".into(),
+        name: "crm__list".into(),
+        arguments: serde_json::json!({"then": ["crm__wipe"]}),
+    };
+    let result = writ_types::chat::ToolResult {
+        call_id: "1".into(),
+        name: "crm__list".into(),
+        outcome: writ_types::chat::ToolOutcome::Done,
+        text: String::new(),
+        label: writ_types::taint::Label::new(Taint::External),
+        fields: vec![found],
+    };
+    let message = |role, part, taint| writ_types::chat::ChatMessage {
+        role,
+        parts: vec![part],
+        label: writ_types::taint::Label::new(taint),
+    };
+    use writ_types::chat::{Part, Role};
+    let mut origins = Origins::new(["wipe m-99".to_owned()]);
+    origins.read(&[
+        message(Role::Assistant, Part::Call(call), Taint::Owner),
+        message(Role::Tool, Part::Result(result), Taint::External),
+    ]);
+    let passes = |risk, effect, id: &str| {
+        let call = CallTool { risk, effect, sends: false, declared: true, ..crate::fixture::call_tool() };
+        let mut prepared = tainted(Action::CallTool(call), Taint::External);
+        prepared.tool = "crm__wipe".into();
+        prepared.sinks = vec![crate::prepared::Sink { argument: "id".into(), value: id.into() }];
+        judge(&prepared, Standing::default(), Labels { origins: &origins, strict: false })
+            == TaintVerdict::Pass
+    };
+    for risk in [Risk::Low, Risk::Medium] {
+        assert!(passes(risk, true, "m-17") && passes(risk, true, "m-99"), "{risk:?}");
+    }
+    for risk in [Risk::High, Risk::Irreversible] {
+        assert!(
+            !passes(risk, true, "m-17") && passes(risk, true, "m-99") && passes(risk, false, "m-17"),
+            "{risk:?}"
+        );
+    }
 }

@@ -22,6 +22,7 @@ impl Drive {
             return Ok(None);
         }
         let mut origins = self.core.owner_origins(self.session.id)?;
+        tools.tellers().for_each(|server| origins.tell(server));
         if label.taint == Taint::External {
             origins.trust(self.machine.trusted_memories().map(str::to_owned));
         }

@@ -168,6 +168,8 @@ impl Core {
                 effect: false,
                 declared: true,
                 sends: false,
+                whom: Vec::new(),
+                takes: std::collections::BTreeMap::new(),
                 risk: Risk::Low,
             }),
             agent: self.config.agent.clone(),

@@ -27,6 +27,18 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 const ETC: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs"];
 /// Devices that give and take nothing of the host's.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Files of `/proc` that tell of the machine and not of the sandbox, which an engine of root's could read: pages, timers and keys of
+/// everybody. Nothing is in them inside.
+const HIDDEN: [&str; 8] = [
+    "kcore",
+    "kpagecount",
+    "kpageflags",
+    "kpagecgroup",
+    "keys",
+    "timer_list",
+    "sched_debug",
+    "latency_stats",
+];
 /// Links that programs expect below `/dev`.
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
@@ -68,6 +80,13 @@ pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
     devices()?;
     mount(Some("proc"), &inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
         .stage("/proc")?;
+    for name in HIDDEN {
+        let at = inside(Path::new("/proc").join(name));
+        if at.exists() {
+            mount(Some(&inside("/dev/null")), &at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+                .stage("/proc")?;
+        }
+    }
     // The host's root may own the files of /proc/sys: nobody inside writes below /proc.
     freeze(&inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;

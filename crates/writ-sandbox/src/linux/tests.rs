@@ -21,6 +21,8 @@ use crate::file::{FileFault, ReadResult, Written};
 
 mod kernel;
 
+mod probes;
+
 mod run;
 
 mod serve;

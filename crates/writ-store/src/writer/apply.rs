@@ -46,8 +46,7 @@ impl Progress<'_> {
             }
             Op::EnqueueMessage(message) => queue::enqueue(conn, message, self.last_entry()),
             Op::LeaseMessage { now, owner, ttl_ms } => {
-                let leased = queue::lease(conn, *now, owner, *ttl_ms)?;
-                self.receipt.leased.push(leased);
+                self.receipt.leased.push(queue::lease(conn, *now, owner, *ttl_ms)?);
                 Ok(())
             }
             Op::Heartbeat { message, fence, now, ttl_ms } => {

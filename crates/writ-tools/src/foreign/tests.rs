@@ -19,6 +19,8 @@ fn known(tool: &str, schema: Value) -> ForeignTool {
         sinks: None,
         content: Vec::new(),
         free: Vec::new(),
+        whom: Vec::new(),
+        takes: BTreeMap::new(),
         public: false,
         idempotent: false,
         risk: Risk::High,
@@ -238,5 +240,27 @@ proptest! {
         for text in texts.into_iter().chain(numbers.iter().map(ToString::to_string)) {
             prop_assert!(found.iter().any(|sink| sink.value == text));
         }
+    }
+}
+
+/// Who gets it and what is taken from where go with the action; of a tool that it does not have an argument for, nothing is said.
+#[test]
+fn the_owners_word_about_who_gets_it_goes_with_the_call() {
+    let declared = |whom: &str, takes: &str| {
+        Row::new(ForeignTool {
+            sinks: Some(vec!["to".into()]),
+            free: vec!["text".into(), "copies".into()],
+            whom: vec![whom.into()],
+            takes: BTreeMap::from([(takes.into(), vec!["from".into()])]),
+            ..known("send", letter())
+        })
+    };
+    let row = declared("to", "to").expect("usable");
+    let wished = prepared(&row, json!({"to": [{"mail": "ann@"}]})).expect("fits");
+    let Action::CallTool(call) = &wished.action else { panic!("a call") };
+    assert!(call.sends, "whoever gets something is sent it");
+    assert_eq!((&call.whom, &call.takes["to"]), (&vec!["to".to_owned()], &vec!["from".to_owned()]));
+    for (whom, takes) in [("bcc", "to"), ("to", "bcc")] {
+        assert!(matches!(declared(whom, takes), Err(ForeignError::Declared { path, .. }) if path == "bcc"));
     }
 }

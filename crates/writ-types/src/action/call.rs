@@ -1,5 +1,7 @@
 //! Calls of tools that other programs have.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Risk;
@@ -23,6 +25,14 @@ pub struct CallTool {
     pub declared: bool,
     /// Whether it passes content on to others, or may: nobody has declared what it does; set by the harness.
     pub sends: bool,
+    /// Which of the arguments that say who, where and what name those who get the content, as dotted paths; empty: nobody
+    /// has said, so all of them. Set by the harness, from the owner's word alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub whom: Vec<String>,
+    /// The fields of results, `FIELD` of its own server or `SERVER.FIELD`, that an argument may be taken from beside those of
+    /// its own name, by its dotted path. Set by the harness, from the owner's word alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub takes: BTreeMap<String, Vec<String>>,
     /// How much harm a wrong approval can do; set by the harness, from the owner's word alone.
     pub risk: Risk,
 }

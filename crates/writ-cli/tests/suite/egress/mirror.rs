@@ -27,24 +27,24 @@ struct Shared {
 }
 
 /// The server. Its threads end with the tests.
-pub(super) struct Mirror {
+pub(crate) struct Mirror {
     /// The port of HTTP.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// The port of HTTP over TLS.
-    pub(super) tls_port: u16,
+    pub(crate) tls_port: u16,
     /// The certificate of `depot.test`, which signs itself.
-    pub(super) certificate: String,
+    pub(crate) certificate: String,
     shared: Arc<Shared>,
 }
 
 impl Mirror {
     /// Serves pages that say their own path.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(None)
     }
 
     /// Serves a folder.
-    pub(super) fn of(folder: &Path) -> Self {
+    pub(crate) fn of(folder: &Path) -> Self {
         Self::with(Some(folder.to_owned()))
     }
 
@@ -70,21 +70,21 @@ impl Mirror {
     }
 
     /// The first lines of all requests so far.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.shared.asked.lock().expect("a lock").clone()
     }
 
-    pub(super) fn url(&self, host: &str, rest: &str) -> String {
+    pub(crate) fn url(&self, host: &str, rest: &str) -> String {
         format!("http://{host}.test:{}{rest}", self.port)
     }
 
     /// What a program names to reach it.
-    pub(super) fn hosts(&self) -> [String; 2] {
+    pub(crate) fn hosts(&self) -> [String; 2] {
         [format!("depot.test:{}", self.port), format!("depot.test:{}", self.tls_port)]
     }
 
     /// Pins and lists its names in a home's configuration.
-    pub(super) fn list_in(&self, bench: &Bench) {
+    pub(crate) fn list_in(&self, bench: &Bench) {
         let mut allowed = vec![format!("depot.test:{}", self.tls_port), format!("localhost:{}", self.port)];
         allowed.extend(NAMES.map(|name| format!("{name}.test:{}", self.port)));
         let mut config = format!(

@@ -336,6 +336,8 @@ fn needs_python_both_verifiers_name_the_same_leaf_of_a_damaged_database() {
         let sql = format!("UPDATE ledger_payload SET {set} WHERE seq = 200");
         agree(set, Some(200), &|conn| conn.execute_batch(&sql).expect("tampers"));
     }
+    let count = 1 + columns.len() + payloads.len();
+    println!("THREAT 25 attempts={count} refused={count} entries=0 entry=- twins=1");
 }
 
 #[test]

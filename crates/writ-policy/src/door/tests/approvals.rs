@@ -260,6 +260,8 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
         };
         assert!(verify(&signed(claims(hash)), &now_expected, &approvers(), NOW).is_err(), "{what}");
     }
+    let count = changes.len();
+    println!("THREAT 2 attempts={count} refused={count} entries=0 entry=- twins=1");
     // What only says when and why it is wished again leaves it the same wish.
     let again = Prepared {
         turn_number: 9,

@@ -79,6 +79,8 @@ fn wishes() -> &'static [Wish] {
             true,
         ));
         wishes.push(plain(Action::CallTool(CallTool { sends: false, ..call_tool() }), &touches, true));
+        let harmful = CallTool { sends: false, declared: true, risk: Risk::High, ..call_tool() };
+        wishes.push(plain(Action::CallTool(harmful), &touches, true));
         let touches = [(Dimension::Provider, "local")];
         let unpriced = plain(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }), &touches, false);
         wishes.push(Wish { model: Some(None), ..unpriced });
@@ -195,6 +197,8 @@ struct Values {
     used: bool,
     outside: bool,
     private: bool,
+    /// Whether the model reads what another server says of its tools.
+    told: bool,
     strict: bool,
 }
 
@@ -269,8 +273,10 @@ fn cases() -> impl Strategy<Value = Case> {
         answer(),
     );
     let sink = prop_oneof![Just(Of::Owner), Just(Of::Field), Just(Of::Nobody)];
-    let values = (sink, any::<[bool; 3]>(), seldom(5))
-        .prop_map(|(sink, [used, outside, private], strict)| Values { sink, used, outside, private, strict });
+    let values =
+        (sink, any::<[bool; 4]>(), seldom(5)).prop_map(|(sink, [used, outside, private, told], strict)| {
+            Values { sink, used, outside, private, told, strict }
+        });
     let wish = prop_oneof![3 => 0..wishes().len(), 1 => of_values()];
     (wish, taint, keys, rest, values).prop_map(|(wish, taint, keys, rest, values)| {
         let (flaws, binding, revoked, now, ends, preapproved) = keys;
@@ -335,8 +341,9 @@ fn model(case: &Case) -> Outcome {
         if cleaner || (trust != MemoryTrust::Working && noted == Taint::External) {
             return Outcome::Deny;
         }
-    } else if external && wish.leaves && !excused(wish, case.values) && !preapproved {
-        ask = true;
+    } else if !preapproved {
+        let foreign = external && wish.leaves && !excused(wish, case.values);
+        ask = ask || foreign || (!external && is_ordered(wish, case.values));
     }
     let by_gate = case.gates.contains(&GateVerdict::RequireApproval);
     ask |= by_gate;
@@ -401,12 +408,21 @@ fn excused(wish: &Wish, values: Values) -> bool {
     if let Action::CallTool(call) = &wish.action {
         let another_tool = call.effect && values.outside && !values.used;
         let to_strangers = call.sends && values.private && values.sink == Of::Field;
-        return known && !another_tool && !to_strangers;
+        let harmful = call.effect && call.risk >= Risk::High && values.sink == Of::Field;
+        return known && !another_tool && !to_strangers && !harmful;
     }
     if let Action::Fetch(fetch) = &wish.action {
         return fetch.method == "GET" && fetch.body.is_none() && known;
     }
     known && matches!(wish.action, Action::Search(_))
+}
+
+/// Whether a call may do what another server's words about its tools order.
+fn is_ordered(wish: &Wish, values: Values) -> bool {
+    let Action::CallTool(call) = &wish.action else { return false };
+    let composed = call.effect && values.sink == Of::Nobody;
+    let strictly = values.strict && (call.effect || values.sink != Of::Owner);
+    values.told && (composed || strictly)
 }
 
 /// Whether there can be an approval for what is like it: changes of a project, commands.
@@ -592,6 +608,10 @@ fn origins(values: Values) -> Origins {
     let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
     let mut origins = Origins::new(["tell ann@example.org".to_owned()]);
     origins.read(&[asked, told]);
+    if values.told {
+        origins.tell("shop");
+    }
+    origins.tell("crm");
     origins
 }
 

@@ -1,0 +1,364 @@
+//! What is fuzzed: readers of bytes that somebody else has written. Nothing may panic, hang, or break what is asserted here.
+//!
+//! The fuzzer and an ordinary test use the same table; the test replays what lies in `corpus`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use ed25519_dalek::SigningKey;
+use serde_json::Value;
+use writ_policy::approval::{ApprovalClaims, Signed};
+use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
+use writ_policy::gate::{GateConfig, GateSet};
+use writ_policy::keys::{Token, Verifier};
+use writ_policy::origin::{Origins, Takes};
+use writ_policy::prepared::{Prepared, Sink};
+use writ_policy::redact::{KnownSecret, Redactor};
+use writ_policy::rules::{Authorship, RuleSet, RuleSource};
+use writ_policy::show::{self, Shown};
+use writ_policy::{scope, webauthn};
+use writ_types::chat::{ChatMessage, Field, MAX_FIELDS, ModelReply, ToolCall};
+use writ_types::credential::Reference;
+use writ_types::digest::Digest;
+use writ_types::entry::Entry;
+use writ_types::frame::{ClientFrame, Numbered};
+use writ_types::id::InstallationId;
+use writ_types::taint::{Label, Taint};
+
+/// What is done with some bytes.
+pub(crate) type Reader = fn(&[u8]);
+
+/// All targets by name.
+pub(crate) const TARGETS: &[(&str, Reader)] = &[
+    ("client_frame", client_frame),
+    ("server_frame", server_frame),
+    ("entry", entry),
+    ("token", token),
+    ("approval", approval),
+    ("webauthn", passkeys),
+    ("policy", policy),
+    ("gates", gates),
+    ("mcp_stream", mcp_stream),
+    ("mcp_file", mcp_file),
+    ("mcp_pins", mcp_pins),
+    ("ledger_export", ledger_export),
+    ("host", host),
+    ("url", url),
+    ("redactor", redactor),
+    ("shown", shown),
+    ("fields", fields),
+    ("origins", origins),
+    ("tool_call", tool_call),
+    ("foreign_tool", foreign_tool),
+    ("stored_event", stored_event),
+    ("prices", prices),
+];
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+fn json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    serde_json::from_slice(bytes).ok()
+}
+
+/// A line of `control.sock`, or a message of a WebSocket: what is read is what is written again.
+fn client_frame(bytes: &[u8]) {
+    let Some(frame) = json::<ClientFrame>(bytes) else { return };
+    let again = serde_json::to_vec(&frame).expect("a frame is JSON");
+    assert_eq!(json::<ClientFrame>(&again).expect("its own JSON is a frame"), frame);
+}
+
+fn server_frame(bytes: &[u8]) {
+    let Some(frame) = json::<Numbered>(bytes) else { return };
+    let again = serde_json::to_vec(&frame).expect("a frame is JSON");
+    assert_eq!(json::<Numbered>(&again).expect("its own JSON is a frame"), frame);
+}
+
+fn entry(bytes: &[u8]) {
+    if let Some(entry) = json::<Entry>(bytes) {
+        serde_json::to_vec(&entry).expect("an entry is JSON");
+    }
+}
+
+static VERIFIER: LazyLock<Verifier> = LazyLock::new(|| Verifier {
+    root: SigningKey::from_bytes(&[1; 32]).verifying_key(),
+    router: SigningKey::from_bytes(&[2; 32]).verifying_key(),
+    installation: "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse::<InstallationId>().expect("an id"),
+    epoch: 1,
+});
+
+/// No bytes that were not signed by the two keys are a key.
+fn token(bytes: &[u8]) {
+    assert!(VERIFIER.verify(&Token::from_bytes(bytes.to_vec())).is_err());
+}
+
+fn approval(bytes: &[u8]) {
+    let Some(value) = json::<Value>(bytes) else { return };
+    if let Ok(claims) = serde_json::from_value::<ApprovalClaims>(value.clone()) {
+        let _ = claims.challenge();
+    }
+    if let Ok(Signed::Token(token)) = Signed::read(value) {
+        let _ = token.claims.challenge();
+    }
+}
+
+/// What a browser sends of a passkey: the first byte says which part the rest is.
+fn passkeys(bytes: &[u8]) {
+    let Some((kind, rest)) = bytes.split_first() else { return };
+    let (challenge, origin) = (Digest::of(b"x"), "https://localhost:8443");
+    let encoded = webauthn::text_of(rest);
+    match kind % 4 {
+        0 => {
+            if let Some(made) = json::<webauthn::Registration>(rest) {
+                let _ = webauthn::enrol(&made, &challenge, origin);
+            }
+        }
+        1 => {
+            // The attestation alone, behind client data that is good.
+            let data = serde_json::json!({ "type": "webauthn.create", "challenge": webauthn::text_of(challenge.as_bytes()), "origin": origin, "crossOrigin": false });
+            let data = webauthn::text_of(data.to_string().as_bytes());
+            let made = serde_json::json!({ "id": "AQ", "rawId": "AQ", "type": "public-key", "response": { "clientDataJSON": data, "attestationObject": encoded } });
+            let made = serde_json::from_value::<webauthn::Registration>(made).expect("a registration");
+            let _ = webauthn::enrol(&made, &challenge, origin);
+        }
+        2 => {
+            if let Some(passkey) = webauthn::Passkey::from_bytes(rest) {
+                let again = webauthn::Passkey::from_bytes(&passkey.to_bytes()).expect("its own bytes");
+                assert_eq!(again.credential(), passkey.credential());
+            }
+        }
+        _ => {
+            let _ = webauthn::challenge_of(&encoded);
+            let _ = text(rest).and_then(webauthn::site_of);
+        }
+    }
+}
+
+/// Rules of a project, the least trusted ones.
+fn policy(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let own = RuleSource { origin: "x".into(), authorship: Authorship::Project, text: text.to_owned() };
+    if let Ok(rules) = RuleSet::load(&[RuleSource::shipped(), own]) {
+        assert!(!rules.ids().is_empty());
+    }
+}
+
+fn gates(bytes: &[u8]) {
+    #[derive(serde::Deserialize)]
+    struct File {
+        gates: Vec<GateConfig>,
+    }
+    let Some(Ok(file)) = text(bytes).map(toml::from_str::<File>) else { return };
+    let _ = GateSet::new(file.gates);
+}
+
+/// Everything that a server of tools writes, from its first answer on: it ends, and nothing of it is believed beyond its bounds.
+fn mcp_stream(bytes: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let read = std::io::Cursor::new(bytes.to_vec());
+    runtime.block_on(async {
+        if let Ok(client) = writ_mcp::client::Client::connect(read, tokio::io::sink()).await {
+            for tool in client.tools().await.unwrap_or_default() {
+                let _ = (tool.digest(), tool.hidden());
+            }
+        }
+    });
+}
+
+fn mcp_file(bytes: &[u8]) {
+    let Some(Ok(spec)) = text(bytes).map(toml::from_str::<writ_mcp::config::ServerSpec>) else { return };
+    if spec.check().is_ok() {
+        let again = toml::to_string(&spec).expect("TOML");
+        assert_eq!(toml::from_str::<writ_mcp::config::ServerSpec>(&again).expect("its own TOML"), spec);
+    }
+}
+
+fn mcp_pins(bytes: &[u8]) {
+    if let Some(Ok(pins)) = text(bytes).map(writ_mcp::definition::Pins::parse) {
+        let _ = pins.text();
+    }
+}
+
+/// What another program is given, or gives back, of the ledger: unsigned, none of it counts.
+fn ledger_export(bytes: &[u8]) {
+    use writ_store::ledger::{export, head, proof};
+    let keys = [[7; 32]];
+    if let Some(text) = text(bytes) {
+        let _ = head::Checkpoint::parse(text);
+        assert!(head::Checkpoint::verify(text, &keys).is_err());
+        let _ = (export::read_heads(text, &keys), export::size_of_line(text));
+    }
+    if let Some(proof) = json::<proof::Proof>(bytes) {
+        assert!(proof::check_proof(&proof, &keys).is_err());
+    }
+}
+
+/// A host has one form: what is read and written is read as the same.
+fn host(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    if let Ok(host) = text.parse::<Host>() {
+        assert_eq!(host.to_string().parse::<Host>().expect("its own form"), host);
+    }
+    for scheme in [Scheme::Http, Scheme::Https] {
+        if let Ok(target) = Target::from_authority(scheme, text, Some(443)) {
+            assert!(!text.contains('@'));
+            let _ = target;
+        }
+    }
+    if let Ok(pattern) = text.parse::<HostPattern>() {
+        let _ = pattern.to_string();
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let plain = writ_policy::egress::address::canonical(address);
+        assert_eq!(
+            writ_policy::egress::address::classify(address),
+            writ_policy::egress::address::classify(plain),
+            "an address that stands for another is judged as that"
+        );
+    }
+}
+
+fn url(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let _ = (Target::from_url(text), scope::host_of(text), text.parse::<Reference>());
+    let resolved = scope::resolve("/work", text);
+    assert!(resolved.starts_with('/') && !resolved.split('/').any(|part| part == ".."), "{resolved}");
+}
+
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| {
+    let redactor = Redactor::default();
+    redactor.learn(&[KnownSecret { name: "secret:x".into(), value: SECRET.to_owned().into() }]);
+    redactor
+});
+const SECRET: &str = "hunter2hunter2";
+
+/// No known secret is in what comes out, whole or in pieces.
+fn redactor(bytes: &[u8]) {
+    let Some((cut, rest)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(rest);
+    assert!(!REDACTOR.mask(&text).contains(SECRET));
+    let at = text.floor_char_boundary(usize::from(*cut).min(text.len()));
+    let mut stream = REDACTOR.stream();
+    let out = format!("{}{}{}", stream.push(&text[..at]), stream.push(&text[at..]), stream.end());
+    assert!(!out.contains(SECRET), "{out}");
+    if let Some(mut value) = json::<Value>(rest) {
+        REDACTOR.mask_json(&mut value);
+        assert!(!value.to_string().contains(SECRET));
+    }
+    let _ = REDACTOR.judge(&text);
+}
+
+fn shown(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    assert!(show::is_plain(&show::escape(&text)));
+    let line = show::escape_line(&text);
+    assert!(show::is_plain(&line) && !line.contains(['\n', '\t']));
+    if let Some(prepared) = json::<Prepared>(bytes)
+        && let Ok(shown) = Shown::new(&prepared, &text)
+    {
+        assert!(show::is_plain(shown.text()) && shown.hash() == Digest::of(shown.text().as_bytes()));
+    }
+}
+
+fn fields(bytes: &[u8]) {
+    let Some(value) = json::<Value>(bytes) else { return };
+    let fields = Field::of(&value);
+    assert!(fields.len() <= MAX_FIELDS);
+    for field in &fields {
+        assert!(value.pointer(&field.path).is_some(), "a path leads to its leaf: {}", field.path);
+    }
+    let _ = (json::<Label>(bytes), json::<ModelReply>(bytes));
+}
+
+/// A conversation, and what of it may be used: nothing that is neither the owner's nor a whole leaf.
+fn origins(bytes: &[u8]) {
+    let Some(messages) = json::<Vec<ChatMessage>>(bytes) else { return };
+    let mut origins = Origins::new(["write to ann@example.org".to_owned()]);
+    origins.read(&messages);
+    let sink = [Sink { argument: "to.0".into(), value: "never-said-anywhere@evil.test".into() }];
+    if !String::from_utf8_lossy(bytes).contains("never") {
+        let takes = Takes::from([("to".to_owned(), vec!["from".to_owned()])]);
+        assert!(origins.composed("mail__send", &sink, &takes).is_some());
+    }
+    let ann = [Sink { argument: "to".into(), value: "ann@example.org".into() }];
+    assert!(origins.composed("mail__send", &ann, &Takes::new()).is_none());
+}
+
+/// A model's call of a tool of our own.
+fn tool_call(bytes: &[u8]) {
+    use writ_tools::def::{AgentRole, ToolContext};
+    use writ_tools::registry::{AllowList, Registry};
+    let Some(call) = json::<ToolCall>(bytes) else { return };
+    let registry = Registry::core();
+    let toolset = registry.toolset_of(&AgentRole::ALL, &AllowList::All);
+    let (label, config) = (Label::new(Taint::External), writ_tools::config::Config::default());
+    let context = ToolContext {
+        agent: "main",
+        session: None,
+        turn: None,
+        turn_number: 1,
+        label: &label,
+        config: &config,
+        search: None,
+    };
+    let _ = toolset.needs(&call);
+    if let Ok(prepared) = toolset.prepare(&call, None, &context) {
+        let _ = Shown::new(&prepared, "");
+        let _ = scope::attributes(&prepared.action);
+    }
+}
+
+/// A server's schema, and arguments for it: `{"schema":…,"arguments":…}`.
+fn foreign_tool(bytes: &[u8]) {
+    use writ_tools::foreign::{ForeignTool, Row};
+    let Some(value) = json::<Value>(bytes) else { return };
+    let made = Row::new(ForeignTool {
+        server: "s".into(),
+        tool: "t".into(),
+        host: None,
+        description: String::new(),
+        schema: value["schema"].clone(),
+        pin: Digest::of(b"pin"),
+        effect: true,
+        sinks: None,
+        content: Vec::new(),
+        free: Vec::new(),
+        whom: Vec::new(),
+        takes: BTreeMap::new(),
+        public: false,
+        idempotent: false,
+        risk: writ_types::entry::Risk::Medium,
+        taint: Taint::External,
+    });
+    let Ok(row) = made else { return };
+    let (registry, _) = writ_tools::registry::Registry::core().with_foreign([row]);
+    let call = ToolCall { id: "1".into(), name: "s__t".into(), arguments: value["arguments"].clone() };
+    let toolset =
+        registry.toolset_of(&writ_tools::def::AgentRole::ALL, &writ_tools::registry::AllowList::All);
+    let (label, config) = (Label::new(Taint::External), writ_tools::config::Config::default());
+    let context = writ_tools::def::ToolContext {
+        agent: "main",
+        session: None,
+        turn: None,
+        turn_number: 1,
+        label: &label,
+        config: &config,
+        search: None,
+    };
+    let _ = toolset.prepare(&call, None, &context);
+}
+
+fn stored_event(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let _ = writ_agent::event::StoredEvent::decode(text);
+    }
+}
+
+fn prices(bytes: &[u8]) {
+    if let Some(text) = text(bytes) {
+        let _ = writ_models::catalogue::Catalogue::parse(text);
+        let _ = writ_models::retry::retry_after(text, std::time::SystemTime::UNIX_EPOCH);
+    }
+}
