@@ -163,6 +163,9 @@ impl Access {
             if let Some(gate) = level.requires.iter().find(|gate| !gates.has(gate)) {
                 return Err(AccessError::Gate { level: name.clone(), gate: gate.clone() });
             }
+            if !level.requires.iter().all(|gate| gates.hears_people(gate)) {
+                return bad("'requires' names a gate that judges the agent, or that is a model's judgement");
+            }
             levels.push(Level { name: name.clone(), config: level.clone() });
         }
         levels.sort_by_key(|level| level.config.rank);

@@ -177,6 +177,13 @@ impl GateSet {
         self.gates.iter().any(|gate| gate.config.name == name)
     }
 
+    /// Whether a gate judges what people say, by itself: what it finds is nothing that a model has said.
+    pub fn hears_people(&self, name: &str) -> bool {
+        let by_model = |gate: &Gate| gate.config.provider == Provider::Llm;
+        let at_input = |gate: &Gate| GatePoint::from(gate.config.on) == GatePoint::Input;
+        self.gates.iter().any(|gate| gate.config.name == name && at_input(gate) && !by_model(gate))
+    }
+
     /// Whether something outside judges at a point.
     pub fn has_outside(&self, point: GatePoint) -> bool {
         self.gates.iter().any(|gate| gate.is_outside() && GatePoint::from(gate.config.on) == point)

@@ -167,7 +167,7 @@ pub fn verify(
     if early(facts.seen_at) {
         return Err(OrderError::ClockSetBack);
     }
-    // Whatever the clock says: what was seen to be over stays over.
+    // Whatever the clock says: not before it was last used.
     let latest = now.max(facts.seen_at);
     let too_long = claims.expires_at > claims.issued_at.plus(MAX_LIFETIME);
     if early(claims.issued_at) || latest >= claims.expires_at || too_long {
@@ -285,10 +285,17 @@ impl OrderClaims {
         for (kind, narrowed) in &self.capabilities {
             let scopes: Vec<String> = narrowed
                 .iter()
-                .map(|(dimension, values)| format!("{dimension}: {}", values.join(", ").escape_debug()))
+                .map(|(dimension, values)| {
+                    format!(
+                        "{dimension}: {}",
+                        values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ")
+                    )
+                })
                 .collect();
-            let scopes =
-                if scopes.is_empty() { "as in a session of yours".to_owned() } else { scopes.join("; ") };
+            let scopes = match scopes.is_empty() {
+                true => "as in a session of yours".to_owned(),
+                false => format!("{}; everything else about it as in a session of yours", scopes.join("; ")),
+            };
             lines.push(format!("may {kind}: {scopes}"));
         }
         lines
@@ -390,7 +397,12 @@ mod tests {
         }
         let good = OrderClaims { capabilities: narrowed("host", &["docs.rs"]), ..claims() };
         assert!(check(good.clone(), facts(), NOW).is_ok());
-        assert!(good.lines().concat().contains("may exec: host: docs.rs"));
+        // What is not narrowed is said as well: who signs reads no less than what is granted.
+        let said = good.lines().concat();
+        assert!(
+            said.contains("may exec: host: \"docs.rs\"; everything else about it as in a session"),
+            "{said}"
+        );
     }
 
     #[test]

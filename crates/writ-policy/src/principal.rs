@@ -166,13 +166,13 @@ pub struct Authenticated<T> {
 }
 
 impl<T> Authenticated<T> {
-    /// The same, said through somebody who relays it: the owner's word is only what the owner has signed. A sender whom the
-    /// relay has verified is a member; whoever is not is anybody.
+    /// The same, said through somebody who relays it: the owner's word is only what the owner has signed. Whoever else the
+    /// relay names is anybody: no owner has named them.
     #[must_use]
     pub fn relayed(self, signed: Option<&Signed>, sender: Option<&str>) -> Self {
         let principal = match (signed, sender) {
             (Some(_), _) => return self,
-            (None, Some(sender)) => Principal::Member(sender.to_owned()),
+            (None, Some(sender)) => Principal::Guest { case: format!("{RELAYED}/{sender}") },
             (None, None) => Principal::Guest { case: RELAYED.to_owned() },
         };
         Self { principal, ..self }
@@ -409,21 +409,20 @@ mod tests {
         assert!(!record_is_signed(&relabelled, &signature, &key.verifying_key()));
     }
 
-    /// Rows: SIL-167 SIL-383 SIL-416
+    /// Rows: SIL-383 SIL-416
     #[test]
     fn the_same_text_counts_as_the_channel_that_it_came_through() {
         let said = || {
             authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, &Redactor::default(), NOW)
                 .expect("the relay is the owner's own program")
         };
-        let (member, anybody) = (said().relayed(None, Some("ann")), said().relayed(None, None));
-        assert_eq!(
-            (member.principal(), member.principal().taint()),
-            (&Principal::Member("ann".into()), Taint::Auth)
-        );
+        let (named, anybody) = (said().relayed(None, Some("ann")), said().relayed(None, None));
+        // The owner has named nobody: a relay's word makes no member.
+        let guest = Principal::Guest { case: format!("{RELAYED}/ann") };
+        assert_eq!((named.principal(), named.principal().taint()), (&guest, Taint::External));
         assert_eq!(anybody.principal().taint(), Taint::External);
         assert_eq!(said().principal().taint(), Taint::Owner);
-        for less in [&member, &anybody] {
+        for less in [&named, &anybody] {
             assert!(less.principal().may_ask() && !less.principal().may_approve());
         }
     }

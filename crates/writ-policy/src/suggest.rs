@@ -108,6 +108,11 @@ fn hosts(asked: &[Asked<'_>]) -> Vec<Suggestion> {
     for one in asked {
         if let Some(host) = only_host(one.prepared) {
             groups.entry(host).or_default().add(one.said);
+        } else if one.said == Said::No {
+            // Whatever else would have reached it speaks against it.
+            for host in reached(&one.prepared.action) {
+                groups.entry(host).or_default().add(Said::No);
+            }
         }
     }
     let good = groups.into_iter().filter(|(_, answers)| answers.speaks());
@@ -119,12 +124,34 @@ fn hosts(asked: &[Asked<'_>]) -> Vec<Suggestion> {
     good.map(suggestion).collect()
 }
 
+/// The hosts that an action would reach, without their ports.
+fn reached(action: &Action) -> Vec<String> {
+    let plain = |host: &String| host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host).to_owned();
+    let of_url = |url: &str| Target::from_url(url).ok().map(|target| target.host.to_string());
+    if let Action::Exec(exec) = action {
+        return exec.hosts.iter().map(plain).collect();
+    }
+    if let Action::Connect(connect) = action {
+        return vec![connect.host.clone()];
+    }
+    let url = if let Action::Fetch(fetch) = action {
+        Some(fetch.url.as_str())
+    } else if let Action::Browse(browse) = action {
+        Some(browse.url.as_str())
+    } else if let Action::Subscribe(subscribe) = action {
+        subscribe.url()
+    } else {
+        None
+    };
+    url.and_then(of_url).into_iter().collect()
+}
+
 /// The one host that an action would reach, where listing it would have let the action pass.
 fn only_host(prepared: &Prepared) -> Option<String> {
     let of_url = |url: &str| Some(Target::from_url(url).ok()?.host.to_string());
     let is_external = prepared.label.taint == Taint::External;
-    if let Action::Exec(exec) = &prepared.action {
-        return if let [host] = exec.hosts.as_slice() { Some(host.clone()) } else { None };
+    if matches!(prepared.action, Action::Exec(_)) {
+        return if let [host] = reached(&prepared.action).as_slice() { Some(host.clone()) } else { None };
     }
     if let Action::Fetch(fetch) = &prepared.action {
         let plain = fetch.method == "GET" && fetch.body.is_none() && !fetch.large;
@@ -164,10 +191,12 @@ fn standing(asked: &[Asked<'_>]) -> Vec<Suggestion> {
             }
         }
     }
-    let fixed: usize =
-        groups.values().filter(|group| group.total.is_none() && group.answers.speaks()).count();
+    let fixed = |tool: &str| {
+        let says = |group: &&Group<'_>| group.total.is_none() && group.answers.speaks();
+        groups.values().filter(says).any(|group| group.pattern.tool == tool)
+    };
     let good = groups.values().filter(|group| group.answers.speaks());
-    let wanted = good.filter(|group| group.total.is_none() || fixed == 0);
+    let wanted = good.filter(|group| group.total.is_none() || !fixed(&group.pattern.tool));
     let suggestion = |group: &Group<'_>| {
         let total = group
             .total

@@ -197,8 +197,10 @@ fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> Taint
         let tells = call.effect || labels.origins.foreign(&prepared.sinks, &[]).is_some();
         return if tells { TOLD } else { TaintVerdict::Pass };
     }
+    // An address can carry something out, wherever it is only read from.
+    let leads_out = |sink: &Sink| sink.value.contains("://");
     match labels.origins.composed(&prepared.tool, &prepared.sinks, &call.takes) {
-        Some(sink) if call.effect => {
+        Some(sink) if call.effect || leads_out(sink) => {
             let why = format!(
                 "'{}' is not in your own words, and servers say things of their tools that the model reads.",
                 sink.argument

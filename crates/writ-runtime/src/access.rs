@@ -49,6 +49,7 @@ impl Core {
         let who = state.speaker.clone().unwrap_or(Principal::Owner);
         drop(state);
         let mut ops = self.moved(session, at, (&before, &after), transitions);
+        // What anybody else has said in the owner's turn is external, too.
         let external = prepared.label.taint == Taint::External;
         if access.allows(&after, &who, external, &prepared.tool) {
             return (None, ops);

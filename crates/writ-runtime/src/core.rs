@@ -40,7 +40,7 @@ use crate::heads::Copied;
 use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
-use crate::rules::RuleFiles;
+use crate::rules::{MAX_RULE_READS, RuleFiles};
 use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
 
@@ -174,6 +174,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) files: Arc<dyn RuleFiles>,
+    pub(crate) rule_reads: Arc<Semaphore>,
     pub(crate) gates: GateSet,
     pub(crate) models: Option<Models>,
     pub(crate) egress: Arc<Egress>,
@@ -217,6 +218,8 @@ pub(crate) struct Core {
     pub(crate) started_at: Timestamp,
     /// Which head was copied last.
     pub(crate) heads: Mutex<Option<Copied>>,
+    /// Held while heads are copied.
+    pub(crate) copying: tokio::sync::Mutex<()>,
 }
 
 impl Core {
@@ -276,6 +279,8 @@ impl Core {
             stop_now: CancellationToken::new(),
             turns: TaskTracker::new(),
             dispatcher: Mutex::default(),
+            rule_reads: Arc::new(Semaphore::new(MAX_RULE_READS)),
+            copying: tokio::sync::Mutex::default(),
             performing: Mutex::default(),
             acting: Acting::default(),
             waiting: Mutex::default(),

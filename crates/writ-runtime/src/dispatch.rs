@@ -54,7 +54,7 @@ pub(crate) async fn run(core: Arc<Core>) {
                 tracing::error!(%error, "what is too old to be undone could not be forgotten");
             }
             forget_old(&core, &mut old_looked).await;
-            core.copy_heads(false).await;
+            core.copy_heads_aside();
         }
         let woken = core.wake.notified();
         let place = tokio::select! {

@@ -27,6 +27,7 @@ use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
+use writ_types::action::ActionKind;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
@@ -421,6 +422,9 @@ impl Drive {
     }
 
     fn recall(&self, query: &str) -> Result<Vec<MemoryItem>, EngineError> {
+        if !self.session.grants().kinds.contains_key(&ActionKind::Recall) {
+            return Ok(Vec::new());
+        }
         let hits = trace::memory_search(|| {
             self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)
         })?;

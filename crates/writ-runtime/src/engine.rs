@@ -159,7 +159,7 @@ impl Engine {
         if let Err(error) = engine.core.erase_old().await {
             tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
-        engine.core.copy_heads(true).await;
+        engine.core.copy_last_heads().await;
         Ok(engine)
     }
 
@@ -213,7 +213,7 @@ impl Engine {
         if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
             tracing::error!("servers of tools did not end when they were told to; they end with the process");
         }
-        self.core.copy_heads(true).await;
+        self.core.copy_last_heads().await;
         in_time
     }
 

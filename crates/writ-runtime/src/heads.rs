@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use writ_sandbox::host::{HostError, host_git};
@@ -17,6 +18,8 @@ use crate::core::Core;
 const AFTER_ENTRIES: u64 = 256;
 /// After so long a head is copied, if there is any new entry: some 25 MB a year at most.
 const AFTER_TIME: Duration = Duration::from_secs(10 * 60);
+/// How long a start and an end wait for a copy: that on a mount that is gone never comes.
+const COPY_TIME: Duration = Duration::from_secs(10);
 /// The largest file that is added to, in bytes: what `audit verify --heads` reads.
 const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
 /// How much of a file's end is looked at, in bytes: more than one line.
@@ -43,13 +46,31 @@ enum CopyError {
 }
 
 impl Core {
+    /// Copies the newest head in a task of its own, as [`Self::copy_heads`]; at most one is under way.
+    pub(crate) fn copy_heads_aside(self: &Arc<Self>) {
+        let core = Arc::clone(self);
+        drop(tokio::spawn(async move { core.copy_heads(false).await }));
+    }
+
+    /// As [`Self::copy_heads`] for anything new, and not waited for without end.
+    pub(crate) async fn copy_last_heads(&self) {
+        if tokio::time::timeout(COPY_TIME, self.copy_heads(true)).await.is_err() {
+            tracing::error!(
+                "a head of the ledger could not be copied in time; see ledger.heads_file and ledger.heads_repository"
+            );
+        }
+    }
+
     /// Copies the newest head to where heads are kept, if there is enough new since the last; `anyway`: if there is
     /// anything new. What cannot be copied is in the log, and tried again.
-    pub(crate) async fn copy_heads(&self, anyway: bool) {
+    async fn copy_heads(&self, anyway: bool) {
         let (file, repository) = (&self.config.ledger.heads_file, &self.config.ledger.heads_repository);
         if file.is_none() && repository.is_none() {
             return;
         }
+        let copying = if anyway { Ok(self.copying.lock().await) } else { self.copying.try_lock() };
+        // Whoever copies now copies what is new, or the next look does.
+        let Ok(_copying) = copying else { return };
         let newest = match self.store.newest_head() {
             Ok(newest) => newest,
             Err(error) => {

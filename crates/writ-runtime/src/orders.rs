@@ -45,7 +45,8 @@ pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
 impl Core {
     /// What a session's metadata says of its order.
     pub(crate) fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
-        let Some(id) = id.as_str().and_then(|id| id.parse().ok()) else { return Ok(None) };
+        let id = id.as_str().and_then(|id| id.parse().ok());
+        let id = id.ok_or_else(|| EngineError::Machine("a session names its order wrongly".to_owned()))?;
         let kept = self.store.standing_order(id)?;
         let token = kept.and_then(|kept| serde_json::from_str::<OrderToken>(&kept.token).ok());
         Ok(Some(Ordered { id, claims: token.map(|token| Arc::new(token.claims)) }))

@@ -15,7 +15,7 @@ use writ_policy::prepared::Prepared;
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
-use writ_types::entry::{DenyReason, Entry};
+use writ_types::entry::{DenyReason, Entry, GateVerdict};
 
 use crate::commit::frames;
 use crate::core::Core;
@@ -164,8 +164,12 @@ impl Core {
             return Ok(Gathered::default());
         }
         let known = self.known(prepared, standing)?;
-        if door::precheck(prepared.clone(), &known.facts(self, standing), self.clock.now()).is_err() {
-            return Ok(Gathered::default());
+        let checked = door::precheck(prepared.clone(), &known.facts(self, standing), self.clock.now());
+        if let Err(denial) = checked {
+            // What no gate has heard is not done, even if its keys were good a moment later.
+            let mut gathered = Gathered::default();
+            gathered.verdicts.gates.push((denial.rule, GateVerdict::Block, denial.text));
+            return Ok(gathered);
         }
         drop(known);
         self.gather(prepared, standing.authority, wording).await

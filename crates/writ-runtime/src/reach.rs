@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_egress::connect::Later;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
+use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::egress::EgressScope;
 use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
 use writ_policy::origin::Origins;
@@ -344,7 +345,15 @@ impl Core {
     /// If the ledger cannot be read.
     pub(crate) fn owner_origins(&self, session: SessionId) -> Result<Origins, EngineError> {
         let mut origins = Origins::new(self.owner_texts(session)?);
-        origins.endorse(self.store.endorsed(session)?);
+        let approvers = self.approvers()?;
+        for (ask, token) in self.store.endorsements(session)? {
+            let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
+            // As it was when it was given, by a key that still counts, in the present epoch.
+            let checked = approval::verify(&token, &self.expected(&ask)?, &approvers, token.claims.issued_at);
+            if checked.is_ok() && token.claims.values {
+                origins.endorse(ask.prepared.sinks.into_iter().map(|sink| sink.value));
+            }
+        }
         Ok(origins)
     }
 

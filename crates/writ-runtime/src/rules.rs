@@ -3,16 +3,22 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use writ_policy::rules::{RuleError, RuleSet, RuleSource};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact};
-use writ_types::error::{Report, ToReport as _};
+use writ_types::error::{Exit, Report, ToReport as _};
 
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::session::Session;
+
+/// How long files of rules are waited for: those of a mount that is gone never come.
+const READ_TIME: Duration = Duration::from_secs(5);
+/// How many readings of rules may be under way at once, those included that never end.
+pub(crate) const MAX_RULE_READS: usize = 8;
 
 /// Where rules lie: in files, which are not this crate's.
 pub trait RuleFiles: fmt::Debug + Send + Sync {
@@ -22,6 +28,14 @@ pub trait RuleFiles: fmt::Debug + Send + Sync {
     ///
     /// If a file cannot be read, or there are too many.
     fn of_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>>;
+}
+
+type Reading = Box<dyn FnOnce() -> Result<Option<Vec<RuleSource>>, Box<Report>> + Send>;
+
+fn late() -> Box<Report> {
+    let text = "the project's rules could not be read in time";
+    let hint = "see whether its folder can be read: a network mount may be gone";
+    Box::new(Report::new(Exit::Config, "rules.late", text).hint(hint))
 }
 
 impl Core {
@@ -38,7 +52,18 @@ impl Core {
     /// If they cannot be read, or cannot stand.
     pub(crate) fn project_rules(&self, project: Option<&Path>) -> Result<Option<Arc<RuleSet>>, EngineError> {
         let Some(project) = project else { return Ok(None) };
-        self.changed(project, self.rules.digest()).map_err(EngineError::ProjectRules)
+        let read = || {
+            let reading = self.reading(project)?;
+            let (done, sources) = std::sync::mpsc::sync_channel(1);
+            let begun = std::thread::Builder::new().name("writ-rules".into()).spawn(move || {
+                // Whoever waited may have left.
+                let _heard = done.send(reading());
+            });
+            begun.map_err(|_| late())?;
+            let sources = sources.recv_timeout(READ_TIME).map_err(|_| late())??;
+            self.changed(sources, self.rules.digest())
+        };
+        read().map_err(EngineError::ProjectRules)
     }
 
     /// Looks whether the rules of a session's project have changed. Rules that cannot stand change nothing: the last good ones
@@ -50,7 +75,12 @@ impl Core {
     pub(crate) async fn refresh_rules(&self, session: &Session) -> Result<(), EngineError> {
         let Some(project) = &session.terms.project else { return Ok(()) };
         let held = self.rules_of(Some(session)).digest();
-        let rules = match self.changed(project, held) {
+        let read = async {
+            let reading = tokio::task::spawn_blocking(self.reading(project)?);
+            let sources = tokio::time::timeout(READ_TIME, reading).await.map_err(|_| late())?;
+            self.changed(sources.map_err(|_| late())??, held)
+        };
+        let rules = match read.await {
             Ok(Some(rules)) => rules,
             Ok(None) => return Ok(()),
             Err(report) => {
@@ -66,15 +96,29 @@ impl Core {
     }
 
     /// The rules in force in a project, if they are other ones than those with the digest `held`.
-    fn changed(&self, project: &Path, held: Digest) -> Result<Option<Arc<RuleSet>>, Box<Report>> {
+    fn changed(
+        &self,
+        sources: Option<Vec<RuleSource>>,
+        held: Digest,
+    ) -> Result<Option<Arc<RuleSet>>, Box<Report>> {
         let told = |error: RuleError| Box::new(error.report());
-        let Some(sources) = self.files.of_project(project)? else {
+        let Some(sources) = sources else {
             return Ok((self.rules.digest() != held).then(|| Arc::clone(&self.rules)));
         };
         if RuleSet::digest_of(&sources).map_err(told)? == held {
             return Ok(None);
         }
         RuleSet::load(&sources).map(|rules| Some(Arc::new(rules))).map_err(told)
+    }
+
+    /// What reads the sources of a project's rules: aside, since it may never end.
+    fn reading(&self, project: &Path) -> Result<Reading, Box<Report>> {
+        let place = Arc::clone(&self.rule_reads).try_acquire_owned().map_err(|_| late())?;
+        let (files, project) = (Arc::clone(&self.files), project.to_owned());
+        Ok(Box::new(move || {
+            let _place = place;
+            files.of_project(&project)
+        }))
     }
 
     /// The entry that says which rules are in force in a session from here on.

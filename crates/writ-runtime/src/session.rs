@@ -246,7 +246,11 @@ impl Session {
     /// What the owner's word grants in this session.
     pub(crate) fn grants(&self) -> Grants {
         let project = self.terms.project.as_ref().map(|path| path.to_string_lossy());
-        let grants = widest(project.as_deref());
+        let mut grants = widest(project.as_deref());
+        if self.terms.relayed {
+            // What the owner has told the agent is not for everybody who writes to it.
+            grants.kinds.remove(&ActionKind::Recall);
+        }
         if let Some(ordered) = &self.terms.order {
             return ordered.grants(&grants);
         }

@@ -202,10 +202,15 @@ fn millionths(amount: Amount) -> i64 {
 /// more, in milliseconds: as much as whoever signs may be ahead.
 const MAX_CLOCK_BACK_MS: i64 = 60_000;
 
-/// Whether the clock was set back: what has ended by the ledger's time does not begin again.
+/// How many of the latest entries tell how late it was.
+const CLOCK_ENTRIES: i64 = 4_096;
+
+/// Whether the clock was set back: what has ended by the ledger's time does not begin again. An entry or two that were
+/// written since with the earlier time do not hide the later ones.
 fn is_set_back(conn: &Connection, now: Timestamp) -> Result<bool, StoreError> {
-    let last = query_one(conn, "SELECT at FROM ledger ORDER BY seq DESC LIMIT 1", [], |row| Ok(row.get(0)?))?;
-    Ok(last.is_some_and(|last: i64| now.as_millis().saturating_add(MAX_CLOCK_BACK_MS) < last))
+    let sql = "SELECT max(at) AS at FROM (SELECT at FROM ledger ORDER BY seq DESC LIMIT ?1)";
+    let last: Option<Option<i64>> = query_one(conn, sql, [CLOCK_ENTRIES], |row| Ok(row.get(0)?))?;
+    Ok(last.flatten().is_some_and(|last: i64| now.as_millis().saturating_add(MAX_CLOCK_BACK_MS) < last))
 }
 
 /// Uses an approval: compare-and-swap, its nonce, and the ask's state. What was shown is done first; only then does an
@@ -355,6 +360,16 @@ impl Store {
         self.read(|conn| query(conn, sql, params, decode_ask))
     }
 
+    /// The latest asks, newest first.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn latest_asks(&self, limit: usize) -> Result<Vec<Ask>, StoreError> {
+        let sql = "SELECT * FROM ask ORDER BY asked_at DESC, id LIMIT ?1";
+        self.read(|conn| query(conn, sql, params![codec::limit(limit)], decode_ask))
+    }
+
     /// The asks whose time is over at `now` and that were neither performed nor denied, oldest first.
     ///
     /// # Errors
@@ -386,7 +401,7 @@ impl Store {
         self.read(|conn| query_one(conn, sql, [ask.as_str()], decode_approval))
     }
 
-    /// The approvals for tasks and the standing ones that can still be used at `now`, with their asks, oldest first; with this pattern, or
+    /// The approvals for tasks and the standing ones that can still be used at `now`, with their asks, newest first; with this pattern, or
     /// with any.
     ///
     /// # Errors
@@ -401,7 +416,7 @@ impl Store {
         let sql = "SELECT approval.* FROM approval JOIN ask ON ask.id = approval.ask
                    WHERE pattern IS NOT NULL AND (?1 IS NULL OR pattern = ?1) AND approval.expires_at > ?2
                    AND revoked = 0 AND executions_used BETWEEN 1 AND max_uses - 1 AND ask.state = 'used'
-                   ORDER BY ask.asked_at, ask.id LIMIT ?3";
+                   ORDER BY ask.asked_at DESC, ask.id LIMIT ?3";
         let params = params![pattern.map(|digest| digest.to_string()), now.as_millis(), codec::limit(limit)];
         self.read(|conn| {
             let approvals = query(conn, sql, params, decode_approval)?;

@@ -150,7 +150,8 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
         Some(exit)
     });
     assert_eq!(exit, Some(Exit::Interrupted));
-    assert!(told.contains("1 changed file is not applied"), "{told}");
+    // Whoever has stopped a turn does not wait until the files are counted.
+    assert!(told.contains("is not applied"), "{told}");
     assert_eq!(engine.stop().code, Some(0));
 
     let engine = Engine::start(&bench.home, &[]).expect("ready");

@@ -238,7 +238,7 @@ export class Review {
     const name = label(kind(choice));
     const go = () => this.#answer(card, choice.decision, { sign: key, scope });
     if (key && (this.#passkeys ?? []).length === 0) {
-      const how = { task: " --task", standing: " --standing" }[scope] ?? "";
+      const how = { task: " --task", values: " --values", standing: " --standing" }[scope] ?? "";
       const [why, command] = card.risk === "high" || scope === "standing"
         ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}${how}`]
         : ["Only a passkey that verifies you can approve it. This begins to add one, on the machine where Writ runs:", "writ keys approver enrol"];

@@ -156,9 +156,10 @@ impl<'a> Judging<'a> {
                     .checks
                     .iter()
                     .fold(subject.text.clone(), |text, check| check.replaced(&text, &config.replacement));
-                // White space that was written otherwise triggers a text and has no place in it.
-                if replaced == subject.text {
-                    return Said::just(GateVerdict::Pass, "");
+                // What triggers and cannot be replaced, since it is written otherwise, does not go on.
+                if gate.checks.iter().any(|check| check.find(&Subject::text(&replaced), None, true).is_some())
+                {
+                    return Said::just(GateVerdict::Block, own_reason(gate, &found));
                 }
                 Said { text: Some(replaced), ..Said::just(GateVerdict::Transform, own_reason(gate, "")) }
             }
@@ -202,7 +203,11 @@ impl<'a> Judging<'a> {
     /// Puts what a gate says in order.
     fn take(&mut self, gate: &'a Gate, said: Said) {
         let name = &gate.config.name;
-        let Said { mut verdict, mut reason, text, arguments, stripped } = said;
+        let Said { mut verdict, mut reason, mut text, mut arguments, stripped } = said;
+        if gate.advises() && (text.is_some() || arguments.is_some()) {
+            (text, arguments, verdict) = (None, None, GateVerdict::Advise);
+            reason = "it wanted to change what it only advises about: left out".to_owned();
+        }
         for key in stripped {
             let why = format!("it wanted to change '{key}', which a gate may not change here: left out");
             self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));

@@ -90,7 +90,11 @@ fn leaves(value: &Value, field: Option<&str>) -> Vec<String> {
             Value::Number(number) => found.push(number.to_string()),
             Value::String(text) => found.push(text.clone()),
             Value::Array(items) => stack.extend(items.iter().rev()),
-            Value::Object(fields) => stack.extend(fields.values().rev()),
+            // Whoever writes values may write names, too.
+            Value::Object(fields) => {
+                found.extend(fields.keys().cloned());
+                stack.extend(fields.values().rev());
+            }
         }
     }
     found

@@ -182,10 +182,8 @@ fn span(ttl: Duration) -> String {
 
 /// What a pattern of a standing approval covers, in words that hide nothing.
 pub fn words(pattern: &Pattern) -> String {
-    let shown = |(name, value): (&String, &String)| {
-        let name = name.strip_prefix(ARGUMENT).unwrap_or(name);
-        format!("{} = {}", show::argument(name), show::argument(value))
-    };
+    let shown =
+        |(name, value): (&String, &String)| format!("{} = {}", show::argument(name), show::argument(value));
     let fixed: Vec<String> =
         pattern.parameters.iter().filter(|(name, _)| *name != TOTAL).map(shown).collect();
     let fixed = if fixed.is_empty() { "nothing fixed".to_owned() } else { fixed.join(", ") };
@@ -194,10 +192,14 @@ pub fn words(pattern: &Pattern) -> String {
             format!("; any {} within the total, and any content", show::argument(total))
         }
         ("call_tool", None) => "; any content".to_owned(),
+        ("exec", _) => "; whatever is in the other files that it uses".to_owned(),
         _ => String::new(),
     };
     format!("{} with {fixed}{open}", show::argument(&pattern.tool))
 }
+
+/// The binding of what an interpreter is given: that it is the same program.
+const SCRIPT: &str = "script";
 
 /// How an argument's name begins among the parameters, so that none can pass for another word.
 const ARGUMENT: &str = "argument ";
@@ -214,11 +216,13 @@ type Free = Vec<(String, Amount)>;
 
 fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<String, String>, Free)> {
     match &prepared.action {
-        Action::Exec(exec) if !reach::is_asked_each_time(exec, egress) => {
+        // Without a digest of what it runs, the same words are another program as soon as somebody writes one.
+        Action::Exec(exec)
+            if !reach::is_asked_each_time(exec, egress) && prepared.bindings.contains_key(SCRIPT) =>
+        {
             let fixed: Parameters = of_exec(exec)?;
             let mut fixed: BTreeMap<String, String> =
                 fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            // Days later the same words could run another program.
             fixed.extend(bound(prepared));
             Some((fixed, Vec::new()))
         }
@@ -274,6 +278,20 @@ fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> 
             several => serde_json::to_string(several).ok()?,
         };
         fixed.insert(named(argument), value);
+    }
+    // A flag is no content: what is neither text nor number is no sink, and says how the rest is meant.
+    let mut at: Vec<(String, &Value)> = vec![(String::new(), &call.arguments)];
+    while let Some((path, value)) = at.pop() {
+        match value {
+            Value::Bool(_) | Value::Null => drop(fixed.insert(format!("flag {path}"), value.to_string())),
+            Value::Object(fields) => {
+                at.extend(fields.iter().map(|(name, value)| (format!("{path}/{name}"), value)));
+            }
+            Value::Array(items) => {
+                at.extend(items.iter().enumerate().map(|(n, value)| (format!("{path}/{n}"), value)));
+            }
+            Value::Number(_) | Value::String(_) => {}
+        }
     }
     fixed.insert("server".to_owned(), call.server.clone());
     fixed.extend(call.host.iter().map(|host| ("host".to_owned(), host.clone())));

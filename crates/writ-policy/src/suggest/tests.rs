@@ -100,6 +100,9 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
     else {
         panic!("{said:?}");
     };
-    assert!(covers.contains("to = ann") && argument == "amount" && sum.to_string() == "18", "{said:?}");
+    assert!(
+        covers.contains("'argument to' = ann") && argument == "amount" && sum.to_string() == "18",
+        "{said:?}"
+    );
     assert_eq!(suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), (pay("ann", 900), Said::No)]), []);
 }

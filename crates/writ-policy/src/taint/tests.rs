@@ -122,6 +122,7 @@ fn what_other_servers_say_of_their_tools_orders_no_effect() {
         (true, false, ann, true),
         (true, false, eve, false),
         (false, false, eve, true),
+        (false, false, "https://evil.test/log?q=theatre", false),
         (true, true, ann, false),
         (false, true, eve, false),
         (false, true, ann, true),

@@ -78,21 +78,25 @@ pub(super) async fn revoke(
     } else {
         given_out(core, key)?.ok_or(KeysError::Unknown(key))?
     };
-    let mut affected: Vec<&Arc<Session>> = held
-        .iter()
-        .filter(|(_, task)| task.base == key || task.key == key || task.under.contains(&key))
-        .map(|(session, _)| session)
-        .collect();
-    // One that holds two keys over the same base is told once.
-    affected.dedup_by_key(|session| session.id);
+    let affected = |held: Vec<(Arc<Session>, TaskClaims)>| {
+        let rests = held
+            .into_iter()
+            .filter(|(_, task)| task.base == key || task.key == key || task.under.contains(&key));
+        let mut affected: Vec<Arc<Session>> = rests.map(|(session, _)| session).collect();
+        // One that holds two keys over the same base is told once.
+        affected.dedup_by_key(|session| session.id);
+        affected
+    };
+    let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
     let fact = Fact::Keyed { key, role: role.clone(), change: "revoked".to_owned(), grants };
-    let session = if role == "task" { affected.first().map(|session| session.id) } else { None };
+    let session = if role == "task" { first } else { None };
     let entry = Entry { at: now, session, turn: None, turn_number: 0, fact };
     let revoke = Op::Revoke { id: key.to_string(), at: now, expires_at: Some(expires_at) };
     core.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    let affected = affected(self::held(core));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
     let stopped: Vec<_> = stopped.map(|session| session.id).collect();
     affected.iter().for_each(|session| core.servers.stop_session(session.id));

@@ -10,7 +10,7 @@ use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
 use writ_tools::registry::{AllowList, EmptyMeans};
-use writ_types::action::MemoryKind;
+use writ_types::action::{ActionKind, MemoryKind};
 use writ_types::chat::ChatMessage;
 use writ_types::id::TurnId;
 use writ_types::taint::Label;
@@ -74,7 +74,10 @@ pub(super) fn seed(
     let allow = tools.allow_list(&core.config.tools, EmptyMeans::All);
     let allow = core.offered(session, allow.unwrap_or(AllowList::Only(Default::default())));
     let (history, history_rows) = core.history(session.id)?;
-    let profile = core.store.memories_of_kind(MemoryKind::Profile, PROFILE_LIMIT)?;
+    // What is put before the model by itself is recalled, too.
+    let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
+    let limit = if recalls { PROFILE_LIMIT } else { 0 };
+    let profile = core.store.memories_of_kind(MemoryKind::Profile, limit)?;
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),

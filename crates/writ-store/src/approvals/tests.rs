@@ -322,7 +322,8 @@ fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_take
         fact: Fact::Checkpoint { name: "later".into() },
     };
     let other = given(NewApproval { task: Some(terms), ..approval.clone() }, "q");
-    other.commit(vec![Op::Append(Box::new(late))]);
+    let early = Entry { at: at(3), ..late.clone() };
+    other.commit(vec![Op::Append(Box::new(late)), Op::Append(Box::new(early))]);
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
     assert_eq!(other.try_commit(vec![counted(&approval, "q", amount("1"), at(3))]).map(drop), spent);
     // Three uses were signed: the total would still admit a fourth.

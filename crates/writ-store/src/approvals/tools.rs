@@ -1,9 +1,10 @@
 //! Which tools and values a person has said yes to.
 
 use rusqlite::params;
-use writ_policy::prepared::Prepared;
+use serde_json::Value;
 use writ_types::id::SessionId;
 
+use super::{Ask, decode_ask};
 use crate::codec::{self, query};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -26,21 +27,21 @@ impl Store {
         self.read(|conn| query(conn, sql, params![session.to_string(), most], |row| Ok(row.get("tool")?)))
     }
 
-    /// The values that a person has endorsed in a session, of the latest 256 such answers.
+    /// The latest 256 answers in a session that say whose the values of their actions are, and that were not taken back:
+    /// the asks, and what was signed.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn endorsed(&self, session: SessionId) -> Result<Vec<String>, StoreError> {
-        let sql = "SELECT ask.prepared FROM ask JOIN approval ON approval.ask = ask.id
-                   WHERE session = ?1 AND state = 'used' AND json_extract(token, '$.claims.values')
-                   ORDER BY asked_at DESC LIMIT ?2";
+    pub fn endorsements(&self, session: SessionId) -> Result<Vec<(Ask, Value)>, StoreError> {
+        let sql = "SELECT ask.*, approval.token FROM ask JOIN approval ON approval.ask = ask.id
+                   WHERE session = ?1 AND state = 'used' AND revoked = 0
+                   AND json_extract(token, '$.claims.values') ORDER BY asked_at DESC LIMIT ?2";
         let most = codec::limit(MAX_ENDORSEMENTS);
-        let rows = self.read(|conn| {
+        self.read(|conn| {
             query(conn, sql, params![session.to_string(), most], |row| {
-                codec::from_json::<Prepared>("prepared action", &row.get::<_, String>("prepared")?)
+                Ok((decode_ask(row)?, codec::from_json("approval", &row.get::<_, String>("token")?)?))
             })
-        })?;
-        Ok(rows.into_iter().flat_map(|prepared| prepared.sinks).map(|sink| sink.value).collect())
+        })
     }
 }

