@@ -151,6 +151,7 @@ fn needs_userns_needs_python_an_endorsed_value_asks_no_second_time() {
     let session = desk.session();
     approve(&[]);
     assert_eq!(more(&session, "carol@example.org"), 5, "it was approved once");
+    let endorsed = desk.bench.ask();
     let said = approve(&["--values"]);
     assert!(
         said.contains("count as if you had written them") && said.contains("to = carol@example.org"),
@@ -165,5 +166,10 @@ fn needs_userns_needs_python_an_endorsed_value_asks_no_second_time() {
     assert_eq!(desk.calls().iter().filter(|call| call.starts_with("send")).count(), 3);
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
     assert!(exported.contains(r#""scope":"values""#), "it is on record");
+    // Taken back, it is nobody's.
+    assert_eq!(more(&session, "carol@example.org"), 0);
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &endorsed])), 0);
+    assert_eq!(more(&session, "carol@example.org"), 5);
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &endorsed])), 2, "once");
     desk.verify();
 }
