@@ -5,6 +5,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::or_done;
 
+mod cases;
+
 mod init;
 
 mod status;

@@ -1,6 +1,5 @@
 //! `writ gates`: what the gates say of cases, as the engine runs them. Nothing is performed, and nothing follows a block.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -11,20 +10,13 @@ use writ_types::error::Exit;
 
 use crate::args::GatesCommand;
 use crate::client::Client;
+use crate::cmd::cases;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
-/// The largest file of cases, in bytes.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The most cases of one file: a script runs for each.
 const MAX_CASES: usize = 1_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cases {
-    case: Vec<Case>,
-}
 
 /// One case: a text, or an action as the ledger writes it, and what is expected of the gates.
 #[derive(Deserialize)]
@@ -68,7 +60,7 @@ pub(crate) fn run(context: &Context, command: &GatesCommand) -> Result<(), Failu
             results.push(compared(case, &judged));
         }
         client.call("sessions.close", json!({ "session": session })).await?;
-        tell(context, &results)
+        cases::tell(context, &results, line)
     })
 }
 
@@ -94,17 +86,6 @@ fn compared(case: &Case, judged: &Value) -> Value {
     })
 }
 
-fn tell(context: &Context, results: &[Value]) -> Result<(), Failure> {
-    let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
-    let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
-    context.out.either(&all, |_| {
-        let mut lines: Vec<String> = results.iter().map(line).collect();
-        lines.push(format!("{passed} passed, {failed} failed"));
-        lines
-    })?;
-    if failed == 0 { Ok(()) } else { Err(Failure::Code(Exit::Verification.code())) }
-}
-
 fn line(result: &Value) -> String {
     let text = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
@@ -126,21 +107,8 @@ fn line(result: &Value) -> String {
 }
 
 fn read(file: &Path) -> Result<Vec<Case>, Failure> {
-    let shown = file.display();
-    let opened =
-        std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
-    let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
-    if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(wrong(&format!("{shown} has more than {MAX_FILE_BYTES} bytes")));
-    }
-    let cases: Cases = toml::from_str(&text).map_err(|error| wrong(&format!("{shown}: {error}")))?;
-    if cases.case.is_empty() || cases.case.len() > MAX_CASES {
-        let found = cases.case.len();
-        return Err(wrong(&format!("{shown} holds {found} cases; from 1 to {MAX_CASES} can be")));
-    }
-    for case in &cases.case {
+    let (shown, cases) = (file.display(), cases::read::<Case>(file, MAX_CASES, wrong)?);
+    for case in &cases {
         let on_text = matches!(case.on, GatePoint::Input | GatePoint::Output);
         if on_text != case.text.is_some() || on_text == case.action.is_some() {
             let text = format!(
@@ -150,7 +118,7 @@ fn read(file: &Path) -> Result<Vec<Case>, Failure> {
             return Err(wrong(&text));
         }
     }
-    Ok(cases.case)
+    Ok(cases)
 }
 
 fn wrong(text: &str) -> Failure {

@@ -72,28 +72,32 @@ fn touched(action: &Action) -> Value {
     Value::Object(by_name)
 }
 
-/// The texts, numbers and truth values of a value, in order; of a field, those below it.
+/// The parts of an action in which names are as free as values: whoever writes one writes the other.
+const FREE: [&str; 3] = ["arguments", "env", "headers"];
+
+/// The texts, numbers and truth values of a value, in order; of a field, those below it. In [`FREE`] parts, names as well.
 fn leaves(value: &Value, field: Option<&str>) -> Vec<String> {
-    let mut at = Some(value);
+    let mut at = (Some(value), false);
     for name in field.into_iter().flat_map(|field| field.split('.')) {
-        at = at.and_then(|value| match name.parse::<usize>() {
+        let below = at.0.and_then(|value| match name.parse::<usize>() {
             Ok(n) if value.is_array() => value.get(n),
             Ok(_) | Err(_) => value.get(name),
         });
+        at = (below, at.1 || FREE.contains(&name));
     }
     let mut found = Vec::new();
-    let mut stack: Vec<&Value> = at.into_iter().collect();
-    while let Some(value) = stack.pop() {
+    let mut stack: Vec<(&Value, bool)> = at.0.into_iter().map(|value| (value, at.1)).collect();
+    while let Some((value, free)) = stack.pop() {
         match value {
             Value::Null => {}
             Value::Bool(flag) => found.push(flag.to_string()),
             Value::Number(number) => found.push(number.to_string()),
             Value::String(text) => found.push(text.clone()),
-            Value::Array(items) => stack.extend(items.iter().rev()),
-            // Whoever writes values may write names, too.
+            Value::Array(items) => stack.extend(items.iter().rev().map(|item| (item, free))),
             Value::Object(fields) => {
-                found.extend(fields.keys().cloned());
-                stack.extend(fields.values().rev());
+                found.extend(fields.keys().filter(|_| free).cloned());
+                let is_free = |name: &String| free || FREE.contains(&name.as_str());
+                stack.extend(fields.iter().rev().map(|(name, value)| (value, is_free(name))));
             }
         }
     }

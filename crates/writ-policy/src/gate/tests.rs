@@ -547,3 +547,29 @@ proptest! {
         }
     }
 }
+
+/// A name that the model has chosen is judged like a value; one that every action has is not what a text is about.
+#[test]
+fn names_that_are_free_are_judged_and_names_of_parts_are_not() {
+    let gate = |word: &str, field: Option<&str>| GateConfig {
+        on: Point::Execution,
+        contains: vec![word.into()],
+        action: GateAction::Block,
+        field: field.map(str::to_owned),
+        ..GateSet::shipped()
+    };
+    let arguments = json!({"labels": {"ghp_token": 1}});
+    let call = Action::CallTool(writ_types::action::CallTool { arguments, ..fixture::call_tool() });
+    let mut command = fixture::exec();
+    command.env.insert("SECRET_NAME".into(), "x".into());
+    let blocks = |word: &str, field: Option<&str>, action: &Action| {
+        let gates = set(vec![gate(word, field)]);
+        judged(&gates, GatePoint::Execution, &fixture::prepared(action.clone())).blocked().is_some()
+    };
+    let command = Action::Exec(command);
+    assert!(blocks("ghp_token", None, &call) && blocks("ghp_token", Some("arguments.labels"), &call));
+    assert!(blocks("secret_name", None, &command));
+    for (part, action) in [("argv", &command), ("env", &command), ("server", &call), ("arguments", &call)] {
+        assert!(!blocks(part, None, action), "{part}");
+    }
+}

@@ -1,6 +1,5 @@
 //! Cases of `writ policy test`.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -12,20 +11,13 @@ use writ_types::error::Exit;
 use writ_types::taint::{Label, Taint};
 
 use super::{Said, standing};
+use crate::cmd::cases;
 use crate::config::policies;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// The largest file of cases, in bytes.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The most cases of one file.
 const MAX_CASES: usize = 10_000;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cases {
-    case: Vec<Case>,
-}
 
 /// One case: an action as the ledger writes it, what it rests on, and what the rules are expected to say.
 #[derive(Deserialize)]
@@ -76,7 +68,7 @@ pub(super) fn test(context: &Context, file: &Path, project: Option<&Path>) -> Re
     let config = context.ready()?;
     let rules = policies::load(&context.home, project)?;
     let mut results = Vec::new();
-    for case in read(file)? {
+    for case in cases::read::<Case>(file, MAX_CASES, wrong)? {
         let action: Action = serde_json::from_value(case.action.clone()).map_err(|error| {
             let text = format!("case '{}' of {}: 'action': {error}", case.name, file.display());
             wrong(&text)
@@ -95,14 +87,7 @@ pub(super) fn test(context: &Context, file: &Path, project: Option<&Path>) -> Re
             "passed": as_expected,
         }));
     }
-    let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
-    let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
-    context.out.either(&all, |_| {
-        let mut lines: Vec<String> = results.iter().map(line).collect();
-        lines.push(format!("{passed} passed, {failed} failed"));
-        lines
-    })?;
-    if failed == 0 { Ok(()) } else { Err(Failure::Code(Exit::Verification.code())) }
+    cases::tell(context, &results, line)
 }
 
 fn line(result: &Value) -> String {
@@ -139,26 +124,6 @@ fn prepared(agent: &str, case: &Case, action: Action) -> Prepared {
         idempotent: false,
         intent: case.name.clone(),
     }
-}
-
-fn read(file: &Path) -> Result<Vec<Case>, Failure> {
-    let shown = file.display();
-    let opened =
-        std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
-    let mut text = String::new();
-    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
-    let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
-    if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
-        return Err(wrong(&format!("{shown} has more than {MAX_FILE_BYTES} bytes")));
-    }
-    let cases: Cases = toml::from_str(&text).map_err(|error| wrong(&format!("{shown}: {error}")))?;
-    if cases.case.is_empty() || cases.case.len() > MAX_CASES {
-        return Err(wrong(&format!(
-            "{shown} holds {} cases; from 1 to {MAX_CASES} can be",
-            cases.case.len()
-        )));
-    }
-    Ok(cases.case)
 }
 
 fn wrong(text: &str) -> Failure {

@@ -298,10 +298,11 @@ fn needs_userns_needs_python_injected_actions_are_stopped_and_tasks_are_done() {
                 }
             }
             check(strict, *then, &all);
+            // What was never read was never attempted.
             println!(
                 "THREAT 11 attempts={} refused={} entries={} entry=asked twins={}",
-                all.injected,
-                all.stopped,
+                all.injected - all.unread,
+                all.stopped - all.unread,
                 asked.saturating_sub(all.questions.len()),
                 all.quiet
             );

@@ -1,0 +1,67 @@
+//! Files of cases that rules and gates are tried with: read within bounds, and told as what passed and what did not.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use writ_types::error::Exit;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The largest file of cases, in bytes.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cases<T> {
+    case: Vec<T>,
+}
+
+/// Reads a TOML file of 1 to `most` tables `[[case]]`.
+///
+/// # Errors
+///
+/// What `wrong` makes of it: it cannot be read, is too large, or holds no such cases.
+pub(crate) fn read<T: DeserializeOwned>(
+    file: &Path,
+    most: usize,
+    wrong: impl Fn(&str) -> Failure,
+) -> Result<Vec<T>, Failure> {
+    let shown = file.display();
+    let opened =
+        std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(wrong(&format!("{shown} has more than {MAX_FILE_BYTES} bytes")));
+    }
+    let Cases { case } = toml::from_str(&text).map_err(|error| wrong(&format!("{shown}: {error}")))?;
+    if case.is_empty() || case.len() > most {
+        return Err(wrong(&format!("{shown} holds {} cases; from 1 to {most} can be", case.len())));
+    }
+    Ok(case)
+}
+
+/// Tells every result, as `line` has it, and how many passed.
+///
+/// # Errors
+///
+/// If one did not pass: code 8.
+pub(crate) fn tell(
+    context: &Context,
+    results: &[Value],
+    line: impl Fn(&Value) -> String,
+) -> Result<(), Failure> {
+    let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
+    let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
+    context.out.either(&all, |_| {
+        let mut lines: Vec<String> = results.iter().map(&line).collect();
+        lines.push(format!("{passed} passed, {failed} failed"));
+        lines
+    })?;
+    if failed == 0 { Ok(()) } else { Err(Failure::Code(Exit::Verification.code())) }
+}
