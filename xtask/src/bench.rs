@@ -15,6 +15,12 @@ mod startup;
 
 mod door;
 
+mod approvals;
+
+mod values;
+
+mod mcp;
+
 mod turns;
 
 mod sandbox;
@@ -75,8 +81,11 @@ type Measure = fn(&Bench) -> Result<Vec<Row>>;
 const BENCHES: &[(&str, Measure)] = &[
     ("startup", startup::measure),
     ("door", door::measure),
+    ("approvals", approvals::measure),
+    ("values", values::measure),
     ("commit", commit::measure),
     ("turns", turns::measure),
+    ("mcp", mcp::measure),
     ("sandbox", sandbox::measure),
     ("memory", memory::measure),
     ("ledger", ledger::measure),

@@ -17,7 +17,7 @@ use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, fields, render};
-use writ_types::action::Action;
+use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
@@ -124,7 +124,10 @@ impl Place {
         let passage = loop {
             let prepared = match self.prepare(&mut first, &call, &label).await? {
                 Ok(prepared) => prepared,
-                Err(refused) => return Ok(self.result(&call, refused, "wrong arguments", first)),
+                Err(refused) => {
+                    first.push(self.malformed(&call.name, &refused));
+                    return Ok(self.result(&call, refused, "wrong arguments", first));
+                }
             };
             if !self.session.state().subscriptions.is_empty() {
                 self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
@@ -284,6 +287,22 @@ impl Place {
             self.core.entry(self.session.id, self.at(), fact),
             Op::Frame { session: self.session.id, frame: Box::new(ServerFrame::Status { text }) },
         ]
+    }
+
+    /// What the ledger is told of a call that could not become an action: among them are hosts and paths that lead elsewhere
+    /// than they seem to.
+    fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
+        let kinds = self.core.servers.registry().get(tool).map(|tool| tool.actions).unwrap_or_default();
+        let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
+        let fact = Fact::Denied {
+            prepared: None,
+            kind: kinds.first().copied().unwrap_or(ActionKind::CallTool),
+            reason: DenyReason::Shape,
+            rule: "arguments".to_owned(),
+            outside: text.clone(),
+            text,
+        };
+        self.core.entry(self.session.id, self.at(), fact)
     }
 
     fn denied(&self, call: &ToolCall, denial: &Denial, label: Label) -> Acted {

@@ -39,6 +39,17 @@ impl Engine {
         Self::launch(serving_home(bench, name, 0)?)
     }
 
+    /// The same, with a server of tools: a shell script, and what its owner says of its tools.
+    pub(super) fn with_server(bench: &Bench, name: &str, (script, words): (&str, &str)) -> Result<Self> {
+        let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
+        let added = home.writ(&["mcp", "add", "bench", "--yes", "--", "sh", "-c", script]).output()?;
+        ensure!(added.success, "writ mcp add: {}", added.stderr.trim());
+        let path = home.folder().join("home/mcp/bench.toml");
+        let said = std::fs::read_to_string(&path)? + words;
+        std::fs::write(&path, said)?;
+        Self::launch(home)
+    }
+
     fn launch(home: Home) -> Result<Self> {
         let mut process = home.launch(IDLE_EXIT)?;
         until_ready(&mut process)?;

@@ -19,8 +19,8 @@ enum Outcome {
     Ratio { own: Sample, peer: &'static str, base: Sample, target: Option<f64> },
     /// Durations, and the one that a percentile of them is to stay under.
     Limit { own: Sample, percentile: Percentile, target: Duration, against: String },
-    /// Durations that others are compared with.
-    Base(Sample),
+    /// Durations that others are compared with, or that have nothing to be compared with, and what is told of them.
+    Base(Sample, String),
     /// A size in bytes, and the size to stay under, if there is one.
     Size { bytes: u64, target: Option<u64>, against: String },
     /// A part of a whole, from 0 to 1, and the one to reach.
@@ -58,7 +58,12 @@ impl Row {
     }
 
     pub(super) fn base(what: &str, sample: Sample) -> Self {
-        Self { what: what.to_owned(), outcome: Outcome::Base(sample) }
+        Self::told(what, sample, String::new())
+    }
+
+    /// Durations without a target, and what is told of them.
+    pub(super) fn told(what: &str, own: Sample, against: String) -> Self {
+        Self { what: what.to_owned(), outcome: Outcome::Base(own, against) }
     }
 
     pub(super) fn size(what: &str, bytes: u64, target: Option<u64>) -> Self {
@@ -97,7 +102,7 @@ impl Row {
             Outcome::Size { bytes, target, .. } => target.is_none_or(|target| *bytes <= target),
             Outcome::Share { share, target, .. } => share >= target,
             Outcome::Rate { per_second, target, .. } => per_second >= target,
-            Outcome::Base(_) => true,
+            Outcome::Base(..) => true,
             Outcome::NotRun(_) => false,
         }
     }
@@ -116,7 +121,7 @@ impl fmt::Display for Row {
             Outcome::Limit { own, percentile, target, against } => {
                 line(&self.what, times(own), against, &format!("{percentile} <= {}", shown(*target)), mark)
             }
-            Outcome::Base(sample) => line(&self.what, times(sample), "", "", mark),
+            Outcome::Base(sample, against) => line(&self.what, times(sample), against, "", mark),
             Outcome::Size { bytes, target, against } => {
                 let target = target.map(|target| format!("<= {}", size(target))).unwrap_or_default();
                 line(&self.what, [size(*bytes), String::new()], against, &target, mark)

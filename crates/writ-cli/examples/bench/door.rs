@@ -1,4 +1,5 @@
-//! The door, warm: both pure stages with a verified authority, the shipped rules and fifty more.
+//! The door: both pure stages with the shipped rules and more, warm with a verified authority, and cold from the texts of
+//! the rules and the token of the keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +12,9 @@ use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
 use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use writ_policy::keys::{
+    Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier, mint_base, mint_task,
+};
 use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
@@ -27,8 +30,14 @@ use crate::measured::{Measured, since};
 /// The time at which everything here happens.
 const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
 const AGENT: &str = "assistant";
-/// Rules on top of those that are shipped (design 5).
-const MORE_RULES: u32 = 50;
+/// How many rules there are on top of those that are shipped, with the names of what is measured.
+const MORE_RULES: [(u32, &str, &str, &str); 3] = [
+    (4, "exec-4", "write_file-4", "cold-4"),
+    (50, "exec-50", "write_file-50", "cold-50"),
+    (500, "exec-500", "write_file-500", "cold-500"),
+];
+/// Of so many warm decisions one cold one is measured: it takes a hundred times as long.
+const COLD_EVERY: u32 = 50;
 /// Keys that were revoked before: some, so that looking them up counts.
 const REVOKED: u32 = 100;
 /// The signed message of the peer, in bytes: about what an approval's claims take.
@@ -36,44 +45,77 @@ const MESSAGE_BYTES: usize = 512;
 /// How many decisions come before those that count.
 const WARM_UP: u32 = 200;
 
-/// Measures decisions about a command and a file, and verifying one signature in turn with them.
+/// Measures decisions about a command and a file with more and more rules, and verifying one signature and one pair of
+/// keys in turn with them.
 pub(crate) fn run(rounds: u32) -> Result<()> {
-    let sources = [RuleSource::shipped(), more_rules()?];
+    for case in MORE_RULES {
+        with_rules(case, rounds)?;
+    }
+    let keys = Keys::mint(&RuleSet::load(&[RuleSource::shipped()])?)?;
+    let key = SigningKey::from_bytes(&[7; 32]);
+    let message = [9_u8; MESSAGE_BYTES];
+    let (public, signature) = (key.verifying_key(), key.sign(&message));
+    let (mut verifications, mut tokens) = (Vec::new(), Vec::new());
+    for round in 0..rounds + WARM_UP {
+        let start = Instant::now();
+        public.verify_strict(black_box(&message), &signature)?;
+        let verification = since(start);
+        let start = Instant::now();
+        drop(black_box(keys.verify()?));
+        let token = since(start);
+        if round >= WARM_UP {
+            verifications.push(verification);
+            tokens.push(token);
+        }
+    }
+    printed("ed25519", verifications)?;
+    printed("token", tokens)
+}
+
+/// Warm and cold decisions with so many rules more.
+fn with_rules((more, exec_name, write_name, cold_name): (u32, &str, &str, &str), rounds: u32) -> Result<()> {
+    let sources = [RuleSource::shipped(), more_rules(more)?];
     let rules = RuleSet::load(&sources)?;
-    let authority = authority(&rules)?;
+    let keys = Keys::mint(&rules)?;
+    let authority = keys.verify()?;
     let revoked: BTreeSet<String> = (0..REVOKED).map(|n| format!("{n:064x}")).collect();
     let budget = BudgetFacts::default();
+    let (egress, origins) = (EgressScope::default(), Origins::default());
     let facts = Facts {
         authority: &authority,
         revoked: &revoked,
         rules: &rules,
         budget: &budget,
-        egress: &EgressScope::default(),
-        origins: &Origins::default(),
+        egress: &egress,
+        origins: &origins,
         strict: false,
         approval: None,
         used: None,
     };
-    let key = SigningKey::from_bytes(&[7; 32]);
-    let message = [9_u8; MESSAGE_BYTES];
-    let (public, signature) = (key.verifying_key(), key.sign(&message));
-    let (mut execs, mut writes, mut verifications) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut execs, mut writes, mut colds) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds + WARM_UP {
-        let exec = decision(&facts, exec())?;
-        let write = decision(&facts, write())?;
-        let start = Instant::now();
-        public.verify_strict(black_box(&message), &signature)?;
-        let verification = since(start);
-        if round >= WARM_UP {
-            execs.push(exec);
-            writes.push(write);
-            verifications.push(verification);
+        let exec_took = decision(&facts, exec())?;
+        let write_took = decision(&facts, write())?;
+        if round < WARM_UP {
+            continue;
+        }
+        execs.push(exec_took);
+        writes.push(write_took);
+        if round % COLD_EVERY == 0 {
+            let start = Instant::now();
+            let rules = RuleSet::load(black_box(&sources))?;
+            let authority = keys.verify()?;
+            decision(&Facts { rules: &rules, authority: &authority, ..facts }, exec())?;
+            colds.push(since(start));
         }
     }
-    for (what, nanos) in [("exec", execs), ("write_file", writes), ("ed25519", verifications)] {
-        Measured { what, nanos, rows: 0, took_nanos: 0 }.print()?;
-    }
-    Ok(())
+    printed(exec_name, execs)?;
+    printed(write_name, writes)?;
+    printed(cold_name, colds)
+}
+
+fn printed(what: &str, nanos: Vec<u64>) -> Result<()> {
+    Measured { what, nanos, rows: 0, took_nanos: 0 }.print()
 }
 
 /// How long the door takes to grant an action, in nanoseconds.
@@ -94,9 +136,9 @@ fn decision(facts: &Facts<'_>, action: Action) -> Result<u64> {
 }
 
 /// Rules that concern what is measured but do not hold for it: every one has to be looked at.
-fn more_rules() -> Result<RuleSource> {
+fn more_rules(more: u32) -> Result<RuleSource> {
     let mut text = String::new();
-    for n in 0..MORE_RULES {
+    for n in 0..more {
         let rule = match n % 4 {
             0 => format!(
                 r#"forbid (principal, action == Action::"exec", resource) when {{ context.tool == "t{n}" }};"#
@@ -115,41 +157,52 @@ when {{ context.taint == "owner" && context.trust == "t{n}" }} unless {{ context
     Ok(RuleSource { origin: "bench rules".to_owned(), authorship: Authorship::Home, text })
 }
 
-/// What an owner's session is granted.
-fn authority(rules: &RuleSet) -> Result<Authority> {
-    let (root, router) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-    let installation = InstallationId::from_parts(NOW, 1);
-    let grants = Grants::default()
-        .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
-        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow(ActionKind::WriteFile, [(Dimension::Place, "overlay"), (Dimension::Path, WORK)])
-        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
-    let base = BaseClaims {
-        key: KeyId::from_parts(NOW, 1),
-        installation,
-        epoch: 1,
-        agent: AGENT.to_owned(),
-        policy: rules.digest(),
-        expires_at: NOW.plus(Duration::from_secs(86_400)),
-        grants: grants.clone(),
-    };
-    let task = TaskClaims {
-        key: KeyId::from_parts(NOW, 2),
-        base: base.key,
-        session: session(),
-        not_before: NOW,
-        expires_at: NOW.plus(TASK_KEY_TTL),
-        grants,
-        case: None,
-        under: Default::default(),
-    };
-    let base = mint_base(&base, &root)?;
-    let token = mint_task(&base, &task, &root.verifying_key(), &router)?;
-    let (root, router) = (root.verifying_key(), router.verifying_key());
-    Verifier { root, router, installation, epoch: 1 }.verify(&token).context("the keys were just minted")
+/// What an owner's session is granted: both keys as a token, and what verifies it.
+struct Keys {
+    verifier: Verifier,
+    token: Token,
+}
+
+impl Keys {
+    fn mint(rules: &RuleSet) -> Result<Self> {
+        let (root, router) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let installation = InstallationId::from_parts(NOW, 1);
+        let grants = Grants::default()
+            .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
+            .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+            .allow(ActionKind::WriteFile, [(Dimension::Place, "overlay"), (Dimension::Path, WORK)])
+            .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
+            .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
+            .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
+        let base = BaseClaims {
+            key: KeyId::from_parts(NOW, 1),
+            installation,
+            epoch: 1,
+            agent: AGENT.to_owned(),
+            policy: rules.digest(),
+            expires_at: NOW.plus(Duration::from_secs(86_400)),
+            grants: grants.clone(),
+        };
+        let task = TaskClaims {
+            key: KeyId::from_parts(NOW, 2),
+            base: base.key,
+            session: session(),
+            not_before: NOW,
+            expires_at: NOW.plus(TASK_KEY_TTL),
+            grants,
+            case: None,
+            under: Default::default(),
+        };
+        let base = mint_base(&base, &root)?;
+        let token = mint_task(&base, &task, &root.verifying_key(), &router)?;
+        let (root, router) = (root.verifying_key(), router.verifying_key());
+        Ok(Self { verifier: Verifier { root, router, installation, epoch: 1 }, token })
+    }
+
+    fn verify(&self) -> Result<Authority> {
+        self.verifier.verify(&self.token).context("the keys were just minted")
+    }
 }
 
 fn session() -> SessionId {

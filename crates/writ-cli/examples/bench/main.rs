@@ -1,9 +1,11 @@
-//! What `cargo xtask bench` measures inside the product's crates: the door, the ledger, the filtering proxy, and
-//! a model that answers at once. Results are lines of JSON on standard output.
+//! What `cargo xtask bench` measures inside the product's crates: the door, approvals, what is done to values, the
+//! ledger, the filtering proxy, and a model that answers at once. Results are lines of JSON on standard output.
 
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
 mod measured;
+
+mod approvals;
 
 mod door;
 
@@ -14,6 +16,8 @@ mod model;
 mod presence;
 
 mod proxy;
+
+mod values;
 
 use std::path::PathBuf;
 
@@ -26,6 +30,20 @@ enum Task {
     Door {
         /// How many decisions about each are measured.
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: u32,
+    },
+    /// Let eight race for one approval after the other.
+    Approvals {
+        /// Where the database is made.
+        folder: PathBuf,
+        /// How many approvals.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rounds: u32,
+    },
+    /// Mask secrets and follow values in a result of a million bytes.
+    Values {
+        /// How often.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rounds: u32,
     },
     /// Fill a ledger in a folder, and verify it.
@@ -52,6 +70,8 @@ enum Task {
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
         Task::Door { rounds } => door::run(rounds),
+        Task::Approvals { folder, rounds } => approvals::run(&folder, rounds),
+        Task::Values { rounds } => values::run(rounds),
         Task::Ledger { folder, rows } => ledger::run(&folder, rows),
         Task::Proxy { folder, host, port } => proxy::run(&folder, &host, port),
         Task::Model => model::run(),

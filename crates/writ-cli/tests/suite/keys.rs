@@ -112,12 +112,14 @@ fn entries(home: &Home, event: &str) -> Vec<String> {
 fn two_keys_grant_what_they_say_and_one_grants_nothing() {
     let keys = Keys::new().with_both();
     assert_eq!(mode(&PathBuf::from(keys.path("base"))), 0o600);
-    for (amount, granted) in
-        [(500, true), (1, true), (501, false), (0, false), (-1, false), (i64::MAX, false)]
-    {
-        let said = keys.refund("base", "task", amount);
-        assert_eq!(code(&said), if granted { 0 } else { 4 }, "{amount}: {}", text(&said));
+    let (good, bad) = ([500, 1], [501, 0, -1, i64::MAX]);
+    for amount in good {
+        done(&keys.refund("base", "task", amount));
     }
+    for amount in bad {
+        assert!(refused(&keys.refund("base", "task", amount)).contains("amount"), "{amount}");
+    }
+    println!("THREAT 8 attempts={0} refused={0} entries=0 entry=- twins={1}", bad.len(), good.len());
     let check = |operation: &str, more: &[&str]| {
         let (base, task) = (keys.path("base"), keys.path("task"));
         keys.home.run(&[&["keys", "check", operation, "--base", &base, "--task", &task], more].concat())
@@ -131,15 +133,27 @@ fn two_keys_grant_what_they_say_and_one_grants_nothing() {
     // One alone, and two that do not belong together.
     done(&keys.base("base2", json!({ "refund": { "max_amount": 900 } })));
     done(&keys.task("base2", "task2", "case_tk_456def"));
-    for (base, task, why) in [
+    let mixed = [
         ("base", "task2", "another base key"),
         ("base2", "task", "another base key"),
         ("base", "base", "does not belong there"),
         ("task", "task", "does not belong there"),
-    ] {
+    ];
+    let narrow = keys.write("narrow.toml", "[capabilities]\nrefund = { max_amount = 50 }\n");
+    let copied = |base: &str, task: &str| {
+        let (base, task) = (keys.path(base), keys.path(task));
+        keys.home.run(&["keys", "task", "attenuate", &task, &narrow, "--base", &base])
+    };
+    for (base, task, why) in mixed {
         assert!(refused(&keys.refund(base, task, 5)).contains(why), "{base} and {task}");
+        // Where something would come of it, the try is on record.
+        assert!(refused(&copied(base, task)).contains(why), "{base} and {task}");
     }
     done(&keys.refund("base2", "task2", 900));
+    assert_eq!(code(&copied("base2", "task2")), 0);
+    let denied = entries(&keys.home, "denied").len();
+    println!("THREAT 7 attempts={0} refused={0} entries={denied} entry=denied twins=2", 2 * mixed.len());
+    assert_eq!(denied, mixed.len(), "each is an entry");
 
     // The ledger knows of each, by hash; of none as it is.
     let keyed = entries(&keys.home, "keyed").concat();

@@ -32,6 +32,24 @@ fn the_shipped_gate_blocks_drop_table_every_time() {
     assert_eq!(gates.judge(GatePoint::Output, "DROP TABLE users").text.as_deref(), Some("DROP TABLE users"));
 }
 
+/// Twin: what stands there as it was written is replaced.
+#[test]
+fn what_triggers_and_cannot_be_replaced_does_not_go_on() {
+    let gate = GateConfig { contains: vec!["blue falcon".into()], ..replace(Point::Input) };
+    let gates = GateSet::new(vec![gate]).expect("valid");
+    let judged = gates.judge(GatePoint::Input, "the blue falcon flies");
+    assert_eq!(judged.text.as_deref(), Some("the bar flies"));
+    for otherwise in ["the blue\nfalcon flies", "the blue falcon and the blue  falcon"] {
+        let judged = gates.judge(GatePoint::Input, otherwise);
+        assert_eq!((judged.text.as_deref(), judged.held.as_deref()), (None, None), "{otherwise}");
+        assert!(judged.blocked().is_some(), "{otherwise}");
+    }
+    // A replacement that triggers again would go on for ever.
+    let again = GateConfig { replacement: "Foo".into(), ..replace(Point::Input) };
+    let again = GateSet::new(vec![again]).expect("valid");
+    assert!(again.judge(GatePoint::Input, "foo").blocked().is_some());
+}
+
 #[test]
 fn a_gate_that_asks_holds_the_text_back_and_one_that_blocks_counts_more() {
     let gate = |name: &str, action, text: &str| GateConfig {

@@ -204,3 +204,48 @@ fn who_has_seen_another_history_is_told_to_forget_it() {
         assert_eq!(first(news), ["answer"]);
     }
 }
+
+/// The frames that a client may send, by the committed schema, with something that each could do.
+fn samples() -> Vec<Value> {
+    let schema = include_str!("../../../../../docs/schemas/client-frame.json");
+    let schema: Value = serde_json::from_str(schema).expect("a schema");
+    let kinds = schema["oneOf"].as_array().expect("kinds").iter();
+    kinds
+        .map(|kind| match kind["properties"]["type"]["const"].as_str().expect("a name") {
+            "auth" => json!({ "type": "auth", "token": "0".repeat(64) }),
+            "resume" => json!({ "type": "resume", "session": null }),
+            "message" => json!({ "type": "message", "text": "hello", "client_id": "m" }),
+            "approval_response" => {
+                json!({ "type": "approval_response", "ask_id": "AAAAAAAA", "decision": "approve" })
+            }
+            "gate_response" => {
+                json!({ "type": "gate_response", "ask_id": "AAAAAAAA", "decision": "approve" })
+            }
+            "checkpoint" => json!({ "type": "checkpoint", "name": "here" }),
+            "cancel" => json!({ "type": "cancel", "turn": "01ARZ3NDEKTSV4RRFFQ69G5FAV" }),
+            "call" => json!({ "type": "call", "id": 1, "method": "status", "params": null }),
+            other => panic!("'{other}' is new: what is it refused with?"),
+        })
+        .collect()
+}
+
+/// Whoever has not proven who they are is closed out with the first frame, of whatever kind, and nothing of it is done. Twin: the
+/// owner's is taken in.
+#[test]
+fn every_frame_is_refused_from_who_has_not_proven_who_they_are() {
+    let web = Web::new();
+    let entries = web.bench.events("received").len();
+    for frame in samples() {
+        let mut stranger = web.socket("/ws", &[]).expect("connects");
+        stranger.say(&frame);
+        // What follows is not read any more either.
+        stranger.say(&json!({ "type": "message", "text": "hello", "client_id": "n" }));
+        assert_eq!(stranger.closed(), 4401, "{frame}");
+    }
+    assert_eq!(web.bench.events("received").len(), entries, "nothing was taken in");
+    let mut own = web.own_socket("/ws");
+    own.join(None, 0);
+    say(&mut own, "hello", "m");
+    last(&mut own);
+    assert_eq!(web.bench.events("received").len(), entries + 1);
+}

@@ -33,19 +33,21 @@ impl Desk {
         ask
     }
 
-    fn paid(&self, wish: &str) {
+    fn paid(&self, wish: &str) -> usize {
         let said = self.said(wish);
         assert!(
             said.contains("It said: ") && said.contains("paid "),
             "{said} {:?}",
             self.bench.events("denied")
         );
+        1
     }
 
-    fn asked(&self, wish: &str) {
+    fn asked(&self, wish: &str) -> usize {
         assert_eq!(code(&self.chat(wish)), WAITING, "{wish}");
         let ask = self.bench.ask();
         assert_eq!(code(&self.bench.home.run(&["approvals", "deny", &ask])), 0);
+        1
     }
 }
 
@@ -73,18 +75,18 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert!(text(&approved).contains("amount 20 in all"), "{}", text(&approved));
 
-    desk.paid(&pay("ann", "7.5", "something else"));
+    let mut passed = desk.paid(&pay("ann", "7.5", "something else"));
     stop_engine_of(&desk.bench.home);
-    desk.asked(&pay("bob", "5", "rent"));
-    desk.asked(&pay("ann", "7.51", "more than is left"));
-    desk.asked(&pay("ann", "-1", "back"));
+    let mut overruns = desk.asked(&pay("bob", "5", "rent"));
+    overruns += desk.asked(&pay("ann", "7.51", "more than is left"));
+    overruns += desk.asked(&pay("ann", "-1", "back"));
     let standing = desk.bench.home.json(&["approvals", "standing"]);
     let first = &standing["approvals"][0];
     assert_eq!((&first["uses_left"], &first["total_left"]), (&json!(2), &json!("7.5")), "{standing}");
-    desk.paid(&pay("ann", "7", "rent"));
-    desk.paid(&pay("ann", "0.25", "rent"));
+    passed += desk.paid(&pay("ann", "7", "rent"));
+    passed += desk.paid(&pay("ann", "0.25", "rent"));
     // The fifth: the total would still admit it.
-    desk.asked(&pay("ann", "0.25", "rent"));
+    overruns += desk.asked(&pay("ann", "0.25", "rent"));
     let amounts: Vec<String> = desk.calls();
     assert_eq!(amounts.len(), 4, "{amounts:?}");
     let answered = text(&desk.bench.home.run(&["audit", "export"]));
@@ -92,6 +94,10 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
         answered.contains("\"scope\":\"standing\"") && answered.contains("20 in all"),
         "what was signed is on record"
     );
+    // The first question is what was approved.
+    let asked = desk.bench.events("asked").len() - 1;
+    assert_eq!(asked, overruns, "each is on record");
+    println!("THREAT 5 attempts={overruns} refused={overruns} entries={asked} entry=asked twins={passed}");
     desk.verify();
 }
 
@@ -116,6 +122,8 @@ fn needs_userns_needs_python_what_runs_on_an_approval_that_is_taken_back_is_stop
     desk.asked(&pay("ann", "5", "rent"));
     assert_eq!(desk.bench.home.json(&["approvals", "standing"])["approvals"], json!([]));
     assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &ask])), USAGE);
+    let denied = desk.bench.events("asked").len() - 1;
+    println!("THREAT 5 attempts=2 refused=2 entries={} entry=asked|answered twins=1", denied + 1);
     desk.verify();
 }
 

@@ -199,8 +199,12 @@ fn needs_userns_addresses_of_the_inside_and_doubtful_hosts_are_refused_before_a_
         let before = yard.refusals();
         let states = yard.turn(&words, vec![fetch(url)]);
         told.attempts += 1;
-        told.refused += usize::from(matches!(states[0].as_str(), "denied" | "failed"));
-        told.entries += usize::from(yard.refusals() > before);
+        assert!(matches!(states[0].as_str(), "denied" | "failed"), "{url}: {states:?}");
+        // That a connection failed is no refusal: the ledger must say that it was not allowed.
+        let refused = usize::from(yard.refusals() > before);
+        assert_eq!(refused, 1, "{url}: {states:?}");
+        told.refused += refused;
+        told.entries += refused;
     }
     assert_eq!(mirror.asked(), Vec::<String>::new(), "nothing was connected to");
     let own = mirror.url("depot", "/twin");
@@ -272,16 +276,18 @@ fn needs_userns_no_path_of_a_tool_leads_out_of_the_work_folder() {
         ("send_file", json!({ "path": "out/keys/secrets.json" })),
     ];
     told.attempts = calls.len();
+    let written = |yard: &Yard| yard.bench.count("outcome") + yard.bench.count("denied");
+    let before = written(&yard);
     let states = yard.turn("Go on.", calls);
     told.refused = states.iter().filter(|state| matches!(state.as_str(), "failed" | "denied")).count();
     assert_eq!(told.refused, told.attempts, "{states:?}");
     // Inside, a program runs and finds nothing there.
-    let before = yard.bench.count("outcome");
     let programs =
         vec![cat(&key), cat("out/keys/secrets.json"), cat("/etc/shadow"), cat("../home/keys/secrets.json")];
     told.attempts += programs.len();
     yard.turn("Go on.", programs);
-    told.entries = yard.bench.count("outcome") - before;
+    told.entries = written(&yard) - before;
+    assert_eq!(told.entries, told.attempts, "each is on record");
     let secret = std::fs::read_to_string(&key).expect("reads");
     let told_model = yard.bench.requests().pop().expect("a request");
     assert!(!told_model.contains(secret.get(..40).unwrap_or(&secret)), "nothing of it was read");
@@ -291,6 +297,6 @@ fn needs_userns_no_path_of_a_tool_leads_out_of_the_work_folder() {
         !yard.bench.home.root().join("escaped").exists() && !yard.bench.project().join("../escaped").exists()
     );
     yard.allow(&mut told, "Go on.", vec![read("notes.md")]);
-    println!("{}", told.line(19, "outcome"));
+    println!("{}", told.line(19, "denied|outcome"));
     yard.end();
 }
