@@ -42,8 +42,12 @@ impl Engine {
     /// The same, with a server of tools: a shell script, and what its owner says of its tools.
     pub(super) fn with_server(bench: &Bench, name: &str, (script, words): (&str, &str)) -> Result<Self> {
         let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
+        // What its owner says of it holds from the next engine on.
+        let mut first = home.launch(IDLE_EXIT)?;
+        until_ready(&mut first)?;
         let added = home.writ(&["mcp", "add", "bench", "--yes", "--", "sh", "-c", script]).output()?;
         ensure!(added.success, "writ mcp add: {}", added.stderr.trim());
+        drop(first);
         let path = home.folder().join("home/mcp/bench.toml");
         let said = std::fs::read_to_string(&path)? + words;
         std::fs::write(&path, said)?;

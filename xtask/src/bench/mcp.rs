@@ -12,14 +12,14 @@ const SERVER: &str = r#"while IFS= read -r line; do
 id=${line#*'"id":'}; id=${id%%[,\}]*}
 case $line in
 *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}';;
-*'"tools/list"'*) result='{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}';;
+*'"tools/list"'*) result='{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"text":{"type":"string"},"id":{"type":"string"}}}}]}';;
 *'"tools/call"'*) result='{"content":[{"type":"text","text":"seen"}],"structuredContent":{"seen":"yes"}}';;
 *) continue;;
 esac
 printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done"#;
-/// What its owner says of it: it only reads.
-const WORDS: &str = "\n[tools.look]\neffect = false\nfree = [\"text\"]\n";
+/// What its owner says of it: it only reads, and its words may be anything.
+const WORDS: &str = "\n[tools.look]\neffect = false\nsinks = [\"id\"]\nfree = [\"text\"]\n";
 
 /// Measures turns with one call of the server's tool, in turn with turns of one `memory_store`.
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
