@@ -20,6 +20,7 @@ use writ_types::unit::Timestamp;
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
+use crate::gate;
 use crate::keys::Authority;
 use crate::keys::limits::Used;
 use crate::origin::Origins;
@@ -96,10 +97,11 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// The first that blocks, and why.
-    pub fn block(&self) -> Option<(&str, &str)> {
-        let block = self.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block);
-        block.map(|(gate, _, why)| (gate.as_str(), why.as_str()))
+    /// The strictest that blocks, and why.
+    fn block(&self) -> Option<Refusal> {
+        let (gate, said, why) = gate::strictest(&self.gates)?;
+        let reason = if said == GateVerdict::Halt { DenyReason::Halt } else { DenyReason::Gate };
+        Some((reason, gate.to_owned(), why.to_owned()))
     }
 }
 
@@ -136,9 +138,11 @@ impl Denial {
     pub fn outside(&self) -> String {
         let kind = self.kind.as_str();
         let why = match self.reason {
-            DenyReason::Shape | DenyReason::Gate | DenyReason::Budget | DenyReason::Taint => {
-                self.text.clone()
-            }
+            DenyReason::Shape
+            | DenyReason::Gate
+            | DenyReason::Halt
+            | DenyReason::Budget
+            | DenyReason::Taint => self.text.clone(),
             DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
             DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
             DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
@@ -318,8 +322,8 @@ fn judge(
             "the rules changed while it was judged".to_owned(),
         ));
     }
-    if let Some((gate, why)) = verdicts.block() {
-        return Err((DenyReason::Gate, gate.to_owned(), why.to_owned()));
+    if let Some(refusal) = verdicts.block() {
+        return Err(refusal);
     }
     // What narrows the agent is never among what it may change without a question.
     let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind())

@@ -393,13 +393,18 @@ impl Core {
                     origins: None,
                     spent: Spent::default(),
                 };
+                let (cancel, began) = (self.stop_now.child_token(), self.clock.now());
                 let Performed { prepared, mut outcome, mut ops, undo: back } =
-                    perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
+                    perform::perform(&place, *permit, &cancel).await?;
+                let took = self.clock.now().since(began);
                 undo = back;
                 let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
                 ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
                 ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
+                // There is no turn that a hook could end.
+                let (told, _) = place.tell_of_call(&prepared.tool, &rendered, took, &cancel).await?;
+                ops.extend(told);
                 (rendered, exit, ops)
             }
         };

@@ -83,6 +83,8 @@ pub enum DenyReason {
     Person,
     /// The same call was repeated without progress.
     Loop,
+    /// A hook said no, and ended the turn.
+    Halt,
 }
 
 /// What a gate said.
@@ -99,6 +101,51 @@ pub enum GateVerdict {
     RequireApproval,
     /// Stopped.
     Block,
+    /// Stopped, and the turn with it.
+    Halt,
+}
+
+/// What a hook is called at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookEvent {
+    /// A message came in, before the agent reads it.
+    #[default]
+    MessageReceived,
+    /// Before an action is performed.
+    BeforeToolCall,
+    /// After an action was performed, also where it has failed.
+    AfterToolCall,
+    /// The answer of a turn is there, before anybody sees it.
+    ResponseGenerated,
+    /// A session was opened.
+    SessionCreated,
+    /// A session was closed.
+    SessionClosed,
+}
+
+impl HookEvent {
+    /// Its name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MessageReceived => "message_received",
+            Self::BeforeToolCall => "before_tool_call",
+            Self::AfterToolCall => "after_tool_call",
+            Self::ResponseGenerated => "response_generated",
+            Self::SessionCreated => "session_created",
+            Self::SessionClosed => "session_closed",
+        }
+    }
+
+    /// Where what a hook says of it decides; `None`: it has happened, and is only told.
+    pub const fn point(self) -> Option<GatePoint> {
+        match self {
+            Self::MessageReceived => Some(GatePoint::Input),
+            Self::BeforeToolCall => Some(GatePoint::Execution),
+            Self::ResponseGenerated => Some(GatePoint::Output),
+            Self::AfterToolCall | Self::SessionCreated | Self::SessionClosed => None,
+        }
+    }
 }
 
 /// Where a gate stands.
@@ -200,6 +247,19 @@ pub enum Fact {
         /// What it said.
         verdict: GateVerdict,
         /// Why, when it did not pass.
+        reason: String,
+    },
+    /// A hook was called.
+    Hooked {
+        /// At what.
+        on: HookEvent,
+        /// Its name.
+        hook: String,
+        /// Digest of its program; `None`: there was none that might run.
+        digest: Option<Digest>,
+        /// What it said: `pass` for one that allows or abstains.
+        verdict: GateVerdict,
+        /// Why, in its words.
         reason: String,
     },
     /// An action is about to be performed.
@@ -411,6 +471,7 @@ impl Fact {
     pub fn texts_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::Gated { reason, .. }
+            | Self::Hooked { reason, .. }
             | Self::Asked { reason, .. }
             | Self::Answered { reason, .. }
             | Self::Phase { reason, .. }
@@ -440,6 +501,7 @@ impl Fact {
         match self {
             Self::Received { .. } => "received",
             Self::Gated { .. } => "gated",
+            Self::Hooked { .. } => "hooked",
             Self::Intent { .. } => "intent",
             Self::Outcome { .. } => "outcome",
             Self::Asked { .. } => "asked",

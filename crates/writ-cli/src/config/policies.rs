@@ -109,15 +109,15 @@ fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec
     files.sort();
     let read = |file: std::path::PathBuf| {
         let origin = format!("{name}/{}", file.file_name().unwrap_or_default().to_string_lossy());
-        let text = read_bounded(&file).map_err(unreadable(origin.clone()))?;
+        let text = read_bounded(&file, MAX_RULES_BYTES).map_err(unreadable(origin.clone()))?;
         Ok(RuleSource { origin, authorship, text })
     };
     files.into_iter().map(read).collect()
 }
 
-/// Reads a text, at most one byte more than the rules accept: they refuse what is longer.
+/// Reads a text, at most one byte more than `most`: whoever wants it refuses what is longer.
 /// Not through a link, which a project can set wherever it wants.
-fn read_bounded(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_bounded(path: &Path, most: usize) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     // Without waiting for a pipe's other end.
@@ -129,8 +129,7 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other("it is no regular file"));
     }
     let mut text = String::new();
-    file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1))
-        .read_to_string(&mut text)?;
+    file.take(u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1)).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -262,6 +262,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::Received { .. }
         | Fact::Gated { .. }
+        | Fact::Hooked { .. }
         | Fact::Asked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }
