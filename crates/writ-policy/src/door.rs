@@ -302,6 +302,23 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
     }
 }
 
+/// What rules may look at that is not in the action.
+fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
+    Standing {
+        // What narrows the agent is never among what it may change without a question.
+        preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
+            && !taint::changes_rules(&prepared.action),
+        reach: reach::of(&prepared.action, facts.egress),
+        // Naming a place is leave to read from it, not to send something there.
+        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
+    }
+}
+
+/// What rules that are only tried beside `home` would have said otherwise of an action that has passed its keys.
+pub fn shadowed(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
+    home.shadowed((checked.hash, &checked.prepared), standing(&checked.prepared, facts))
+}
+
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
     Ask { rules: BTreeSet<String>, reason: String, risk: Risk, approvers: u8, alike: Alike },
@@ -325,15 +342,8 @@ fn judge(
     if let Some(refusal) = verdicts.block() {
         return Err(refusal);
     }
-    // What narrows the agent is never among what it may change without a question.
-    let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
-        && !taint::changes_rules(&prepared.action);
-    let standing = Standing {
-        preapproved,
-        reach: reach::of(&prepared.action, facts.egress),
-        // Naming a place is leave to read from it, not to send something there.
-        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
-    };
+    let standing = standing(prepared, facts);
+    let preapproved = standing.preapproved;
     let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
         RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),

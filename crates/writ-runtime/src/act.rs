@@ -175,10 +175,7 @@ impl Place {
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
         let rendered = render(&prepared, &mut outcome, &self.core.redactor);
-        ops.extend(self.leaked(&call.name, rendered.text.secrets()));
-        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
-        let took = self.core.clock.now().since(began);
-        let (told, ends) = self.tell_of_call(&prepared.tool, &rendered, took, cancel).await?;
+        let (told, ends) = self.told(attempt, (&prepared.tool, &rendered), began, cancel).await?;
         ops.extend(told);
         let mut acted = self.result(call, rendered, &prepared.intent, ops);
         acted.ends = ends;

@@ -1,16 +1,15 @@
 //! Hooks: what they are told beside what is judged, what they keep, and events that have happened.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use writ_policy::gate::{Hook, Judged, Permission, ScriptDue};
 use writ_store::batch::{Batch, Op};
 use writ_tools::render::Rendered;
 use writ_types::entry::{Fact, GatePoint, GateVerdict, HookEvent};
-use writ_types::id::SessionId;
+use writ_types::id::{AttemptId, SessionId};
+use writ_types::unit::Timestamp;
 
-use crate::act::{Place, outcome_name};
+use crate::act::{Place, outcome_entry, outcome_name};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::gates::For;
@@ -110,21 +109,24 @@ impl Core {
 }
 
 impl Place {
-    /// Tells hooks what a tool has done. What the ledger must be told, and why the turn is to end if one wants that, or has
-    /// failed and is critical.
+    /// What the ledger must be told of what a tool has done since `began`, what its hooks say included; and why the turn is to end
+    /// if one of these wants that, or has failed and is critical.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be written.
-    pub(crate) async fn tell_of_call(
+    pub(crate) async fn told(
         &self,
-        tool: &str,
-        rendered: &Rendered,
-        took: Duration,
+        attempt: AttemptId,
+        (tool, rendered): (&str, &Rendered),
+        began: Timestamp,
         cancel: &CancellationToken,
     ) -> Result<(Vec<Op>, Option<String>), EngineError> {
+        let took = self.core.clock.now().since(began);
+        let mut ops = self.leaked(tool, rendered.text.secrets());
+        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, rendered)));
         if !self.core.gates.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
-            return Ok((Vec::new(), None));
+            return Ok((ops, None));
         }
         let text: String = rendered.text.chars().take(MAX_RESULT_CHARS).collect();
         let about = Map::from_iter([
@@ -136,7 +138,8 @@ impl Place {
         ]);
         let wanted = For { session: self.session.id, at: self.at(), authority: &self.authority };
         let what = (HookEvent::AfterToolCall, Some(tool));
-        let (judged, ops) = self.core.tell_hooks(wanted, what, (&self.session, about), cancel).await?;
+        let (judged, told) = self.core.tell_hooks(wanted, what, (&self.session, about), cancel).await?;
+        ops.extend(told);
         let fatal = |(hook, verdict, why): &(String, GateVerdict, String)| {
             let critical = self.core.gates.hook(hook).is_some_and(|hook| hook.config.is_critical());
             let ends = *verdict == GateVerdict::Halt || (critical && *verdict == GateVerdict::Block);

@@ -12,7 +12,10 @@ use crate::unit::{MicroUsd, Timestamp};
 
 mod connection;
 
+mod judged;
+
 pub use connection::{ConnectionRecord, Verdict};
+pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 
 /// The most connections that one entry tells of; more are told by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -85,81 +88,6 @@ pub enum DenyReason {
     Loop,
     /// A hook said no, and ended the turn.
     Halt,
-}
-
-/// What a gate said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GateVerdict {
-    /// Nothing to object.
-    Pass,
-    /// Something is noted; nothing is stopped.
-    Advise,
-    /// The text was changed.
-    Transform,
-    /// A person must say so first.
-    RequireApproval,
-    /// Stopped.
-    Block,
-    /// Stopped, and the turn with it.
-    Halt,
-}
-
-/// What a hook is called at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HookEvent {
-    /// A message came in, before the agent reads it.
-    #[default]
-    MessageReceived,
-    /// Before an action is performed.
-    BeforeToolCall,
-    /// After an action was performed, also where it has failed.
-    AfterToolCall,
-    /// The answer of a turn is there, before anybody sees it.
-    ResponseGenerated,
-    /// A session was opened.
-    SessionCreated,
-    /// A session was closed.
-    SessionClosed,
-}
-
-impl HookEvent {
-    /// Its name in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::MessageReceived => "message_received",
-            Self::BeforeToolCall => "before_tool_call",
-            Self::AfterToolCall => "after_tool_call",
-            Self::ResponseGenerated => "response_generated",
-            Self::SessionCreated => "session_created",
-            Self::SessionClosed => "session_closed",
-        }
-    }
-
-    /// Where what a hook says of it decides; `None`: it has happened, and is only told.
-    pub const fn point(self) -> Option<GatePoint> {
-        match self {
-            Self::MessageReceived => Some(GatePoint::Input),
-            Self::BeforeToolCall => Some(GatePoint::Execution),
-            Self::ResponseGenerated => Some(GatePoint::Output),
-            Self::AfterToolCall | Self::SessionCreated | Self::SessionClosed => None,
-        }
-    }
-}
-
-/// Where a gate stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GatePoint {
-    /// On what people say.
-    Input,
-    /// On what the agent says.
-    Output,
-    /// Before an action is performed.
-    Execution,
-    /// On the tools that are offered.
-    Access,
 }
 
 /// How much harm a wrong approval can do.
@@ -261,6 +189,23 @@ pub enum Fact {
         verdict: GateVerdict,
         /// Why, in its words.
         reason: String,
+    },
+    /// Rules that are only tried would have said something else of an action than those in force.
+    Shadowed {
+        /// Their name.
+        set: String,
+        /// Hash of what would be in force with them.
+        policy: Digest,
+        /// Hash of the prepared action.
+        prepared: Digest,
+        /// What was wished.
+        kind: ActionKind,
+        /// What the rules in force say.
+        does: Leaning,
+        /// What they would have said with them.
+        would: Leaning,
+        /// The rules that would have decided.
+        rules: Vec<String>,
     },
     /// An action is about to be performed.
     Intent {
@@ -492,6 +437,7 @@ impl Fact {
             | Self::Planned { .. }
             | Self::Remembered { .. }
             | Self::Restored { .. }
+            | Self::Shadowed { .. }
             | Self::Replied { .. } => Vec::new(),
         }
     }
@@ -502,6 +448,7 @@ impl Fact {
             Self::Received { .. } => "received",
             Self::Gated { .. } => "gated",
             Self::Hooked { .. } => "hooked",
+            Self::Shadowed { .. } => "shadowed",
             Self::Intent { .. } => "intent",
             Self::Outcome { .. } => "outcome",
             Self::Asked { .. } => "asked",

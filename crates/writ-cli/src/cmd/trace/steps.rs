@@ -216,6 +216,7 @@ impl Making {
                 None
             }
             Fact::Planned { .. }
+            | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
