@@ -18,11 +18,14 @@ mod memory;
 
 mod gates;
 
+mod hooks;
+
 mod policy;
 
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use gates::GatesCommand;
+pub(crate) use hooks::HooksCommand;
 pub(crate) use keys::{
     ApproverCommand, BaseCommand, CheckArgs, KeyOut, KeysCommand, OrderCommand, RotateCommand, SignArgs,
     TaskCommand,
@@ -101,6 +104,9 @@ pub(crate) enum Command {
     /// Test the gates on cases of your own
     #[command(subcommand)]
     Gates(GatesCommand),
+    /// Show the hooks, and test them on cases of your own
+    #[command(subcommand)]
+    Hooks(HooksCommand),
     /// Show how far something may be trusted, and why
     #[command(subcommand)]
     Taint(TaintCommand),

@@ -27,6 +27,8 @@ mod policy;
 
 mod gates;
 
+mod hooks;
+
 mod taint;
 
 mod secrets;
@@ -65,6 +67,7 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Audit(command) => or_done(move || audit::run(&context, &command)),
         Command::Policy(command) => or_done(move || policy::run(&context, &command)),
         Command::Gates(command) => or_done(move || gates::run(&context, &command)),
+        Command::Hooks(command) => or_done(move || hooks::run(&context, &command)),
         Command::Taint(command) => or_done(move || taint::run(&context, &command)),
         Command::Doctor => or_done(move || doctor::run(&context)),
         Command::Init(args) => or_done(move || init::run(&context, &args)),

@@ -15,7 +15,7 @@ use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::access::AccessConfig;
 use writ_policy::budget::BudgetConfig;
-use writ_policy::gate::{EscalationConfigs, GateConfig};
+use writ_policy::gate::{EscalationConfigs, GateConfig, HookConfig};
 use writ_runtime::config::LedgerConfig;
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
@@ -132,6 +132,8 @@ pub(crate) struct Config {
     pub(crate) budget: BudgetConfig,
     /// The gates in force, the shipped ones first.
     pub(crate) gates: Vec<GateConfig>,
+    /// The hooks, in their order.
+    pub(crate) hooks: Vec<HookConfig>,
     /// What may follow when a gate blocks.
     pub(crate) escalations: EscalationConfigs,
     /// The levels of access.
@@ -283,7 +285,10 @@ fn below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
 
 fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let mut tree = effective.tree();
-    let gates = gates::read(tree.remove("gates"), &effective, findings);
+    let needs = "a gate needs at least name, on, provider and what that looks for";
+    let gates = gates::read(("gates", needs), tree.remove("gates"), &effective, findings);
+    let needs = "a hook needs at least name, on and run";
+    let hooks = gates::read(("hooks", needs), tree.remove("hooks"), &effective, findings);
     let mut section = |name: &str| match tree.remove(name) {
         Some(Value::Table(table)) => table,
         Some(_) | None => Table::new(),
@@ -324,6 +329,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         models: models?,
         budget,
         gates,
+        hooks,
         escalations: escalations?,
         access: access?,
         sandbox: sandbox?,

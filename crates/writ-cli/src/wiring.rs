@@ -157,7 +157,7 @@ pub(crate) async fn engine(
     let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;
-    let rules = policies::load(&context.home, None)?;
+    let rules = policies::load_trying(&context.home)?;
     let runtime = runtime(context, config, &store)?;
     let (collected, run) = telling.unzip();
     let resource = Resource {

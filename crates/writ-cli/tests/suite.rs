@@ -91,6 +91,9 @@ mod policy;
 #[path = "suite/gates.rs"]
 mod gates;
 
+#[path = "suite/hooks.rs"]
+mod hooks;
+
 #[path = "suite/vault.rs"]
 mod vault;
 

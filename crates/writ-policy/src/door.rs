@@ -20,6 +20,7 @@ use writ_types::unit::Timestamp;
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::egress::EgressScope;
+use crate::gate;
 use crate::keys::Authority;
 use crate::keys::limits::Used;
 use crate::origin::Origins;
@@ -96,10 +97,11 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// The first that blocks, and why.
-    pub fn block(&self) -> Option<(&str, &str)> {
-        let block = self.gates.iter().find(|(_, said, _)| *said == GateVerdict::Block);
-        block.map(|(gate, _, why)| (gate.as_str(), why.as_str()))
+    /// The strictest that blocks, and why.
+    fn block(&self) -> Option<Refusal> {
+        let (gate, said, why) = gate::strictest(&self.gates)?;
+        let reason = if said == GateVerdict::Halt { DenyReason::Halt } else { DenyReason::Gate };
+        Some((reason, gate.to_owned(), why.to_owned()))
     }
 }
 
@@ -136,9 +138,11 @@ impl Denial {
     pub fn outside(&self) -> String {
         let kind = self.kind.as_str();
         let why = match self.reason {
-            DenyReason::Shape | DenyReason::Gate | DenyReason::Budget | DenyReason::Taint => {
-                self.text.clone()
-            }
+            DenyReason::Shape
+            | DenyReason::Gate
+            | DenyReason::Halt
+            | DenyReason::Budget
+            | DenyReason::Taint => self.text.clone(),
             DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
             DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
             DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
@@ -298,6 +302,23 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
     }
 }
 
+/// What rules may look at that is not in the action.
+fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
+    Standing {
+        // What narrows the agent is never among what it may change without a question.
+        preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
+            && !taint::changes_rules(&prepared.action),
+        reach: reach::of(&prepared.action, facts.egress),
+        // Naming a place is leave to read from it, not to send something there.
+        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
+    }
+}
+
+/// What rules that are only tried beside `home` would have said otherwise of an action that has passed its keys.
+pub fn shadowed(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
+    home.shadowed((checked.hash, &checked.prepared), standing(&checked.prepared, facts))
+}
+
 enum Judgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
     Ask { rules: BTreeSet<String>, reason: String, risk: Risk, approvers: u8, alike: Alike },
@@ -318,18 +339,11 @@ fn judge(
             "the rules changed while it was judged".to_owned(),
         ));
     }
-    if let Some((gate, why)) = verdicts.block() {
-        return Err((DenyReason::Gate, gate.to_owned(), why.to_owned()));
+    if let Some(refusal) = verdicts.block() {
+        return Err(refusal);
     }
-    // What narrows the agent is never among what it may change without a question.
-    let preapproved = facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
-        && !taint::changes_rules(&prepared.action);
-    let standing = Standing {
-        preapproved,
-        reach: reach::of(&prepared.action, facts.egress),
-        // Naming a place is leave to read from it, not to send something there.
-        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
-    };
+    let standing = standing(prepared, facts);
+    let preapproved = standing.preapproved;
     let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
         RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),

@@ -14,6 +14,8 @@ mod escalation;
 
 mod guard;
 
+mod hook;
+
 mod judging;
 
 mod place;
@@ -22,13 +24,15 @@ mod said;
 
 mod subject;
 
-use writ_types::entry::{GatePoint, GateVerdict};
+use serde_json::{Map, Value};
+use writ_types::entry::{GatePoint, GateVerdict, HookEvent};
 
 pub use config::{
     ATTEMPTS, EscalationAction, EscalationConfig, EscalationConfigs, GateAction, GateConfig, GateError, Lane,
     MAX_ATTEMPTS, MAX_ESCALATIONS, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS,
 };
 pub use escalation::Escalation;
+pub use hook::{Hook, HookConfig, MAX_HOOKS, MAX_STATE_BYTES, Permission, Program, program};
 pub use judging::{Due, Judging, MAX_VALUE_BYTES, ModelDue, ScriptDue};
 pub use said::{MAX_SAID_BYTES, ModelSaid, ScriptEnd};
 pub use subject::Subject;
@@ -38,7 +42,8 @@ use check::Check;
 /// What all gates of one point say of a subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The verdict of each gate, in order; ends at the first that blocks.
+    /// The verdict of each hook and gate, in order; ends at the first gate that blocks, and after the hooks if one of
+    /// them does.
     pub verdicts: Vec<(String, GateVerdict, String)>,
     /// The text that goes on; `None` if it was blocked or waits for a person.
     pub text: Option<String>,
@@ -47,14 +52,35 @@ pub struct Judged {
     /// What follows the block, where the gate that blocked names something.
     pub after: Option<Escalation>,
     /// The arguments that a tool is to be called with instead.
-    pub arguments: Option<serde_json::Value>,
+    pub arguments: Option<Value>,
+    /// What hooks keep for the next time, by their names among the gates.
+    pub states: Vec<(String, Value)>,
+}
+
+/// The strictest that is said first: what stops the turn, then what stops this.
+pub(crate) fn strictest(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
+    let find = |wanted| verdicts.iter().find(|(_, verdict, _)| *verdict == wanted);
+    let block = find(GateVerdict::Halt).or_else(|| find(GateVerdict::Block));
+    block.map(|(gate, verdict, reason)| (gate.as_str(), *verdict, reason.as_str()))
 }
 
 impl Judged {
-    /// The gate that blocked and why, if one did.
+    /// The hook or gate that blocked and why, if one did.
     pub fn block(&self) -> Option<(&str, &str)> {
-        let block = self.verdicts.iter().find(|(_, verdict, _)| *verdict == GateVerdict::Block);
-        block.map(|(gate, _, reason)| (gate.as_str(), reason.as_str()))
+        strictest(&self.verdicts).map(|(gate, _, reason)| (gate, reason))
+    }
+
+    /// What all of them come to.
+    pub fn worst(&self) -> GateVerdict {
+        let order = [
+            GateVerdict::Halt,
+            GateVerdict::Block,
+            GateVerdict::RequireApproval,
+            GateVerdict::Transform,
+            GateVerdict::Advise,
+        ];
+        let said = |wanted: &GateVerdict| self.verdicts.iter().any(|(_, verdict, _)| verdict == wanted);
+        order.into_iter().find(said).unwrap_or(GateVerdict::Pass)
     }
 
     /// The reason of the gate that blocked, if one did.
@@ -87,6 +113,8 @@ struct Gate {
     config: GateConfig,
     checks: Vec<Check>,
     after: Option<Escalation>,
+    /// The hook that it is for.
+    hook: Option<Hook>,
 }
 
 impl Gate {
@@ -97,6 +125,14 @@ impl Gate {
             Provider::Predicate | Provider::Regex | Provider::Guard | Provider::Script => {
                 self.config.lane == Some(Lane::Quality)
             }
+        }
+    }
+
+    /// Whether it decides at a point.
+    fn is_at(&self, point: GatePoint) -> bool {
+        match &self.hook {
+            Some(hook) => hook.config.on.point() == Some(point),
+            None => GatePoint::from(self.config.on) == point,
         }
     }
 
@@ -160,7 +196,7 @@ impl GateSet {
             }
             let checks = check::of(&config)?;
             let after = escalation::named(&config, escalations)?;
-            let gate = Gate { config, checks, after };
+            let gate = Gate { config, checks, after, hook: None };
             place::check(&gate)?;
             ready.push(gate);
         }
@@ -169,24 +205,24 @@ impl GateSet {
 
     /// Whether there is a gate at a point.
     pub fn stands_at(&self, point: GatePoint) -> bool {
-        self.gates.iter().any(|gate| GatePoint::from(gate.config.on) == point)
+        self.gates.iter().any(|gate| gate.is_at(point))
     }
 
     /// Whether there is a gate of this name.
     pub fn has(&self, name: &str) -> bool {
-        self.gates.iter().any(|gate| gate.config.name == name)
+        self.gates.iter().any(|gate| gate.config.name == name && gate.hook.is_none())
     }
 
     /// Whether a gate judges what people say, by itself: what it finds is nothing that a model has said.
     pub fn hears_people(&self, name: &str) -> bool {
-        let by_model = |gate: &Gate| gate.config.provider == Provider::Llm;
+        let by_model = |gate: &Gate| gate.config.provider == Provider::Llm || gate.hook.is_some();
         let at_input = |gate: &Gate| GatePoint::from(gate.config.on) == GatePoint::Input;
         self.gates.iter().any(|gate| gate.config.name == name && at_input(gate) && !by_model(gate))
     }
 
     /// Whether something outside judges at a point.
     pub fn has_outside(&self, point: GatePoint) -> bool {
-        self.gates.iter().any(|gate| gate.is_outside() && GatePoint::from(gate.config.on) == point)
+        self.gates.iter().any(|gate| gate.is_outside() && gate.is_at(point))
     }
 
     /// What follows when a gate blocks.
@@ -205,17 +241,23 @@ impl GateSet {
     }
 
     /// Begins to judge at a point. `arguments`: what a tool was called with, for an action.
-    pub fn begin(
-        &self,
-        point: GatePoint,
-        subject: Subject,
-        arguments: Option<serde_json::Value>,
-    ) -> Judging<'_> {
+    pub fn begin(&self, point: GatePoint, subject: Subject, arguments: Option<Value>) -> Judging<'_> {
         let here = |gate: &&Gate| {
             let named = |tool: &String| gate.config.tools.is_empty() || gate.config.tools.contains(tool);
-            GatePoint::from(gate.config.on) == point && subject.tool.as_ref().is_none_or(named)
+            gate.is_at(point) && subject.tool.as_ref().is_none_or(named)
         };
         Judging::new(self.gates.iter().filter(here).collect(), point, subject, arguments)
+    }
+
+    /// Begins to tell hooks of what has happened: they stop nothing, but may say that the turn is to end.
+    pub fn tell(&self, event: HookEvent, tool: Option<&str>, about: Map<String, Value>) -> Judging<'_> {
+        let here = |gate: &&Gate| {
+            let named =
+                |tool| gate.config.tools.is_empty() || gate.config.tools.iter().any(|own| own == tool);
+            gate.hook.as_ref().is_some_and(|hook| hook.config.on == event) && tool.is_none_or(named)
+        };
+        Judging::new(self.gates.iter().filter(here).collect(), GatePoint::Execution, Subject::text(""), None)
+            .about(about)
     }
 
     /// Judges a text at one point by what needs nothing outside; where something outside might stop it, it is stopped.

@@ -42,9 +42,11 @@ impl ToReport for GateError {
             Self::Check { .. } => "gate.check",
             Self::Escalation { .. } => "gate.escalation",
             Self::BadEscalation { .. } => "gate.bad_escalation",
+            Self::Hook { .. } => "hook.misplaced",
+            Self::Program { .. } => "hook.program",
         };
         Report::new(Exit::Config, code, self.to_string())
-            .hint("Correct [[gates]] or [escalations] in the configuration.")
+            .hint("Correct [[gates]], [[hooks]] or [escalations] in the configuration.")
     }
 }
 
@@ -176,6 +178,7 @@ impl ToReport for Denial {
             DenyReason::Binding => (Exit::Denied, "denied.binding"),
             DenyReason::Limit => (Exit::Denied, "denied.limit"),
             DenyReason::Gate => (Exit::Denied, "denied.gate"),
+            DenyReason::Halt => (Exit::Denied, "denied.halt"),
             DenyReason::Rule => (Exit::Denied, "denied.rule"),
             DenyReason::Taint => (Exit::Denied, "denied.taint"),
             DenyReason::Budget => (Exit::Budget, "denied.budget"),

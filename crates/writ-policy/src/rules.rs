@@ -16,6 +16,10 @@ use crate::prepared::Prepared;
 use crate::reach::Reach;
 use crate::scope::{self, Dimension};
 
+mod shadow;
+
+pub use shadow::{MAX_SHADOWS, Shadow};
+
 const SCHEMA: &str = include_str!("rules/schema.cedarschema");
 /// The rules that are in force unless the home holds others.
 pub const SHIPPED: &str = include_str!("rules/default.cedar");
@@ -164,6 +168,8 @@ pub struct RuleSet {
     foreign: BTreeSet<String>,
     digest: Digest,
     authorizer: Authorizer,
+    /// What is only tried.
+    shadows: Vec<Shadow>,
 }
 
 impl RuleSet {
@@ -188,7 +194,8 @@ impl RuleSet {
             return Err(RuleError::Schema(error.to_string()));
         }
         let digest = Self::digest_of(sources)?;
-        Ok(Self { schema, all, without_asks, foreign, digest, authorizer: Authorizer::new() })
+        let (authorizer, shadows) = (Authorizer::new(), Vec::new());
+        Ok(Self { schema, all, without_asks, foreign, digest, authorizer, shadows })
     }
 
     /// The digest that rules of these texts would have.

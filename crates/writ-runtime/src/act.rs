@@ -27,6 +27,7 @@ use writ_types::taint::Label;
 
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::hooks::halted;
 use crate::passage::{Called, Passage, Standing, Wording};
 use crate::perform::{self, Performed};
 use crate::session::Session;
@@ -171,15 +172,16 @@ impl Place {
         permit: Permit,
         cancel: &CancellationToken,
     ) -> Result<Acted, EngineError> {
-        let attempt = permit.attempt();
+        let (attempt, began) = (permit.attempt(), self.core.clock.now());
         let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
         self.core.metrics.tool(&call.name);
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
         let rendered = render(&prepared, &mut outcome, &self.core.redactor);
-        ops.extend(self.leaked(&call.name, rendered.text.secrets()));
-        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, &rendered)));
+        let (told, ends) = self.told(attempt, (&prepared.tool, &rendered), began, cancel).await?;
+        ops.extend(told);
         let mut acted = self.result(call, rendered, &prepared.intent, ops);
+        acted.ends = ends;
         (acted.touched, acted.inside, acted.result.fields) =
             (touched, inside, fields(&outcome, &self.core.redactor));
         Ok(acted)
@@ -309,9 +311,11 @@ impl Place {
         let text = self.core.redactor.clean(denial.outside());
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Vec::new());
-        if let Some(Escalation::Respond { text }) = self.followed(denial) {
-            acted.ends = Some(text.clone());
-        }
+        acted.ends = match self.followed(denial) {
+            Some(Escalation::Respond { text }) => Some(text.clone()),
+            _ if denial.reason == DenyReason::Halt => Some(halted(&denial.text)),
+            Some(_) | None => None,
+        };
         acted
     }
 

@@ -29,7 +29,7 @@ use writ_types::error::Exit;
 use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::AskId;
 
-use crate::act::{Place, outcome_entry};
+use crate::act::Place;
 use crate::core::Core;
 use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
@@ -393,13 +393,14 @@ impl Core {
                     origins: None,
                     spent: Spent::default(),
                 };
+                let (cancel, began) = (self.stop_now.child_token(), self.clock.now());
                 let Performed { prepared, mut outcome, mut ops, undo: back } =
-                    perform::perform(&place, *permit, &self.stop_now.child_token()).await?;
+                    perform::perform(&place, *permit, &cancel).await?;
                 undo = back;
                 let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
-                ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
-                ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
+                let (told, _) = place.told(attempt, (&prepared.tool, &rendered), began, &cancel).await?;
+                ops.extend(told);
                 (rendered, exit, ops)
             }
         };

@@ -13,7 +13,7 @@ use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::door::{Mode, Verdicts};
 use writ_policy::gate::{
-    Due, Escalation, Judged, MAX_SAID_BYTES, ModelDue, ModelSaid, ScriptDue, ScriptEnd, Subject,
+    Due, Escalation, Judged, Judging, MAX_SAID_BYTES, ModelDue, ModelSaid, ScriptDue, ScriptEnd, Subject,
 };
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
@@ -63,10 +63,10 @@ pub(crate) struct Gathered {
 
 /// For whom a script runs.
 #[derive(Clone, Copy, Debug)]
-struct For<'a> {
-    session: SessionId,
-    at: Option<(TurnId, u64)>,
-    authority: &'a Authority,
+pub(crate) struct For<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) at: Option<(TurnId, u64)>,
+    pub(crate) authority: &'a Authority,
 }
 
 type Scripted<'a> = Pin<Box<dyn Future<Output = Result<(ScriptEnd, String), EngineError>> + Send + 'a>>;
@@ -85,7 +85,8 @@ impl Place {
     ) -> Result<Ruled, EngineError> {
         let span = trace::gate(point);
         let (mut ops, mut cost) = (Vec::new(), MicroUsd::default());
-        let mut judging = self.core.gates.begin(point, Subject::text(text), None);
+        let project = self.session.project();
+        let mut judging = self.core.gates.begin(point, Subject::text(text), None).of_project(project);
         let wanted = For { session: self.session.id, at: self.at(), authority: &self.authority };
         while let Some(due) = judging.due() {
             match due {
@@ -235,8 +236,20 @@ impl Core {
         said: Option<&Value>,
         cancel: &CancellationToken,
     ) -> Result<Judged, EngineError> {
+        let session = self.session(wanted.session)?;
+        let judging = self.gates.begin(point, Subject::action(point, prepared), said.cloned());
+        self.heard_out(wanted, point, judging.of_project(session.project()), cancel).await
+    }
+
+    /// Runs what is due of a judgement that no model has a part in.
+    pub(crate) async fn heard_out(
+        &self,
+        wanted: For<'_>,
+        point: GatePoint,
+        mut judging: Judging<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Judged, EngineError> {
         let span = trace::gate(point);
-        let mut judging = self.gates.begin(point, Subject::action(point, prepared), said.cloned());
         while let Some(due) = judging.due() {
             match due {
                 Due::Script(due) => {
@@ -263,8 +276,13 @@ impl Core {
         for (gate, verdict, reason) in &judged.verdicts {
             self.metrics.gate(point, *verdict);
             let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
-            ops.push(self.noted(session, at, Fact::Gated { point, gate, verdict, reason }));
+            let fact = match self.gates.hook(&gate) {
+                Some(hook) => self.hooked(hook, verdict, reason),
+                None => Fact::Gated { point, gate, verdict, reason },
+            };
+            ops.push(self.noted(session, at, fact));
         }
+        ops.extend(session.into_iter().flat_map(|session| self.kept_by_hooks(session, judged)));
         ops
     }
 
@@ -302,7 +320,7 @@ impl Core {
         ops
     }
 
-    fn noted(&self, session: Option<SessionId>, at: Option<(TurnId, u64)>, fact: Fact) -> Op {
+    pub(crate) fn noted(&self, session: Option<SessionId>, at: Option<(TurnId, u64)>, fact: Fact) -> Op {
         Op::Append(Box::new(Entry {
             at: self.clock.now(),
             session,
@@ -338,7 +356,8 @@ impl Core {
             mode: Mode::Execute,
             origins: None,
         };
-        let permit = match self.pass(self.wish_for_script(wanted, due), standing).await? {
+        let wish = self.wish_for_script(wanted, due)?;
+        let permit = match self.pass(wish, standing).await? {
             Passage::Permit(permit) => permit,
             Passage::Denied(_) => return broken("may not be run: the rules or keys forbid it"),
             Passage::Ask(_) | Passage::Simulated(_) => {
@@ -372,32 +391,35 @@ impl Core {
     }
 
     /// What is wished so that a script runs.
-    fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Prepared {
+    fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
         let exec = Exec {
-            // What it judges is in its environment, and never a part of what the shell reads.
-            argv: ["/bin/sh", "-c", &due.script].map(str::to_owned).into(),
+            argv: due.argv.clone(),
             cwd: writ_policy::scope::WORK.to_owned(),
             env: due.env.clone(),
-            stdin: None,
+            stdin: self.told_to_hook(wanted, due)?,
             timeout_ms: due.timeout_ms,
             profile: ExecProfile::Gate,
             hosts: Vec::new(),
         };
-        Prepared {
+        let (what, named) = match &due.input {
+            Some(_) => ("", due.gate.as_str()),
+            None => ("gate ", due.gate.as_str()),
+        };
+        Ok(Prepared {
             action: Action::Exec(exec),
             agent: self.config.agent.clone(),
             session: Some(wanted.session),
             turn: wanted.at.map(|(turn, _)| turn),
             turn_number: wanted.at.map_or(0, |(_, number)| number),
             call: None,
-            tool: format!("gate {}", due.gate),
+            tool: format!("{what}{named}"),
             sinks: Vec::new(),
             // It may judge what anybody wrote.
             label: Label::new(Taint::External),
             bindings: Default::default(),
             idempotent: true,
-            intent: format!("let the script of gate '{}' judge", due.gate),
-        }
+            intent: format!("let the program of '{what}{named}' judge"),
+        })
     }
 }
 

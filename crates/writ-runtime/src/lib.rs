@@ -54,6 +54,8 @@ mod segment;
 
 mod gates;
 
+mod hooks;
+
 mod access;
 
 mod passage;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::order::Order;
 use writ_store::batch::{Batch, NewSession, Op};
+use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
 
 use crate::access::ACCESS;
@@ -15,6 +16,7 @@ use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::engine::{Join, Surface};
 use crate::error::EngineError;
+use crate::hooks::STATE;
 use crate::orders::{ORDER, Ordered, session_of};
 use crate::session::{
     CLOSED_AT, CONVERSATION, GRANTED_HOSTS, NEW_HOSTS, RELAYED, SUBSCRIPTIONS, SURFACE, Session, State, Terms,
@@ -166,7 +168,9 @@ impl Core {
             ops.push(self.rules_entry(&session, rules, "the project narrows the rules"));
         }
         self.store.commit(Batch::relaxed(ops)).await?;
-        Ok(self.remember_session(Arc::new(session)))
+        let session = self.remember_session(Arc::new(session));
+        self.tell_of_session(&session, HookEvent::SessionCreated).await?;
+        Ok(session)
     }
 
     /// A session, from memory or from the store.
@@ -202,6 +206,11 @@ impl Core {
                 .get(ACCESS)
                 .and_then(|v| serde_json::from_value(v.clone()).ok())
                 .unwrap_or_default(),
+            hooks: row
+                .metadata
+                .iter()
+                .filter_map(|(key, value)| Some((key.strip_prefix(STATE)?.to_owned(), value.clone())))
+                .collect(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
             ..State::default()
         };

@@ -210,6 +210,19 @@ impl Core {
                 Err(denial) => break denial,
                 Ok(checked) => checked,
             };
+            // Once for each wish, not for each approval that it is tried with.
+            if reused.get().is_none() {
+                let otherwise = door::shadowed(&checked, &self.rules, &facts).into_iter();
+                first.extend(otherwise.map(|fact| {
+                    Op::Append(Box::new(Entry {
+                        at: now,
+                        session,
+                        turn,
+                        turn_number,
+                        fact: self.scrubbed(fact),
+                    }))
+                }));
+            }
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {

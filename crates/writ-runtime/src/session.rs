@@ -151,6 +151,8 @@ pub(crate) struct State {
     pub(crate) gates: BTreeMap<AskId, WaitingGate>,
     /// Where it stands with the levels of access.
     pub(crate) access: AccessState,
+    /// What hooks keep for the next time, by their names among the gates.
+    pub(crate) hooks: BTreeMap<String, serde_json::Value>,
     /// Who has sent the message that the turn answers; nobody: the owner, outside turns.
     pub(crate) speaker: Option<Principal>,
     /// Nobody joins it any more, and it takes no message.
@@ -220,6 +222,11 @@ impl Session {
     /// Whether actions are performed.
     pub(crate) const fn mode(&self) -> Mode {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
+    }
+
+    /// The project's folder, as text.
+    pub(crate) fn project(&self) -> Option<&str> {
+        self.terms.project.as_ref()?.to_str()
     }
 
     /// What its work folder is made of.

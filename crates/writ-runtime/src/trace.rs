@@ -192,6 +192,7 @@ pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
         GateVerdict::Transform => "transform",
         GateVerdict::RequireApproval => "require_approval",
         GateVerdict::Block => "block",
+        GateVerdict::Halt => "halt",
     }
 }
 
@@ -202,11 +203,7 @@ pub(crate) fn gate(point: GatePoint) -> Span {
 
 /// What came of a judgement.
 pub(crate) fn gate_ended(span: &Span, judged: &Judged) {
-    let said = |wanted| judged.verdicts.iter().any(|(_, verdict, _)| *verdict == wanted);
-    let worst =
-        [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform, GateVerdict::Advise];
-    let result = worst.into_iter().find(|verdict| said(*verdict)).map_or("pass", verdict_name);
-    span.record("writ.gate.result", result);
+    span.record("writ.gate.result", verdict_name(judged.worst()));
 }
 
 /// A provider under the name that the conventions give it, where they do.

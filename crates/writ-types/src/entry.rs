@@ -12,7 +12,10 @@ use crate::unit::{MicroUsd, Timestamp};
 
 mod connection;
 
+mod judged;
+
 pub use connection::{ConnectionRecord, Verdict};
+pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 
 /// The most connections that one entry tells of; more are told by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -83,36 +86,8 @@ pub enum DenyReason {
     Person,
     /// The same call was repeated without progress.
     Loop,
-}
-
-/// What a gate said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GateVerdict {
-    /// Nothing to object.
-    Pass,
-    /// Something is noted; nothing is stopped.
-    Advise,
-    /// The text was changed.
-    Transform,
-    /// A person must say so first.
-    RequireApproval,
-    /// Stopped.
-    Block,
-}
-
-/// Where a gate stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GatePoint {
-    /// On what people say.
-    Input,
-    /// On what the agent says.
-    Output,
-    /// Before an action is performed.
-    Execution,
-    /// On the tools that are offered.
-    Access,
+    /// A hook said no, and ended the turn.
+    Halt,
 }
 
 /// How much harm a wrong approval can do.
@@ -201,6 +176,36 @@ pub enum Fact {
         verdict: GateVerdict,
         /// Why, when it did not pass.
         reason: String,
+    },
+    /// A hook was called.
+    Hooked {
+        /// At what.
+        on: HookEvent,
+        /// Its name.
+        hook: String,
+        /// Digest of its program; `None`: there was none that might run.
+        digest: Option<Digest>,
+        /// What it said: `pass` for one that allows or abstains.
+        verdict: GateVerdict,
+        /// Why, in its words.
+        reason: String,
+    },
+    /// Rules that are only tried would have said something else of an action than those in force.
+    Shadowed {
+        /// Their name.
+        set: String,
+        /// Hash of what would be in force with them.
+        policy: Digest,
+        /// Hash of the prepared action.
+        prepared: Digest,
+        /// What was wished.
+        kind: ActionKind,
+        /// What the rules in force say.
+        does: Leaning,
+        /// What they would have said with them.
+        would: Leaning,
+        /// The rules that would have decided.
+        rules: Vec<String>,
     },
     /// An action is about to be performed.
     Intent {
@@ -411,6 +416,7 @@ impl Fact {
     pub fn texts_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::Gated { reason, .. }
+            | Self::Hooked { reason, .. }
             | Self::Asked { reason, .. }
             | Self::Answered { reason, .. }
             | Self::Phase { reason, .. }
@@ -431,6 +437,7 @@ impl Fact {
             | Self::Planned { .. }
             | Self::Remembered { .. }
             | Self::Restored { .. }
+            | Self::Shadowed { .. }
             | Self::Replied { .. } => Vec::new(),
         }
     }
@@ -440,6 +447,8 @@ impl Fact {
         match self {
             Self::Received { .. } => "received",
             Self::Gated { .. } => "gated",
+            Self::Hooked { .. } => "hooked",
+            Self::Shadowed { .. } => "shadowed",
             Self::Intent { .. } => "intent",
             Self::Outcome { .. } => "outcome",
             Self::Asked { .. } => "asked",

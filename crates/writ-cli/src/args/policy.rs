@@ -26,6 +26,17 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "DAYS", default_value_t = 30)]
         since: u32,
     },
+    /// Show what rules that are only tried would have changed
+    Shadow {
+        /// How far to look back, in days
+        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        since: u32,
+    },
+    /// Put rules that were tried in force
+    Promote {
+        /// The name of their file in policies/shadow, without .cedar
+        name: String,
+    },
     /// Judge the cases of a file by the rules, and compare with what is expected
     Test {
         /// A TOML file of `[[case]]` tables

@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::ledger::open_to_read;
 
 mod cases;
+mod shadow;
 mod suggest;
 
 /// Runs `writ policy …`.
@@ -29,6 +30,8 @@ pub(crate) fn run(context: &Context, command: &PolicyCommand) -> Result<(), Fail
         PolicyCommand::Check { project } => check(context, project.as_deref()),
         PolicyCommand::Explain { entry } => explain(context, *entry),
         PolicyCommand::Suggest { since } => suggest::suggest(context, *since),
+        PolicyCommand::Shadow { since } => shadow::show(context, *since),
+        PolicyCommand::Promote { name } => shadow::promote(context, name),
         PolicyCommand::Test { file, project } => cases::test(context, file, project.as_deref()),
     }
 }

@@ -31,14 +31,23 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
 /// What the engine says of itself, if one runs.
 async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
     let Some(mut client) = Client::connect(context).await? else {
-        return Ok(json!({ "engine": "not running" }));
+        return Ok(json!({ "engine": "not running", "posture": posture(config) }));
     };
     let mut status = client.call("status", json!({})).await?;
     if let Value::Object(fields) = &mut status {
         fields.insert("engine".into(), "running".into());
+        fields.insert("posture".into(), posture(config));
         fields.insert("advice".into(), advice::main_model(config).into());
     }
     Ok(status)
+}
+
+/// What this home trusts: docs/security-model.md says what each word means.
+fn posture(config: &Config) -> Value {
+    let host = config.server.host;
+    let reach =
+        if host.is_loopback() { "this machine".to_owned() } else { format!("whoever reaches {host}") };
+    json!({ "users": "single-user", "page": reach, "strict": config.general.strict })
 }
 
 /// Shows it again whenever it has changed. The connection is closed in between: who looks on keeps no engine from
@@ -80,6 +89,7 @@ fn lines(status: &Value) -> Vec<String> {
     if status.get("engine").and_then(Value::as_str) == Some("not running") {
         return vec!["no engine is running; the first command that needs one starts it".into()];
     }
+    let strict = if status.pointer("/posture/strict") == Some(&json!(true)) { ", strict" } else { "" };
     let text = |path: &str| match status.pointer(path) {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -89,6 +99,7 @@ fn lines(status: &Value) -> Vec<String> {
     let unknown = status.get("open_intents").and_then(Value::as_array).map_or(0, Vec::len);
     let mut lines = vec![
         format!("engine     running since {} (agent {})", text("/started_at"), text("/agent")),
+        format!("posture    {}, page for {}{strict}", text("/posture/users"), text("/posture/page")),
         format!("turns      {running} running, {} finished since the start", text("/turns_finished")),
         format!("messages   {} waiting, {} given up", text("/queue/ready"), text("/queue/dead")),
         format!("asks       {} open", text("/open_asks")),

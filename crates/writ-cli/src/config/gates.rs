@@ -1,43 +1,81 @@
-//! `[[gates]]` and `[escalations]`.
+//! `[[gates]]`, `[[hooks]]` and `[escalations]`.
 
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
 use toml::Value;
 use writ_policy::access::Access;
-use writ_policy::gate::{GateConfig, GateError, GateSet};
+use writ_policy::gate::{self, GateError, GateSet, Hook, HookConfig, MAX_SCRIPT_BYTES, Program};
 
 use super::Config;
 use super::layer::Finding;
 use super::merge::Effective;
+use super::policies::read_bounded;
 
-/// The gates of a configuration; what cannot be one becomes a finding.
-pub(super) fn read(
+/// The programs of hooks, below the home.
+const HOOKS: &str = "hooks";
+/// The programs of a project's hooks, below the project.
+const PROJECT_HOOKS: &str = ".writ/hooks";
+
+/// The gates or hooks of a configuration; what cannot be one becomes a finding.
+pub(super) fn read<T: DeserializeOwned>(
+    (section, needs): (&str, &str),
     list: Option<Value>,
     effective: &Effective,
     findings: &mut Vec<Finding>,
-) -> Vec<GateConfig> {
+) -> Vec<T> {
     let Some(Value::Table(list)) = list else { return Vec::new() };
-    let mut gates = Vec::new();
-    for (n, gate) in list {
-        let path = vec!["gates".to_owned(), n];
-        match gate.try_into::<GateConfig>() {
-            Ok(gate) => gates.push(gate),
+    let mut found = Vec::new();
+    for (n, one) in list {
+        let path = vec![section.to_owned(), n];
+        match one.try_into::<T>() {
+            Ok(one) => found.push(one),
             Err(error) => findings.push(Finding {
                 origin: effective.blame(&path),
-                text: format!("this gate: {}", error.message().trim()),
-                hint: "a gate needs at least name, on, provider and what that looks for".into(),
+                text: format!("this entry of [[{section}]]: {}", error.message().trim()),
+                hint: needs.into(),
             }),
         }
     }
-    gates
+    found
 }
 
 impl Config {
-    /// The gates, made ready.
+    /// The hooks and gates, made ready.
     ///
     /// # Errors
     ///
-    /// The first that cannot stand.
+    /// The first that cannot stand, or a hook of the home whose program cannot be read.
     pub(crate) fn gate_set(&self) -> Result<GateSet, GateError> {
-        GateSet::with(self.gates.clone(), &self.escalations)
+        let hooks = self.hooks_with(|hook| self.program(hook));
+        for hook in &hooks {
+            // What a project's folder holds is not what the engine's start hangs on.
+            if let (Err(why), None) = (&hook.program, &hook.config.project) {
+                return Err(GateError::Program { name: hook.config.name.clone(), why: why.clone() });
+            }
+        }
+        GateSet::with(self.gates.clone(), &self.escalations)?.with_hooks(hooks)
+    }
+
+    /// The hooks with their programs, those included that cannot be called.
+    pub(crate) fn hooks(&self) -> Vec<Hook> {
+        self.hooks_with(|hook| self.program(hook))
+    }
+
+    fn hooks_with(&self, program: impl Fn(&HookConfig) -> Result<Program, String>) -> Vec<Hook> {
+        let ready = |config: &HookConfig| Hook { config: config.clone(), program: program(config) };
+        self.hooks.iter().map(ready).collect()
+    }
+
+    /// The program of a hook, as it is now.
+    fn program(&self, hook: &HookConfig) -> Result<Program, String> {
+        let folder = match &hook.project {
+            Some(project) => Path::new(project).join(PROJECT_HOOKS),
+            None => self.home.join(HOOKS),
+        };
+        let text = read_bounded(&folder.join(&hook.run), MAX_SCRIPT_BYTES)
+            .map_err(|error| format!("'{}' cannot be read: {error}", hook.run))?;
+        gate::program(hook, text)
     }
 
     /// Puts the shipped gates before the others, where none of these replaces them.
@@ -49,7 +87,10 @@ impl Config {
     }
 
     pub(super) fn check_gates(&self, findings: &mut Vec<Finding>) {
-        let error = match self.gate_set() {
+        // Their programs are read when they are needed.
+        let hooks = self.hooks_with(|_| Err(String::new()));
+        let gates = GateSet::with(self.gates.clone(), &self.escalations);
+        let error = match gates.and_then(|gates| gates.with_hooks(hooks)) {
             Ok(gates) => {
                 if let Err(error) = Access::new(&self.access, &gates) {
                     findings.push(self.blamed(error.to_string(), "access"));
@@ -60,6 +101,7 @@ impl Config {
         };
         let section = match error {
             GateError::BadEscalation { .. } => "escalations",
+            GateError::Hook { .. } | GateError::Program { .. } => "hooks",
             GateError::TooMany(_)
             | GateError::Name(_)
             | GateError::Empty { .. }

@@ -272,6 +272,9 @@ pub(crate) fn from_env(variables: &[(&str, Option<&str>)]) -> Layer {
             (Place::Key(key), Some(_)) if key.path.starts_with("gates.") => {
                 Err(("gates are set in files".to_owned(), String::new()))
             }
+            (Place::Key(key), Some(_)) if key.path.starts_with("hooks.") => {
+                Err(("hooks are set in files".to_owned(), String::new()))
+            }
             (Place::Key(key), Some(_)) if key.path.starts_with("egress.pin.") => {
                 Err(("pins are set in files".to_owned(), String::new()))
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use writ_policy::rules::{Authorship, MAX_RULES_BYTES, RuleError, RuleSet, RuleSource};
+use writ_policy::rules::{Authorship, MAX_RULES_BYTES, MAX_SHADOWS, RuleError, RuleSet, RuleSource, Shadow};
 use writ_runtime::rules::RuleFiles;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -10,6 +10,8 @@ use crate::home::Home;
 
 /// The project's rules, below the project; they can only forbid.
 const PROJECT_POLICIES: &str = ".writ/policies";
+/// Rules that are only tried, below the home.
+const SHADOWS: &str = "policies/shadow";
 /// The most files of rules in one folder.
 const MAX_FILES: usize = 200;
 
@@ -30,6 +32,15 @@ pub(crate) enum PolicyError {
         /// Which, relative to the home or project.
         folder: &'static str,
     },
+    /// Too many sets are tried.
+    #[error("{SHADOWS} holds more than {MAX_SHADOWS} files: each is judged for every action")]
+    TooManyTried,
+    /// No such rules are tried.
+    #[error("{SHADOWS} holds no '{name}.cedar'")]
+    NotTried {
+        /// The name.
+        name: String,
+    },
     /// A rule cannot stand.
     #[error(transparent)]
     Rule(#[from] RuleError),
@@ -39,7 +50,8 @@ impl ToReport for PolicyError {
     fn report(&self) -> Report {
         let hint = match self {
             Self::Unreadable { .. } => "check its owner and mode",
-            Self::TooMany { .. } => "join some of them",
+            Self::TooMany { .. } | Self::TooManyTried => "join some of them",
+            Self::NotTried { .. } => "`writ policy shadow` lists them",
             Self::Rule(_) => "correct the rule; nothing is performed until the rules are valid",
         };
         Report::new(Exit::Config, "config.rules", self.to_string()).hint(hint)
@@ -67,6 +79,63 @@ pub(crate) fn sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSou
 /// If a file cannot be read or a rule cannot stand.
 pub(crate) fn load(home: &Home, project: Option<&Path>) -> Result<RuleSet, PolicyError> {
     Ok(RuleSet::load(&sources(home, project)?)?)
+}
+
+/// The rules of the home that are only tried, each with what is in force: by name, and why one cannot be.
+///
+/// # Errors
+///
+/// If their folder or the rules in force cannot be read.
+pub(crate) fn shadows(home: &Home) -> Result<Vec<(String, Result<Shadow, RuleError>)>, PolicyError> {
+    let tried = folder(&home.policies().join("shadow"), SHADOWS, Authorship::Home)?;
+    if tried.len() > MAX_SHADOWS {
+        return Err(PolicyError::TooManyTried);
+    }
+    let in_force = sources(home, None)?;
+    let load = |source: RuleSource| {
+        let file = Path::new(&source.origin).file_stem().unwrap_or_default();
+        let name = file.to_string_lossy().into_owned();
+        (name.clone(), Shadow::load(name, &in_force, source))
+    };
+    Ok(tried.into_iter().map(load).collect())
+}
+
+/// The rules in force for an engine, with those that are tried. What is tried and cannot stand is left out, and the log says so: it
+/// weakens nothing that is in force.
+///
+/// # Errors
+///
+/// If a rule in force cannot be read or cannot stand.
+pub(crate) fn load_trying(home: &Home) -> Result<RuleSet, PolicyError> {
+    let rules = load(home, None)?;
+    let tried = match shadows(home) {
+        Ok(tried) => tried,
+        Err(error) => {
+            tracing::warn!(%error, "no rules are tried");
+            Vec::new()
+        }
+    };
+    let stands = |(name, shadow): (String, Result<Shadow, RuleError>)| {
+        shadow.inspect_err(|error| tracing::warn!(name, %error, "these rules are not tried")).ok()
+    };
+    Ok(rules.trying(tried.into_iter().filter_map(stands).collect()))
+}
+
+/// Puts rules that were tried in force, from the next start of an engine on.
+///
+/// # Errors
+///
+/// If there are none of this name, they cannot stand, or one of the files cannot be moved.
+pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
+    let found = shadows(home)?.into_iter().find(|(other, _)| other == name);
+    let (_, stands) = found.ok_or_else(|| PolicyError::NotTried { name: name.to_owned() })?;
+    stands?;
+    let file = format!("{name}.cedar");
+    let (from, to) = (home.policies().join("shadow").join(&file), home.policies().join(&file));
+    let unreadable = |source| PolicyError::Unreadable { name: format!("policies/{file}"), source };
+    // A link is never made over a file that is there.
+    std::fs::hard_link(&from, &to).map_err(unreadable)?;
+    std::fs::remove_file(&from).map_err(unreadable)
 }
 
 /// Where the rules of projects lie, for the engine.
@@ -109,15 +178,15 @@ fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec
     files.sort();
     let read = |file: std::path::PathBuf| {
         let origin = format!("{name}/{}", file.file_name().unwrap_or_default().to_string_lossy());
-        let text = read_bounded(&file).map_err(unreadable(origin.clone()))?;
+        let text = read_bounded(&file, MAX_RULES_BYTES).map_err(unreadable(origin.clone()))?;
         Ok(RuleSource { origin, authorship, text })
     };
     files.into_iter().map(read).collect()
 }
 
-/// Reads a text, at most one byte more than the rules accept: they refuse what is longer.
+/// Reads a text, at most one byte more than `most`: whoever wants it refuses what is longer.
 /// Not through a link, which a project can set wherever it wants.
-fn read_bounded(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_bounded(path: &Path, most: usize) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     // Without waiting for a pipe's other end.
@@ -129,8 +198,7 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other("it is no regular file"));
     }
     let mut text = String::new();
-    file.take(u64::try_from(MAX_RULES_BYTES).unwrap_or(u64::MAX).saturating_add(1))
-        .read_to_string(&mut text)?;
+    file.take(u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1)).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -166,6 +166,25 @@ pub(crate) const KEYS: &[Key] = &[
     add("gates.*.action", Kind::OneOf(&["block", "replace", "ask"])),
     add("gates.*.replacement", Kind::AnyText),
     add("gates.*.reason", Kind::AnyText),
+    owner("hooks.*.name", Kind::Text),
+    owner(
+        "hooks.*.on",
+        Kind::OneOf(&[
+            "message_received",
+            "before_tool_call",
+            "after_tool_call",
+            "response_generated",
+            "session_created",
+            "session_closed",
+        ]),
+    ),
+    owner("hooks.*.run", Kind::Text),
+    owner("hooks.*.project", Kind::Text),
+    owner("hooks.*.digest", Kind::Text),
+    owner("hooks.*.tools", Kind::Texts),
+    owner("hooks.*.permissions", Kind::SomeOf(&["read", "write"])),
+    owner("hooks.*.timeout_ms", Kind::Whole(1, MAX_SCRIPT_MS)),
+    owner("hooks.*.critical", Kind::Flag),
     owner(
         "escalations.*.action",
         Kind::OneOf(&[
@@ -254,7 +273,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Sections that are lists: `[[gates]]`.
-pub(crate) const LISTS: [&str; 2] = ["gates", "egress.pin"];
+pub(crate) const LISTS: [&str; 3] = ["gates", "hooks", "egress.pin"];
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use writ_policy::gate::{GateSet, Lane};
+use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
 
 use super::layer::Origin;
@@ -127,6 +128,17 @@ fn the_list_of_keys_is_that_of_the_crates() {
     let listed =
         KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
     assert_eq!(listed.collect::<BTreeSet<_>>(), gate.keys().map(String::as_str).collect());
+    let hook = table_of(&HookConfig {
+        project: Some("/p".into()),
+        digest: Some(Digest::of(b"")),
+        tools: vec!["shell_exec".into()],
+        timeout_ms: Some(1),
+        critical: Some(true),
+        ..HookConfig::default()
+    });
+    let listed =
+        KEYS.iter().filter(|key| key.path.starts_with("hooks.")).filter_map(|key| segments(key).pop());
+    assert_eq!(listed.collect::<BTreeSet<_>>(), hook.keys().map(String::as_str).collect());
 }
 
 #[test]

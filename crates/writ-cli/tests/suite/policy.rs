@@ -3,6 +3,7 @@
 use serde_json::json;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
+use super::engine::stop_engine_of;
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
@@ -200,4 +201,55 @@ fn needs_userns_a_projects_rules_narrow_its_sessions_and_no_others() {
     std::fs::remove_dir_all(&folder).expect("removed");
     assert_eq!(code(&bench.chat("run it", &["--new"])), 0, "{}", text(&bench.chat("run it", &["--new"])));
     assert!(last() > before, "twin: without rules of its own it runs");
+}
+
+#[test]
+fn needs_userns_rules_that_are_tried_are_noted_and_never_acted_on_until_they_are_promoted() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| match request.results().count() {
+        0 => Reply::call("shell_exec", json!({ "argv": ["echo", "hello"] })),
+        _ => Reply::text("Done."),
+    });
+    let shadow = bench.home.root().join("policies/shadow");
+    std::fs::create_dir_all(&shadow).expect("made");
+    let strict = "@id(\"no-programs\") @ask(\"It runs a program.\") forbid (principal, action == Action::\"exec\", resource);";
+    std::fs::write(shadow.join("strict.cedar"), strict).expect("written");
+    let wide = "@id(\"all-fetches\") permit (principal, action == Action::\"fetch\", resource);";
+    std::fs::write(shadow.join("wide.cedar"), wide).expect("written");
+    std::fs::write(shadow.join("broken.cedar"), "@id(\"x\") forbid (principal").expect("written");
+    let done = bench.chat("go", &["--new"]);
+    assert_eq!(
+        code(&done),
+        0,
+        "what is tried stops nothing, and what is broken does not stop the start: {}",
+        text(&done)
+    );
+    let shown = bench.home.json(&["policy", "shadow"]);
+    let changes = shown["changes"].as_array().expect("a list").clone();
+    assert_eq!(
+        changes,
+        [json!({
+            "set": "strict", "action": "exec", "does": "permit", "would": "ask", "rules": ["no-programs"], "actions": 1,
+        })],
+        "{shown}"
+    );
+    let problems: Vec<(&str, bool)> = shown["tried"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| (one["name"].as_str().unwrap_or_default(), one["problem"].is_null()))
+        .collect();
+    assert_eq!(problems, [("broken", false), ("strict", true), ("wide", true)]);
+    assert_eq!(code(&bench.home.run(&["policy", "promote", "broken"])), 3);
+    assert_eq!(code(&bench.home.run(&["policy", "promote", "../strict"])), 3);
+    let promoted = bench.home.run(&["policy", "promote", "strict"]);
+    assert_eq!(code(&promoted), 0, "{}", text(&promoted));
+    assert!(!shadow.join("strict.cedar").exists());
+    std::fs::write(shadow.join("strict.cedar"), "").expect("written");
+    let again = bench.home.run(&["policy", "promote", "strict"]);
+    assert_eq!(code(&again), 3, "nothing in force is written over: {}", text(&again));
+    stop_engine_of(&bench.home);
+    let asked = bench.chat("go", &["--new"]);
+    assert_eq!(code(&asked), 5, "{}", text(&asked));
+    let entries = bench.events("policy_changed");
+    assert!(entries.iter().any(|row| row["payload"]["summary"] == "the rules have changed"), "{entries:?}");
 }

@@ -423,3 +423,33 @@ fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
     assert_eq!(status["today"]["cost_micro_usd"], Value::Null, "nobody knows what this model costs");
     assert!(text(&bench.home.run(&["status"])).contains("cost       n/a"));
 }
+
+/// What the security model must say, and what it must not.
+///
+/// Part: SF-487 WIN-413 WIN-414 WIN-416 WIN-417 WIN-420
+#[test]
+fn the_security_model_says_what_it_cannot_do_and_status_shows_the_posture() {
+    let model =
+        include_str!("../../../../docs/security-model.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [
+        "## Postures",
+        "is best effort",
+        "none of them is a proof",
+        "shares the kernel. A hole in it is a way to the host, here and in Docker",
+        "gVisor or Kata",
+        "It does not read what is encrypted",
+        "They are not recommended for the main loop",
+        "a corrupted file of its own is used until somebody notices",
+    ] {
+        assert!(model.contains(text), "{text}");
+    }
+    for claim in ["unbreakable", "escape-proof", "impossible to escape", "guarantees that no"] {
+        assert!(!model.contains(claim), "{claim}");
+    }
+    let home = Home::ready();
+    let posture = json!({ "users": "single-user", "page": "this machine", "strict": false });
+    assert_eq!(home.json(&["status"])["posture"], posture, "where nothing is said, it is the default");
+    let strict = Home::ready().with("WRIT_STRICT", "true").with("WRIT_SERVER__HOST", "192.0.2.7");
+    let posture = json!({ "users": "single-user", "page": "whoever reaches 192.0.2.7", "strict": true });
+    assert_eq!(strict.json(&["status"])["posture"], posture);
+}

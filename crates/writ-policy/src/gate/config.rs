@@ -252,6 +252,24 @@ pub enum GateError {
         /// Why it cannot stand.
         why: &'static str,
     },
+    /// A setting of a hook that cannot stand.
+    #[error("hook '{name}': '{key}' {why}")]
+    Hook {
+        /// The hook.
+        name: String,
+        /// The setting.
+        key: &'static str,
+        /// Why it cannot stand.
+        why: &'static str,
+    },
+    /// The program of a hook cannot be had.
+    #[error("hook '{name}': {why}")]
+    Program {
+        /// The hook.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// An expression that is none, or is too large.
     #[error("gate '{name}': 'pattern' is not valid: {why}")]
     Pattern {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use writ_types::entry::{GatePoint, GateVerdict};
 
 use super::config::{GateAction, Provider, SCRIPT_MS};
 use super::escalation::Escalation;
+use super::hook::Call;
 use super::said::{ModelSaid, Said, ScriptEnd};
 use super::subject::Subject;
 use super::{Gate, Judged};
@@ -28,12 +29,14 @@ pub enum Due {
 pub struct ScriptDue {
     /// Its gate.
     pub gate: String,
-    /// What the shell runs.
-    pub script: String,
+    /// What is run.
+    pub argv: Vec<String>,
     /// How long it may take, in milliseconds.
     pub timeout_ms: u64,
     /// What it judges, in its environment.
     pub env: BTreeMap<String, String>,
+    /// What a hook reads instead, beside what is known of the conversation.
+    pub input: Option<Map<String, Value>>,
 }
 
 /// A model that is to be asked.
@@ -58,6 +61,8 @@ pub struct Judging<'a> {
     point: GatePoint,
     subject: Subject,
     arguments: Option<Value>,
+    /// What hooks are told beside what is judged.
+    about: Map<String, Value>,
     asks: bool,
     judged: Judged,
 }
@@ -69,8 +74,27 @@ impl<'a> Judging<'a> {
         subject: Subject,
         arguments: Option<Value>,
     ) -> Self {
-        let judged = Judged { verdicts: Vec::new(), text: None, held: None, after: None, arguments: None };
-        Self { gates, at: 0, again: 0, point, subject, arguments, asks: false, judged }
+        let judged = Judged {
+            verdicts: Vec::new(),
+            text: None,
+            held: None,
+            after: None,
+            arguments: None,
+            states: Vec::new(),
+        };
+        Self { gates, at: 0, again: 0, point, subject, arguments, about: Map::new(), asks: false, judged }
+    }
+
+    /// Without the hooks of other projects.
+    #[must_use]
+    pub fn of_project(mut self, project: Option<&str>) -> Self {
+        self.gates.retain(|gate| gate.hook.as_ref().is_none_or(|hook| hook.is_of(project)));
+        self
+    }
+
+    pub(super) fn about(mut self, about: Map<String, Value>) -> Self {
+        self.about = about;
+        self
     }
 
     /// Judges on, until something outside is due or all is judged. What is due is answered by one of
@@ -82,9 +106,10 @@ impl<'a> Judging<'a> {
                     let said = self.look(gate);
                     self.take(gate, said);
                 }
-                Provider::Script => match self.script(gate) {
-                    Ok(due) => return Some(Due::Script(due)),
-                    Err(why) => self.take(gate, Said::just(GateVerdict::Block, why)),
+                Provider::Script => match (self.script(gate), &gate.hook) {
+                    (Ok(due), _) => return Some(Due::Script(due)),
+                    (Err(why), Some(hook)) => self.take(gate, hook.failed(&why)),
+                    (Err(why), None) => self.take(gate, Said::just(GateVerdict::Block, why)),
                 },
                 Provider::Llm => {
                     return Some(Due::Model(ModelDue {
@@ -101,7 +126,11 @@ impl<'a> Judging<'a> {
     /// The script that was due has ended.
     pub fn script_said(&mut self, end: &ScriptEnd, said: &str) {
         if let Some(gate) = self.gates.get(self.at).copied() {
-            self.take(gate, Said::of_script(self.point, end, said));
+            let said = match &gate.hook {
+                Some(hook) => hook.said(end, said),
+                None => Said::of_script(self.point, end, said),
+            };
+            self.take(gate, said);
         }
     }
 
@@ -119,8 +148,12 @@ impl<'a> Judging<'a> {
     /// What was due could not be had: what may stop something stops it, what only advises says so.
     pub fn unavailable(&mut self, why: &str) {
         let Some(gate) = self.gates.get(self.at).copied() else { return };
-        let verdict = if gate.advises() { GateVerdict::Advise } else { GateVerdict::Block };
-        self.take(gate, Said::just(verdict, format!("it could not judge: {why}")));
+        let said = match (&gate.hook, gate.advises()) {
+            (Some(hook), _) => hook.failed(why),
+            (None, true) => Said::just(GateVerdict::Advise, format!("it could not judge: {why}")),
+            (None, false) => Said::just(GateVerdict::Block, format!("it could not judge: {why}")),
+        };
+        self.take(gate, said);
     }
 
     /// What came of it.
@@ -167,7 +200,12 @@ impl<'a> Judging<'a> {
     }
 
     /// A script with what it judges.
-    fn script(&self, gate: &Gate) -> Result<ScriptDue, &'static str> {
+    fn script(&self, gate: &Gate) -> Result<ScriptDue, String> {
+        if let Some(hook) = &gate.hook {
+            let Call { argv, input, timeout_ms } = hook.call(self.told())?;
+            let (gate, env, input) = (gate.config.name.clone(), BTreeMap::new(), Some(input));
+            return Ok(ScriptDue { gate, argv, timeout_ms, env, input });
+        }
         let point = match self.point {
             GatePoint::Input => "input",
             GatePoint::Output => "output",
@@ -190,26 +228,45 @@ impl<'a> Judging<'a> {
             }
         }
         if env.values().any(|value| value.len() > MAX_VALUE_BYTES || value.contains('\0')) {
-            return Err("it is too long for a script, or holds a zero byte");
+            return Err("it is too long for a script, or holds a zero byte".to_owned());
         }
+        let script = gate.config.script.as_deref().unwrap_or_default();
         Ok(ScriptDue {
             gate: gate.config.name.clone(),
-            script: gate.config.script.clone().unwrap_or_default(),
+            // What it judges is in its environment, and never a part of what the shell reads.
+            argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
             timeout_ms: gate.config.timeout_ms.unwrap_or(SCRIPT_MS),
             env,
+            input: None,
         })
+    }
+
+    /// What a hook is told of what is judged.
+    fn told(&self) -> Map<String, Value> {
+        let mut told = self.about.clone();
+        match &self.subject.tool {
+            None if told.is_empty() => drop(told.insert("text".to_owned(), self.subject.text.clone().into())),
+            None => {}
+            Some(tool) => {
+                told.insert("tool".to_owned(), tool.clone().into());
+                told.insert("action".to_owned(), self.subject.value.clone());
+                told.insert("arguments".to_owned(), self.arguments.clone().unwrap_or_default());
+            }
+        }
+        told
     }
 
     /// Puts what a gate says in order.
     fn take(&mut self, gate: &'a Gate, said: Said) {
         let name = &gate.config.name;
-        let Said { mut verdict, mut reason, mut text, mut arguments, stripped } = said;
+        let Said { mut verdict, mut reason, mut text, mut arguments, state, stripped } = said;
+        self.judged.states.extend(state.map(|state| (name.clone(), state)));
         if gate.advises() && (text.is_some() || arguments.is_some()) {
             (text, arguments, verdict) = (None, None, GateVerdict::Advise);
             reason = "it wanted to change what it only advises about: left out".to_owned();
         }
         for key in stripped {
-            let why = format!("it wanted to change '{key}', which a gate may not change here: left out");
+            let why = format!("it wanted to change '{key}', which it may not change here: left out");
             self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));
         }
         if gate.advises() && matches!(verdict, GateVerdict::Block | GateVerdict::RequireApproval) {
@@ -246,10 +303,13 @@ impl<'a> Judging<'a> {
         self.asks |= verdict == GateVerdict::RequireApproval;
         self.judged.verdicts.push((name.clone(), verdict, reason));
         (self.at, self.again) = (self.at + 1, 0);
-        if verdict == GateVerdict::Block {
+        if matches!(verdict, GateVerdict::Block | GateVerdict::Halt) {
             self.judged.after.clone_from(&gate.after);
-            // What asks counts less than what blocks.
-            self.at = self.gates.len();
+            // What asks counts less than what blocks. Hooks are all heard, since one may stop more than another.
+            let heard = |gate: &&Gate| gate.hook.is_some() && verdict == GateVerdict::Block;
+            let rest = self.gates.get(self.at..).unwrap_or_default();
+            self.gates = rest.iter().copied().filter(heard).collect();
+            self.at = 0;
         }
     }
 }
@@ -257,6 +317,9 @@ impl<'a> Judging<'a> {
 /// The reason that the owner has written, or one that says what was found.
 fn own_reason(gate: &Gate, found: &str) -> String {
     let (name, asks) = (&gate.config.name, gate.config.action == GateAction::Ask);
+    if gate.hook.is_some() {
+        return format!("{name} says so");
+    }
     match (gate.config.reason.is_empty(), asks, found) {
         (false, _, _) => gate.config.reason.clone(),
         (true, true, "") => format!("gate '{name}' asks about this"),

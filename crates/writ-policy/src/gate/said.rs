@@ -7,7 +7,7 @@ use writ_types::entry::{GatePoint, GateVerdict};
 /// The most that a script may say, in bytes: a few times what it may be given.
 pub const MAX_SAID_BYTES: usize = 256 * 1024;
 /// The longest reason, in characters.
-const MAX_REASON_CHARS: usize = 500;
+pub(super) const MAX_REASON_CHARS: usize = 500;
 /// The most flags of a model that are kept.
 const MAX_FLAGS: usize = 10;
 /// The longest flag that is kept, in characters.
@@ -75,13 +75,22 @@ pub(super) struct Said {
     pub(super) text: Option<String>,
     /// The arguments instead.
     pub(super) arguments: Option<Value>,
+    /// What it keeps for the next time.
+    pub(super) state: Option<Value>,
     /// Keys that it wanted to change and may not.
     pub(super) stripped: Vec<String>,
 }
 
 impl Said {
     pub(super) fn just(verdict: GateVerdict, reason: impl Into<String>) -> Self {
-        Self { verdict, reason: reason.into(), text: None, arguments: None, stripped: Vec::new() }
+        Self {
+            verdict,
+            reason: reason.into(),
+            text: None,
+            arguments: None,
+            state: None,
+            stripped: Vec::new(),
+        }
     }
 
     /// What a script says: a code other than 0 blocks; nothing, or an object, else.
@@ -107,6 +116,13 @@ impl Said {
         read
     }
 
+    /// Leaves a key out, and names it.
+    pub(super) fn strip(&mut self, key: &str) {
+        if self.stripped.len() < MAX_STRIPPED {
+            self.stripped.push(cut(key, MAX_FLAG_CHARS));
+        }
+    }
+
     fn read(point: GatePoint, mut fields: Map<String, Value>) -> Self {
         let reason = match fields.remove("reason") {
             Some(Value::String(reason)) => cut(&reason, MAX_REASON_CHARS),
@@ -122,10 +138,7 @@ impl Said {
         let mut said = Self::just(verdict, reason);
         for (key, value) in fields {
             match (ALLOWED_MUTATIONS.contains(&(key.as_str(), point)), value) {
-                (false, _) if said.stripped.len() < MAX_STRIPPED => {
-                    said.stripped.push(cut(&key, MAX_FLAG_CHARS))
-                }
-                (false, _) => {}
+                (false, _) => said.strip(&key),
                 (true, Value::String(text)) if point != GatePoint::Execution && !text.trim().is_empty() => {
                     said.text = Some(text);
                 }
@@ -145,6 +158,6 @@ impl Said {
 }
 
 /// The beginning of a text.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }

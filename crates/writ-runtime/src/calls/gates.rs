@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_policy::gate::Judged;
 use writ_policy::prepared::Prepared;
 use writ_store::batch::Batch;
 use writ_types::action::Action;
-use writ_types::entry::{Decision, GatePoint, GateVerdict};
+use writ_types::entry::{Decision, GatePoint};
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
 
@@ -107,7 +106,7 @@ pub(super) async fn judge(core: &Arc<Core>, case: Case) -> Result<Value, EngineE
     };
     Ok(json!({
         "session": place.session.id,
-        "verdict": worst(&judged),
+        "verdict": judged.worst(),
         "text": judged.text,
         "arguments": judged.arguments,
         "after": judged.after.as_ref().map(|after| after.action()),
@@ -115,12 +114,4 @@ pub(super) async fn judge(core: &Arc<Core>, case: Case) -> Result<Value, EngineE
             json!({ "gate": gate, "verdict": verdict, "reason": reason })
         }).collect::<Vec<_>>(),
     }))
-}
-
-/// What all of them come to.
-fn worst(judged: &Judged) -> GateVerdict {
-    let order =
-        [GateVerdict::Block, GateVerdict::RequireApproval, GateVerdict::Transform, GateVerdict::Advise];
-    let said = |wanted: &GateVerdict| judged.verdicts.iter().any(|(_, verdict, _)| verdict == wanted);
-    order.into_iter().find(said).unwrap_or(GateVerdict::Pass)
 }

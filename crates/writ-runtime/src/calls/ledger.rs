@@ -120,6 +120,10 @@ fn summary(fact: &Fact) -> String {
     match fact {
         Fact::Received { record, text, .. } => format!("{}: {text}", record.principal),
         Fact::Gated { gate, reason, .. } => format!("gate {gate}: {reason}"),
+        Fact::Shadowed { set, kind, rules, .. } => {
+            format!("{set} differs: {} ({})", kind.as_str(), rules.join(", "))
+        }
+        Fact::Hooked { hook, reason, .. } => format!("hook {hook}: {reason}"),
         Fact::Intent { action, .. } => telling(action),
         Fact::Outcome { summary, .. } => summary.clone(),
         Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", telling(action)),

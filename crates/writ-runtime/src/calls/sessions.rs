@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_store::batch::{Batch, Op};
 use writ_store::sessions::Session as Row;
+use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
 use writ_types::unit::MicroUsd;
 
@@ -49,6 +50,7 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
     core.servers.stop_session(session.id);
     // It is over for whoever is in the middle of it.
     let _heard = session.interrupt(None, Interrupt::Cancel);
+    core.tell_of_session(&session, HookEvent::SessionClosed).await?;
     Ok(json!({ "session": session.id, "closed_at": at }))
 }
 

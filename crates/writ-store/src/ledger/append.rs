@@ -262,6 +262,8 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::Received { .. }
         | Fact::Gated { .. }
+        | Fact::Hooked { .. }
+        | Fact::Shadowed { .. }
         | Fact::Asked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }

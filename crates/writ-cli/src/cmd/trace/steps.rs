@@ -164,6 +164,11 @@ impl Making {
                 self.put(at, "gate", format!("{gate} at {}{why}", word(point)), word(verdict));
                 None
             }
+            Fact::Hooked { on, hook, verdict, reason, .. } => {
+                let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                self.put(at, "hook", format!("{hook} at {}{why}", word(on)), word(verdict));
+                None
+            }
             Fact::Denied { kind, reason, rule, text, .. } => {
                 self.totals.denied += 1;
                 self.put(at, "denied", format!("{} by {rule}: {text}", kind.as_str()), word(reason));
@@ -211,6 +216,7 @@ impl Making {
                 None
             }
             Fact::Planned { .. }
+            | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }

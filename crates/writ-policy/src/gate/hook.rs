@@ -1,0 +1,347 @@
+//! Hooks: programs of the owner that are called at events, and are heard before all gates.
+//!
+//! A hook is a gate that a program judges for, with words of its own. What it may know and change is said by its
+//! configuration, never by itself, and a yes of it opens nothing: keys, rules, gates, labels and approvals decide as if it
+//! had said nothing.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use writ_types::digest::Digest;
+use writ_types::entry::{GateVerdict, HookEvent};
+
+use super::config::{GateConfig, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS};
+use super::judging::MAX_VALUE_BYTES;
+use super::said::{MAX_REASON_CHARS, MAX_SAID_BYTES, Said, ScriptEnd, cut};
+use super::{Gate, GateError, GateSet};
+
+/// The most hooks of one configuration.
+pub const MAX_HOOKS: usize = MAX_GATES;
+/// The most that a hook may keep of a conversation, in bytes of JSON: a few numbers, or a list of names.
+pub const MAX_STATE_BYTES: usize = 4 * 1024;
+/// What the name of a hook begins with, beside the names of gates and rules.
+const HOOK: &str = "hook ";
+/// The version of what hooks are told.
+const VERSION: u64 = 1;
+
+/// One hook of the configuration: `[[hooks]]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookConfig {
+    /// Its name.
+    pub name: String,
+    /// What it is called at.
+    pub on: HookEvent,
+    /// The file of its program: in `hooks` of the home, or in `.writ/hooks` of its project.
+    pub run: String,
+    /// The folder of a project whose hook it is: called in its sessions alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The digest of the program that its owner has approved. A project's hook must have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// Names of tools that it is called for; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// What it may do.
+    #[serde(default = "reads")]
+    pub permissions: Vec<Permission>,
+    /// How long it may take, in milliseconds. Default [`SCRIPT_MS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Whether what it is called at is stopped where it fails. Default: where it can still be stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critical: Option<bool>,
+}
+
+fn reads() -> Vec<Permission> {
+    vec![Permission::Read]
+}
+
+/// What a hook may do. Each stands for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    /// See what it is called about; without it, it is told the event and the tool alone.
+    Read,
+    /// Change what goes on, and keep a state of its own with the conversation.
+    Write,
+}
+
+impl HookConfig {
+    /// Whether a failure stops what it is called at.
+    pub fn is_critical(&self) -> bool {
+        self.critical.unwrap_or(self.on.point().is_some())
+    }
+
+    /// How long it may take, in milliseconds.
+    pub fn time_ms(&self) -> u64 {
+        self.timeout_ms.unwrap_or(SCRIPT_MS)
+    }
+
+    pub(super) fn may(&self, permission: Permission) -> bool {
+        self.permissions.contains(&permission)
+    }
+}
+
+/// A hook with its program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// As it is configured.
+    pub config: HookConfig,
+    /// Its program; else why there is none that may run: it fails then whenever it is called.
+    pub program: Result<Program, String>,
+}
+
+/// The program of a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    text: String,
+    digest: Digest,
+}
+
+impl Program {
+    /// A program of this text.
+    pub fn new(text: String) -> Self {
+        let digest = Digest::of(text.as_bytes());
+        Self { text, digest }
+    }
+
+    /// The digest of its text.
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What is run: the shell, or what its first line names. The text is that which was read and no file that could be
+    /// another one meanwhile.
+    fn argv(&self) -> Vec<String> {
+        const PUT: &str = r#"printf '%s' "$1" > /tmp/hook && shift && exec "$@" /tmp/hook"#;
+        let first = self.text.lines().next().unwrap_or_default();
+        let interpreter = first.strip_prefix("#!").map(str::trim).unwrap_or_default();
+        let (program, argument) = interpreter.split_once(char::is_whitespace).unwrap_or((interpreter, ""));
+        let shell = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        if program.is_empty() || program == "/bin/sh" {
+            return shell(&["/bin/sh", "-c", &self.text]);
+        }
+        let mut argv = shell(&["/bin/sh", "-c", PUT, "hook", &self.text, program]);
+        argv.extend(Some(argument.trim()).filter(|argument| !argument.is_empty()).map(str::to_owned));
+        argv
+    }
+}
+
+/// What is run for a hook: what it reads, and how long it may take.
+pub(super) struct Call {
+    pub(super) argv: Vec<String>,
+    pub(super) input: Map<String, Value>,
+    pub(super) timeout_ms: u64,
+}
+
+impl Hook {
+    /// Its name among gates and rules.
+    pub fn title(&self) -> String {
+        format!("{HOOK}{}", self.config.name)
+    }
+
+    /// The digest of its program.
+    pub fn digest(&self) -> Option<Digest> {
+        self.program.as_ref().ok().map(Program::digest)
+    }
+
+    /// Whether it is called in a project, or without one.
+    pub(super) fn is_of(&self, project: Option<&str>) -> bool {
+        self.config.project.as_deref().is_none_or(|own| Some(own) == project)
+    }
+
+    /// What is run, with what it may know of `about`.
+    pub(super) fn call(&self, about: Map<String, Value>) -> Result<Call, String> {
+        let program = self.program.as_ref().map_err(Clone::clone)?;
+        let (on, name) = (self.config.on.as_str(), self.config.name.as_str());
+        let mut input = Map::from_iter([
+            ("version".to_owned(), VERSION.into()),
+            ("event".to_owned(), on.into()),
+            ("hook".to_owned(), name.into()),
+        ]);
+        let reads = self.config.may(Permission::Read);
+        input.extend(about.into_iter().filter(|(key, _)| reads || key == "tool"));
+        if Value::Object(input.clone()).to_string().len() > MAX_VALUE_BYTES {
+            return Err("it is too long for a hook".to_owned());
+        }
+        Ok(Call { argv: program.argv(), input, timeout_ms: self.config.time_ms() })
+    }
+
+    /// What its failure means.
+    pub(super) fn failed(&self, why: &str) -> Said {
+        let why = cut(why, MAX_REASON_CHARS);
+        if self.config.is_critical() {
+            Said::just(GateVerdict::Block, format!("{} has failed: {why}", self.title()))
+        } else {
+            Said::just(GateVerdict::Advise, format!("it has failed, and is not critical: {why}"))
+        }
+    }
+
+    /// What it says. A no counts however it has ended; anything else must be whole.
+    pub(super) fn said(&self, end: &ScriptEnd, said: &str) -> Said {
+        let code = match end {
+            ScriptEnd::Code(code) => *code,
+            ScriptEnd::Broken(why) => return self.failed(why),
+        };
+        if said.len() > MAX_SAID_BYTES {
+            return self.failed("it said too much");
+        }
+        let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
+            ("", _) => Map::new(),
+            (_, Ok(fields)) => fields,
+            (_, Err(_)) => return self.failed("it said something that is no verdict"),
+        };
+        match self.read(fields) {
+            Ok(said) if code == 0 || matches!(said.verdict, GateVerdict::Block | GateVerdict::Halt) => said,
+            Ok(_) => self.failed(&format!("it ended with code {code}")),
+            Err(why) => self.failed(why),
+        }
+    }
+
+    fn read(&self, mut fields: Map<String, Value>) -> Result<Said, &'static str> {
+        let verdict = match fields.remove("verdict") {
+            None => GateVerdict::Pass,
+            Some(Value::String(word)) => match word.as_str() {
+                "allow" | "abstain" => GateVerdict::Pass,
+                "ask" => GateVerdict::RequireApproval,
+                "deny" => GateVerdict::Block,
+                "halt" => GateVerdict::Halt,
+                _ => return Err("it gave a verdict that there is not"),
+            },
+            Some(_) => return Err("it gave a verdict that there is not"),
+        };
+        let reason = match fields.remove("reason") {
+            Some(Value::String(reason)) => cut(&reason, MAX_REASON_CHARS),
+            Some(_) | None => String::new(),
+        };
+        let mut said = Said::just(verdict, reason);
+        let changed = match self.config.on {
+            HookEvent::MessageReceived => "message",
+            HookEvent::ResponseGenerated => "response",
+            HookEvent::BeforeToolCall => "tool_args",
+            HookEvent::AfterToolCall | HookEvent::SessionCreated | HookEvent::SessionClosed => "",
+        };
+        for (key, value) in fields {
+            let writes = self.config.may(Permission::Write);
+            match (key.as_str(), value) {
+                ("state", state) if writes && state.to_string().len() <= MAX_STATE_BYTES => {
+                    said.state = Some(state);
+                }
+                ("state", _) if writes => return Err("its state is too long"),
+                ("tool_args", args @ Value::Object(_)) if writes && changed == "tool_args" => {
+                    said.arguments = Some(args);
+                }
+                (key, Value::String(text))
+                    if writes && key == changed && key != "tool_args" && !text.trim().is_empty() =>
+                {
+                    said.text = Some(text);
+                }
+                (key, _) if writes && key == changed => {
+                    return Err("it made something else of what it was told");
+                }
+                _ => said.strip(&key),
+            }
+        }
+        Ok(said)
+    }
+}
+
+impl GateSet {
+    /// These gates, and before them hooks in their order.
+    ///
+    /// # Errors
+    ///
+    /// The first hook that cannot stand.
+    pub fn with_hooks(mut self, hooks: Vec<Hook>) -> Result<Self, GateError> {
+        if hooks.len() > MAX_HOOKS {
+            return Err(GateError::TooMany(hooks.len()));
+        }
+        for (n, hook) in hooks.into_iter().enumerate() {
+            if let Some((key, why)) = misplaced(&hook.config) {
+                return Err(GateError::Hook { name: hook.config.name, key, why });
+            }
+            let title = hook.title();
+            if hook.config.name.is_empty() || self.gates.iter().any(|other| other.config.name == title) {
+                return Err(GateError::Name(title));
+            }
+            let on = match hook.config.on {
+                HookEvent::MessageReceived => Point::Input,
+                HookEvent::ResponseGenerated => Point::Output,
+                HookEvent::BeforeToolCall
+                | HookEvent::AfterToolCall
+                | HookEvent::SessionCreated
+                | HookEvent::SessionClosed => Point::Execution,
+            };
+            let tools = hook.config.tools.clone();
+            let config =
+                GateConfig { name: title, on, provider: Provider::Script, tools, ..GateConfig::default() };
+            self.gates.insert(n, Gate { config, checks: Vec::new(), after: None, hook: Some(hook) });
+        }
+        Ok(self)
+    }
+
+    /// The hooks, in their order.
+    pub fn hooks(&self) -> impl Iterator<Item = &Hook> {
+        self.gates.iter().filter_map(|gate| gate.hook.as_ref())
+    }
+
+    /// The hook of this name among the gates.
+    pub fn hook(&self, title: &str) -> Option<&Hook> {
+        self.gates.iter().find(|gate| gate.config.name == title)?.hook.as_ref()
+    }
+}
+
+/// A setting and what is wrong with it.
+fn misplaced(config: &HookConfig) -> Option<(&'static str, &'static str)> {
+    let plain = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0']);
+    let of_tools = matches!(config.on, HookEvent::BeforeToolCall | HookEvent::AfterToolCall);
+    let project = config.project.as_deref();
+    if !plain(&config.run) {
+        return Some(("run", "is the name of a file in the folder of hooks, without a path"));
+    }
+    if project.is_some_and(|folder| !folder.starts_with('/')) {
+        return Some(("project", "is the absolute path of a folder"));
+    }
+    if project.is_some() && config.digest.is_none() {
+        return Some(("digest", "must name the program that you have read: `writ hooks list` shows it"));
+    }
+    if !config.tools.is_empty() && !of_tools {
+        return Some(("tools", "belongs to 'before_tool_call' and 'after_tool_call'"));
+    }
+    if config.timeout_ms.is_some_and(|ms| !(1..=MAX_SCRIPT_MS).contains(&ms)) {
+        return Some(("timeout_ms", "must be from 1 to 60000"));
+    }
+    if config.critical == Some(true)
+        && matches!(config.on, HookEvent::SessionCreated | HookEvent::SessionClosed)
+    {
+        return Some(("critical", "has nothing to stop there"));
+    }
+    None
+}
+
+/// What can be a program of a hook.
+///
+/// # Errors
+///
+/// Why it cannot.
+pub fn program(config: &HookConfig, text: String) -> Result<Program, String> {
+    if text.len() > MAX_SCRIPT_BYTES {
+        return Err(format!("'{}' is longer than {MAX_SCRIPT_BYTES} bytes", config.run));
+    }
+    if text.trim().is_empty() || text.contains('\0') {
+        return Err(format!("'{}' holds no program", config.run));
+    }
+    let program = Program::new(text);
+    match config.digest {
+        Some(approved) if approved != program.digest() => Err(format!(
+            "'{}' is not the program that was approved: its digest is {}",
+            config.run,
+            program.digest()
+        )),
+        Some(_) | None => Ok(program),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What hooks say, and what counts of it.
+
+use serde_json::json;
+use writ_types::action::{Action, ActionKind};
+use writ_types::entry::{DenyReason, GatePoint};
+
+use super::*;
+use crate::door::Verdicts;
+use crate::fixture::{
+    Stop, World, all_grants, exec, forbid_all, permit_all, prepared, project_write, shipped,
+};
+use crate::gate::{Due, GateAction, Judged, Subject};
+
+fn hook(name: &str, on: HookEvent) -> Hook {
+    let config = HookConfig {
+        name: name.into(),
+        on,
+        run: "h.sh".into(),
+        permissions: reads(),
+        ..HookConfig::default()
+    };
+    Hook { config, program: Ok(Program::new("echo '{}'".into())) }
+}
+
+fn set(hooks: Vec<Hook>) -> GateSet {
+    GateSet::default().with_hooks(hooks).expect("valid")
+}
+
+/// What comes of a call, where the hooks end and speak so, one after the other.
+fn judged(gates: &GateSet, said: &[(ScriptEnd, &str)]) -> Judged {
+    let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
+    let mut judging = gates.begin(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
+    for (end, text) in said {
+        assert!(matches!(judging.due(), Some(Due::Script(_))), "each is called, in order");
+        judging.script_said(end, text);
+    }
+    assert_eq!(judging.due(), None, "and no other");
+    judging.end()
+}
+
+const DONE: ScriptEnd = ScriptEnd::Code(0);
+
+fn say(word: &str) -> String {
+    format!("{{\"verdict\": \"{word}\", \"reason\": \"because\"}}")
+}
+
+/// Rows: SCL-048 (in part: they are called in the order of the configuration)
+///
+/// Part: SF-017
+#[test]
+fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
+    let two = set(vec![hook("a", HookEvent::BeforeToolCall), hook("b", HookEvent::BeforeToolCall)]);
+    for (first, second, expected) in [
+        ("allow", "allow", GateVerdict::Pass),
+        ("abstain", "allow", GateVerdict::Pass),
+        ("allow", "ask", GateVerdict::RequireApproval),
+        ("allow", "deny", GateVerdict::Block),
+        ("deny", "allow", GateVerdict::Block),
+        ("ask", "deny", GateVerdict::Block),
+        ("deny", "ask", GateVerdict::Block),
+        ("deny", "halt", GateVerdict::Halt),
+    ] {
+        let found = judged(&two, &[(DONE, &say(first)), (DONE, &say(second))]);
+        assert_eq!(found.worst(), expected, "{first}, {second}");
+        let names: Vec<&str> = found.verdicts.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["hook a", "hook b"], "both are on record");
+    }
+    // What ends the turn needs no second word.
+    assert_eq!(judged(&two, &[(DONE, &say("halt"))]).worst(), GateVerdict::Halt);
+    let none = two.begin(GatePoint::Input, Subject::text("x"), None).due();
+    assert_eq!(none, None, "they are called at their event alone");
+}
+
+#[test]
+fn hooks_come_before_gates_and_a_no_of_theirs_is_all_that_a_gate_would_hear() {
+    let gate = GateConfig {
+        name: "g".into(),
+        on: Point::Execution,
+        action: GateAction::Ask,
+        contains: vec!["ls".into()],
+        ..GateSet::shipped()
+    };
+    let gates = GateSet::new(vec![gate]).expect("valid");
+    let gates = gates.with_hooks(vec![hook("h", HookEvent::BeforeToolCall)]).expect("valid");
+    let names = |found: &Judged| found.verdicts.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>();
+    let allowed = judged(&gates, &[(DONE, &say("allow"))]);
+    assert_eq!(
+        (names(&allowed), allowed.worst()),
+        (vec!["hook h".to_owned(), "g".to_owned()], GateVerdict::Pass)
+    );
+    assert_eq!(names(&judged(&gates, &[(DONE, &say("deny"))])), ["hook h"]);
+    assert!(!gates.has("hook h"), "no level of access rests on a hook");
+}
+
+/// Rows: SCL-060
+#[test]
+fn a_critical_hook_that_fails_stops_and_another_one_is_noted() {
+    let broken = ScriptEnd::Broken("was ended by a limit: time".into());
+    let too_much = "x".repeat(MAX_SAID_BYTES + 1);
+    let failures: [(ScriptEnd, &str); 8] = [
+        (broken, ""),
+        (ScriptEnd::Code(1), ""),
+        (ScriptEnd::Code(1), "{\"verdict\": \"allow\"}"),
+        (DONE, "all is well"),
+        (DONE, "[]"),
+        (DONE, "{\"verdict\": \"permit\"}"),
+        (DONE, "{\"verdict\": true}"),
+        (DONE, &too_much),
+    ];
+    for (end, said) in failures {
+        for critical in [None, Some(true), Some(false)] {
+            let mut one = hook("h", HookEvent::BeforeToolCall);
+            one.config.critical = critical;
+            let found = judged(&set(vec![one]), &[(end.clone(), said)]);
+            let expected = if critical == Some(false) { GateVerdict::Advise } else { GateVerdict::Block };
+            assert_eq!(found.worst(), expected, "{end:?} {critical:?}");
+        }
+    }
+    // Whoever says no is heard, however it ends.
+    let mut mild = hook("h", HookEvent::BeforeToolCall);
+    mild.config.critical = Some(false);
+    assert_eq!(judged(&set(vec![mild]), &[(ScriptEnd::Code(3), &say("deny"))]).worst(), GateVerdict::Block);
+    let mut none = hook("h", HookEvent::BeforeToolCall);
+    none.program = Err("'h.sh' cannot be read".into());
+    assert_eq!(judged(&set(vec![none]), &[]).worst(), GateVerdict::Block, "without a program, too");
+    assert!(!hook("h", HookEvent::AfterToolCall).config.is_critical(), "what has happened is not stopped");
+}
+
+/// Rows: SCL-061
+///
+/// Part: SCL-062 SCL-065
+#[test]
+fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
+    let asks = json!({
+        "tool_args": {"command": "pwd"}, "state": {"n": 1}, "permissions": ["write"], "critical": false,
+    });
+    let with = |permissions: Vec<Permission>| {
+        let mut one = hook("h", HookEvent::BeforeToolCall);
+        one.config.permissions = permissions;
+        set(vec![one])
+    };
+    let told = |gates: &GateSet| {
+        let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
+        let mut judging = gates.begin(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
+        let Some(Due::Script(due)) = judging.due() else { panic!("a program") };
+        due.input.expect("it reads").keys().cloned().collect::<Vec<_>>()
+    };
+    let reads = with(vec![Permission::Read]);
+    assert_eq!(told(&reads), ["action", "arguments", "event", "hook", "tool", "version"]);
+    let found = judged(&reads, &[(DONE, &asks.to_string())]);
+    assert_eq!(
+        (found.arguments.clone(), found.states.clone(), found.worst()),
+        (None, vec![], GateVerdict::Advise)
+    );
+    for key in ["tool_args", "state", "permissions", "critical"] {
+        let dropped = |(_, _, why): &(String, GateVerdict, String)| why.contains(&format!("'{key}'"));
+        assert!(found.verdicts.iter().any(dropped), "{key}: {:?}", found.verdicts);
+    }
+    let writes = judged(&with(vec![Permission::Read, Permission::Write]), &[(DONE, &asks.to_string())]);
+    assert_eq!(writes.arguments, Some(json!({"command": "pwd"})));
+    assert_eq!(writes.states, [("hook h".to_owned(), json!({"n": 1}))]);
+    let blind = with(Vec::new());
+    assert_eq!(told(&blind), ["event", "hook", "tool", "version"]);
+    let large = json!({ "state": "x".repeat(MAX_STATE_BYTES) }).to_string();
+    let found = judged(&with(vec![Permission::Write]), &[(DONE, &large)]);
+    assert_eq!((found.worst(), found.states.len()), (GateVerdict::Block, 0));
+}
+
+#[test]
+fn a_text_goes_on_as_a_hook_that_may_write_has_it() {
+    for (on, point, key) in [
+        (HookEvent::MessageReceived, GatePoint::Input, "message"),
+        (HookEvent::ResponseGenerated, GatePoint::Output, "response"),
+    ] {
+        let mut one = hook("h", on);
+        one.config.permissions = vec![Permission::Read, Permission::Write];
+        let gates = set(vec![one]);
+        let run = |said: &str| {
+            let mut judging = gates.begin(point, Subject::text("before"), None);
+            let Some(Due::Script(due)) = judging.due() else { panic!("a program") };
+            assert_eq!(due.input.expect("it reads").get("text"), Some(&json!("before")));
+            judging.script_said(&DONE, said);
+            judging.end()
+        };
+        let changed = run(&json!({ key: "after" }).to_string());
+        assert_eq!((changed.text.as_deref(), changed.worst()), (Some("after"), GateVerdict::Transform));
+        for wrong in [json!({ key: "" }), json!({ key: 3 })] {
+            assert_eq!(run(&wrong.to_string()).text, None, "{wrong}");
+        }
+    }
+    let gates = set(vec![hook("h", HookEvent::MessageReceived)]);
+    let mut long = gates.begin(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);
+    assert_eq!(long.due(), None, "what it cannot be told is not told in part");
+    assert_eq!(long.end().worst(), GateVerdict::Block);
+}
+
+/// What a hook says, against what rules, keys and approvals say beforehand: deny and halt are final; a yes opens nothing.
+///
+/// Rows: SF-500
+///
+/// Part: SF-501
+#[test]
+fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
+    let write = || Action::WriteFile(project_write(&["a"]));
+    // Permitted by rules, approved beforehand by the key, to be asked about, and forbidden by a rule.
+    let wishes = || {
+        [
+            ("listed", Action::Exec(exec()), permit_all(), false),
+            ("listed", write(), shipped(), true),
+            ("asked about", write(), shipped(), false),
+            ("forbidden", Action::Exec(exec()), forbid_all(), false),
+        ]
+    };
+    for (word, verdict) in [
+        ("allow", GateVerdict::Pass),
+        ("abstain", GateVerdict::Pass),
+        ("ask", GateVerdict::RequireApproval),
+        ("deny", GateVerdict::Block),
+        ("halt", GateVerdict::Halt),
+    ] {
+        for (standing, action, rules, preapproved) in wishes() {
+            let mut world = World::new(rules);
+            if preapproved {
+                world.task.grants = all_grants().preapprove(ActionKind::WriteFile);
+            }
+            world.verdicts = Verdicts { gates: vec![("hook h".into(), verdict, word.into())] };
+            let found = match world.decide(prepared(action)) {
+                Ok(_) => "permit",
+                Err(Stop::Ask(_)) => "ask",
+                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Gate => "denied by the hook",
+                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Halt => "halted by the hook",
+                Err(Stop::Deny(_)) => "denied by others",
+            };
+            let expected = match (word, standing) {
+                ("deny", _) => "denied by the hook",
+                ("halt", _) => "halted by the hook",
+                (_, "forbidden") => "denied by others",
+                ("ask", _) | (_, "asked about") => "ask",
+                (_, _) => "permit",
+            };
+            assert_eq!(found, expected, "{word}, {standing}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Rules that are tried: judged beside those in force, and noted where they differ. They decide nothing.
+
+use writ_types::digest::Digest;
+use writ_types::entry::{Fact, Leaning};
+
+use super::{RuleError, RuleSet, RuleSource, RuleVerdict, Standing};
+use crate::prepared::Prepared;
+
+/// The most sets that are tried at once: each is judged for every action.
+pub const MAX_SHADOWS: usize = 8;
+
+/// The rules in force with some more, which are tried.
+#[derive(Debug)]
+pub struct Shadow {
+    name: String,
+    rules: RuleSet,
+}
+
+impl Shadow {
+    /// Rules of a text, together with those in force.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot stand together.
+    pub fn load(name: String, in_force: &[RuleSource], tried: RuleSource) -> Result<Self, RuleError> {
+        let mut all = in_force.to_vec();
+        all.push(tried);
+        Ok(Self { name, rules: RuleSet::load(&all)? })
+    }
+}
+
+impl RuleSet {
+    /// These rules, beside which others are tried.
+    #[must_use]
+    pub fn trying(mut self, shadows: Vec<Shadow>) -> Self {
+        self.shadows = shadows;
+        self
+    }
+
+    /// Whether any are tried.
+    pub fn tries(&self) -> bool {
+        !self.shadows.is_empty()
+    }
+
+    /// What the rules that are tried would have said otherwise.
+    pub fn shadowed(&self, (hash, prepared): (Digest, &Prepared), standing: Standing) -> Vec<Fact> {
+        if self.shadows.is_empty() {
+            return Vec::new();
+        }
+        let (does, _) = leaning(self.judge(prepared, standing));
+        let differs = |shadow: &Shadow| {
+            let (would, rules) = leaning(shadow.rules.judge(prepared, standing));
+            (would != does).then(|| Fact::Shadowed {
+                set: shadow.name.clone(),
+                policy: shadow.rules.digest(),
+                prepared: hash,
+                kind: prepared.action.kind(),
+                does,
+                would,
+                rules,
+            })
+        };
+        self.shadows.iter().filter_map(differs).collect()
+    }
+}
+
+/// What a verdict comes to, and the rules that it names.
+fn leaning(verdict: RuleVerdict) -> (Leaning, Vec<String>) {
+    match verdict {
+        RuleVerdict::Permit => (Leaning::Permit, Vec::new()),
+        RuleVerdict::Ask { rules, .. } => (Leaning::Ask, rules.into_iter().collect()),
+        RuleVerdict::Forbid { rule } => (Leaning::Forbid, vec![rule]),
+    }
+}
