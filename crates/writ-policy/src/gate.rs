@@ -22,6 +22,8 @@ mod said;
 
 mod subject;
 
+use std::ops::Range;
+
 use writ_types::entry::{GatePoint, GateVerdict};
 
 pub use config::{
@@ -227,6 +229,11 @@ impl GateSet {
         }
         judging.end()
     }
+}
+
+/// Where a text says who somebody is, by the list of `detect_pii`; in order, and they may overlap.
+pub fn personal_in(text: &str) -> Vec<Range<usize>> {
+    guard::GuardCheck::Pii.spans(text)
 }
 
 #[cfg(test)]

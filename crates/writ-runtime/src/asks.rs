@@ -22,14 +22,14 @@ use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_tools::outcome::PerformedOutcome;
-use writ_tools::render::{Rendered, render};
+use writ_tools::render::{Rendered, fields, render};
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::AskId;
 
-use crate::act::{Place, outcome_entry};
+use crate::act::Place;
 use crate::core::Core;
 use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
@@ -399,8 +399,12 @@ impl Core {
                 let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
                 ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
-                ops.push(self.entry(session.id, at, outcome_entry(attempt, &rendered)));
-                (rendered, exit, ops)
+                let fields = fields(&outcome, &self.redactor);
+                let about = (&prepared, attempt, &prepared.label);
+                let told = self.told(&session, about, &outcome, (rendered, &fields))?;
+                ops.push(self.entry(session.id, at, told.fact));
+                ops.extend(told.op);
+                (told.rendered, exit, ops)
             }
         };
         let kept = undo.is_some();

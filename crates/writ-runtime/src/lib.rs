@@ -70,6 +70,8 @@ mod passkeys;
 
 mod project;
 
+mod quarantine;
+
 mod recover;
 
 mod settle;
