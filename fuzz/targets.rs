@@ -331,6 +331,7 @@ fn foreign_tool(bytes: &[u8]) {
         idempotent: false,
         risk: writ_types::entry::Risk::Medium,
         taint: Taint::External,
+        quarantine: Default::default(),
     });
     let Ok(row) = made else { return };
     let (registry, _) = writ_tools::registry::Registry::core().with_foreign([row]);

@@ -110,6 +110,7 @@ mod tests {
             text: text.to_owned(),
             label: Label::new(Taint::Owner),
             fields: Vec::new(),
+            kept: None,
         }
     }
 

@@ -22,6 +22,7 @@ use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
 use writ_tools::registry::{EmptyMeans, Registry};
 use writ_types::error::{Exit, Report, ToReport};
+use writ_types::quarantine::Quarantine;
 
 use crate::env::Env;
 use crate::home::Home;
@@ -150,6 +151,8 @@ pub(crate) struct Config {
     pub(crate) ledger: LedgerConfig,
     /// How long tools may run.
     pub(crate) timeouts: writ_tools::config::Config,
+    /// Which results of our own tools are kept back from models.
+    pub(crate) quarantine: BTreeMap<String, Quarantine>,
     /// The server of page and API.
     pub(crate) server: ServerConfig,
     /// Timeouts of the keys folder.
@@ -309,6 +312,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let egress = typed.read("egress", in_list(section("egress"), "pin"));
     let search = typed.read("search", section("search"));
     let timeouts = typed.read("timeouts", section("timeouts"));
+    let quarantine = typed.read("quarantine", section("quarantine"));
     let secrets = typed.read("secrets", secrets);
     let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
@@ -337,6 +341,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         egress: egress?,
         search: search?,
         timeouts: timeouts?,
+        quarantine: quarantine?,
         server: server?,
         secrets: secrets?,
         backend: backend.as_ref().and_then(Value::as_str).and_then(|name| name.parse().ok()),
@@ -431,6 +436,12 @@ impl Config {
         }
         for name in self.timeouts.tools.keys().filter(|name| !Registry::core().knows(name)) {
             findings.push(self.blamed(format!("'timeouts.tools.{name}': there is no such tool"), "timeouts"));
+        }
+        for name in self.quarantine.keys().filter(|name| !Registry::can_be_kept(name)) {
+            let text = format!(
+                "'quarantine.{name}': there is no such tool, or what it returns is the harness's own"
+            );
+            findings.push(self.blamed(text, "quarantine"));
         }
         if let Err(error) = self.turn.validate() {
             findings.push(self.blamed(error.to_string(), "context"));

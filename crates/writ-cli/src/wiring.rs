@@ -219,6 +219,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         egress: config.egress.scope(&config.models),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
+        quarantine: config.quarantine.clone(),
         strict: config.general.strict,
         ledger: config.ledger.clone(),
     })

@@ -10,6 +10,7 @@ use writ_egress::deliver::Endpoint;
 use writ_policy::egress::host::HostPattern;
 use writ_types::credential::Reference;
 use writ_types::entry::Risk;
+use writ_types::quarantine::Quarantine;
 use writ_types::taint::Taint;
 
 use crate::definition::MAX_TOOLS;
@@ -112,6 +113,9 @@ pub struct ServerSpec {
     /// How far its results may be trusted. Default: external.
     #[serde(default, skip_serializing_if = "ServerTaint::is_external")]
     pub taint: ServerTaint,
+    /// Which results of its tools are kept back from the model. Default: none.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub quarantine: Quarantine,
     /// How long a call may take, in seconds. Default 60.
     #[serde(default = "default_secs", skip_serializing_if = "is_default_secs")]
     pub timeout_secs: u64,
@@ -127,6 +131,11 @@ const fn default_secs() -> u64 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_default_secs(secs: &u64) -> bool {
     *secs == default_secs()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_never(quarantine: &Quarantine) -> bool {
+    matches!(quarantine, Quarantine::Never)
 }
 
 /// How far the results of a server may be trusted. Never as the owner's own words.
@@ -165,6 +174,8 @@ pub enum Readers {
     Private,
     /// Everybody.
     Public,
+    /// The owner alone; and of models, only those that are cleared for secrets are told it.
+    Secret,
 }
 
 /// What an owner says of a tool. What its server says of these things is not read.
@@ -190,6 +201,9 @@ pub struct ToolRule {
     pub takes: BTreeMap<String, Vec<String>>,
     /// Who may read its results. Default: the owner alone.
     pub readers: Readers,
+    /// Whether its results are kept back from the model. Default: as the server has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
     /// Whether calling it twice is the same as calling it once. Default: it is not.
     pub idempotent: bool,
     /// How much harm a wrong approval of a call can do. Default: medium.
@@ -208,6 +222,7 @@ impl Default for ToolRule {
             whom: Vec::new(),
             takes: BTreeMap::new(),
             readers: Readers::Private,
+            quarantine: None,
             idempotent: false,
             risk: Risk::Medium,
             allow: true,
@@ -236,6 +251,7 @@ impl ServerSpec {
             env: BTreeMap::new(),
             hosts: Vec::new(),
             taint: ServerTaint::External,
+            quarantine: Quarantine::Never,
             timeout_secs: default_secs(),
             tools: BTreeMap::new(),
         }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use writ_types::credential::CredentialRef;
+pub use writ_types::taint::Clearance;
 
 /// What a model is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -139,19 +140,6 @@ impl ProviderKind {
     /// Every format.
     pub const ALL: [Self; 6] =
         [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::OpenRouter, Self::Gemini, Self::Ollama];
-}
-
-/// What a provider may be told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Clearance {
-    /// What anybody may know.
-    Public,
-    /// The owner's own affairs. The default.
-    #[default]
-    Personal,
-    /// Secrets: for models on the owner's own machines.
-    Secret,
 }
 
 /// A table `[providers.NAME]`.

@@ -105,8 +105,17 @@ impl PlannedCall {
             input_tokens: size.estimate,
             max_output_tokens,
             ceiling: price.map(|price| price.ceiling(size.at_most, max_output_tokens)),
+            clearance: provider.clearance,
+            why: String::new(),
         };
         Ok(Self { call, provider: Arc::clone(provider), request, info })
+    }
+
+    /// The same with a word on why this model is asked.
+    #[must_use]
+    pub fn because(mut self, why: &str) -> Self {
+        why.clone_into(&mut self.call.why);
+        self
     }
 
     /// The action that the door judges.

@@ -48,8 +48,12 @@ where
     Ok((fallback(), Origin::Fallback))
 }
 
-/// Reads an answer: JSON alone, or alone in a fenced block.
-fn read<T: DeserializeOwned>(text: &str, check: &impl Fn(&T) -> Result<(), String>) -> Result<T, String> {
+/// Reads an answer: JSON alone, or alone in a fenced block, that passes `check`.
+///
+/// # Errors
+///
+/// What is wrong with it, for the model.
+pub fn read<T: DeserializeOwned>(text: &str, check: impl Fn(&T) -> Result<(), String>) -> Result<T, String> {
     let text = text.trim();
     let inner = text
         .strip_prefix("```json")
@@ -62,7 +66,7 @@ fn read<T: DeserializeOwned>(text: &str, check: &impl Fn(&T) -> Result<(), Strin
 }
 
 /// The same request with the answer and what is wrong with it.
-fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRequest {
+pub fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRequest {
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
     let asked = format!("That is not of the form that was asked for: {error}. Answer with the JSON alone.");
     // What the model made of the conversation is trusted as little as the conversation.

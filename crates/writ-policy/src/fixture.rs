@@ -169,6 +169,8 @@ pub(crate) fn model_call() -> ModelCall {
         input_tokens: Tokens::new(100),
         max_output_tokens: Tokens::new(50),
         ceiling: Some(MicroUsd::new(10)),
+        clearance: Default::default(),
+        why: String::new(),
     }
 }
 

@@ -24,6 +24,8 @@ mod said;
 
 mod subject;
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 use writ_types::entry::{GatePoint, GateVerdict, HookEvent};
 
@@ -269,6 +271,11 @@ impl GateSet {
         }
         judging.end()
     }
+}
+
+/// Where a text says who somebody is, by the list of `detect_pii`; in order, and they may overlap.
+pub fn personal_in(text: &str) -> Vec<Range<usize>> {
+    guard::GuardCheck::Pii.spans(text)
 }
 
 #[cfg(test)]

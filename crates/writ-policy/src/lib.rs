@@ -55,6 +55,8 @@ pub mod origin;
 
 pub mod redact;
 
+pub mod withhold;
+
 mod report;
 
 #[cfg(test)]

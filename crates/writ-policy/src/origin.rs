@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 use writ_types::chat::{ChatMessage, Field, Part, ToolCall, ToolOutcome};
+use writ_types::quarantine::Handle;
 use writ_types::taint::Taint;
 
 use crate::owner;
@@ -103,8 +104,12 @@ impl Origins {
                             self.tools.extend(named(call));
                         }
                         let asked = message.label.taint != Taint::External || self.is_taken_over(call);
+                        let passed_on = passed_on(&call.arguments);
                         let asked = asked && !self.spoiled.contains(giver(&call.name));
-                        if !asked {
+                        // Nobody has looked at what a handle names, so what it leads to is not what was asked for.
+                        let spoils = !asked || passed_on == Some(PassedOn::Text);
+                        let asked = asked && passed_on.is_none();
+                        if spoils {
                             self.spoiled.insert(giver(&call.name).to_owned());
                         }
                         made.insert(&call.id, Made { before, asked });
@@ -115,7 +120,7 @@ impl Origins {
                             self.tools.insert(result.name.clone());
                         }
                         if made.asked {
-                            self.know(giver(&result.name), result.label.private, &result.fields);
+                            self.know(giver(&result.name), result.field_label().private, &result.fields);
                         }
                     }
                 }
@@ -282,6 +287,27 @@ struct Made {
     before: bool,
     /// Whether the owner asked for what it returns.
     asked: bool,
+}
+
+/// What a call passes on of results that are kept from the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PassedOn {
+    /// Single fields.
+    Field,
+    /// A whole text.
+    Text,
+}
+
+fn passed_on(value: &Value) -> Option<PassedOn> {
+    match value {
+        Value::String(text) => {
+            let handle: Handle = text.parse().ok()?;
+            Some(if handle.field.is_some() { PassedOn::Field } else { PassedOn::Text })
+        }
+        Value::Array(items) => items.iter().filter_map(passed_on).max(),
+        Value::Object(fields) => fields.values().filter_map(passed_on).max(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
 }
 
 /// Whether a tool was used with it: what was refused, or waits for a person, was not.

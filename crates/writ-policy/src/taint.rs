@@ -46,6 +46,10 @@ const TOLD: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "Servers say things of their tools that the model reads, and it would change something, or tell somebody something.",
 ));
 
+const UNCLEARED: TaintVerdict = TaintVerdict::Deny(
+    "the model would be told more than its provider is cleared for (providers.*.clearance)",
+);
+
 /// What is known of the values in an action.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
@@ -60,6 +64,10 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
     let owned = standing.owned && !labels.strict;
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, prepared.label.taint);
+    }
+    if let Action::ModelCall(call) = &prepared.action {
+        // Whatever it rests on: a model is told what its provider is cleared for.
+        return if prepared.label.clearance() <= call.clearance { TaintVerdict::Pass } else { UNCLEARED };
     }
     if prepared.label.taint != Taint::External {
         if let Action::CallTool(call) = &prepared.action
@@ -88,10 +96,10 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
         },
-        // Reads stay inside; the owner's own screen is inside; a model's clearance is judged by its provider's key scope.
-        Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
-        // Judged above, whatever its label.
-        Action::Remember(_) => TaintVerdict::Pass,
+        // Reads stay inside; the owner's own screen is inside.
+        Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) => TaintVerdict::Pass,
+        // Judged above, whatever their label.
+        Action::Remember(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // As with what is said: a file that rests on external content is marked, and waits to be fetched.
         Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
         Action::CallTool(_) if labels.strict => LEAVES,

@@ -24,12 +24,14 @@ use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, TurnId};
 use writ_types::taint::Label;
+use writ_types::unit::MicroUsd;
 
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::hooks::halted;
 use crate::passage::{Called, Passage, Standing, Wording};
 use crate::perform::{self, Performed};
+use crate::quarantine::{PutIn, unfit};
 use crate::session::Session;
 use crate::trace;
 
@@ -74,6 +76,8 @@ pub(crate) struct Acted {
     pub(crate) inside: bool,
     /// What the turn ends with, where a gate has said so.
     pub(crate) ends: Option<String>,
+    /// What models cost that it has asked.
+    pub(crate) cost: MicroUsd,
 }
 
 impl Place {
@@ -82,7 +86,7 @@ impl Place {
     }
 
     /// The frame of a tool step; there is none outside turns.
-    fn step(&self, tool: &str, state: &str, summary: &str) -> Option<ServerFrame> {
+    pub(crate) fn step(&self, tool: &str, state: &str, summary: &str) -> Option<ServerFrame> {
         Some(ServerFrame::Tool {
             turn: self.turn?,
             tool: tool.to_owned(),
@@ -121,10 +125,13 @@ impl Place {
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        let mut rewritable = true;
+        if let Some(asked) = self.asked(&mut first, (&call, &label), &cancel).await? {
+            return Ok(asked);
+        }
+        let (mut rewritable, mut put_in) = (true, PutIn::default());
         let passage = loop {
-            let prepared = match self.prepare(&mut first, &call, &label).await? {
-                Ok(prepared) => prepared,
+            let (filled, prepared) = match self.filled(&mut first, &call, &label, &mut put_in).await? {
+                Ok(ready) => ready,
                 Err(refused) => {
                     first.push(self.malformed(&call.name, &refused));
                     return Ok(self.result(&call, refused, "wrong arguments", first));
@@ -142,7 +149,7 @@ impl Place {
                 mode: self.session.mode(),
                 origins: self.origins.as_deref(),
             };
-            let wording = Some(Wording { arguments: &call.arguments, rewritable });
+            let wording = Some(Wording { arguments: &filled.arguments, rewritable });
             match Box::pin(self.core.pass_call(first, prepared, standing, wording)).await? {
                 // What it would be now is prepared and decided like any other, and is not rewritten again.
                 Called::Rewritten(arguments, back) => {
@@ -158,10 +165,37 @@ impl Place {
             }
         };
         match passage {
-            Passage::Denied(denial) => Ok(self.denied(&call, &denial, label)),
+            Passage::Denied(denial) => Ok(self.denied(&call, &denial, (label, &put_in))),
             Passage::Simulated(prepared) => Ok(self.simulated(&call, &prepared, label)),
             Passage::Ask(ask) => self.ask(&call, *ask, label).await,
-            Passage::Permit(permit) => Box::pin(self.perform(&call, *permit, &cancel)).await,
+            Passage::Permit(permit) => Box::pin(self.perform(&call, *permit, (&label, &cancel))).await,
+        }
+    }
+
+    /// A call with what its handles name put in, prepared; `Err`: what the model is told instead, which quotes nothing of
+    /// that.
+    async fn filled(
+        &self,
+        first: &mut Vec<Op>,
+        call: &ToolCall,
+        label: &Label,
+        put_in: &mut PutIn,
+    ) -> Result<Result<(ToolCall, Prepared), Rendered>, EngineError> {
+        let refused = |text| Ok(Err(Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed }));
+        let filled = match self.put_in(call, put_in)? {
+            Ok(filled) => filled,
+            Err(text) => return refused(text),
+        };
+        match self.prepare(first, &filled, &put_in.label(label)).await? {
+            Ok(mut prepared) => {
+                if let Some(text) = self.escapes(&prepared) {
+                    return refused(text);
+                }
+                put_in.bind(&mut prepared);
+                Ok(Ok((filled, prepared)))
+            }
+            Err(_) if !put_in.is_empty() => refused(unfit(false)),
+            Err(problem) => Ok(Err(problem)),
         }
     }
 
@@ -170,7 +204,7 @@ impl Place {
         &self,
         call: &ToolCall,
         permit: Permit,
-        cancel: &CancellationToken,
+        (read, cancel): (&Label, &CancellationToken),
     ) -> Result<Acted, EngineError> {
         let (attempt, began) = (permit.attempt(), self.core.clock.now());
         let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
@@ -178,12 +212,18 @@ impl Place {
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
         let rendered = render(&prepared, &mut outcome, &self.core.redactor);
-        let (told, ends) = self.told(attempt, (&prepared.tool, &rendered), began, cancel).await?;
-        ops.extend(told);
-        let mut acted = self.result(call, rendered, &prepared.intent, ops);
+        let (heard, ends) = self.told_after((&prepared.tool, &rendered), began, cancel).await?;
+        ops.extend(self.leaked(&call.name, rendered.text.secrets()));
+        let fields = fields(&outcome, &self.core.redactor);
+        let about = (&prepared, attempt, read);
+        let told = self.core.told(&self.session, about, &outcome, (rendered, &fields))?;
+        ops.push(self.core.entry(self.session.id, self.at(), told.fact));
+        ops.extend(told.op);
+        ops.extend(heard);
+        let mut acted = self.result(call, told.rendered, &prepared.intent, ops);
         acted.ends = ends;
-        (acted.touched, acted.inside, acted.result.fields) =
-            (touched, inside, fields(&outcome, &self.core.redactor));
+        (acted.touched, acted.inside) = (touched, inside);
+        (acted.result.fields, acted.result.kept) = (fields, told.kept);
         Ok(acted)
     }
 
@@ -307,8 +347,9 @@ impl Place {
         self.core.entry(self.session.id, self.at(), fact)
     }
 
-    fn denied(&self, call: &ToolCall, denial: &Denial, label: Label) -> Acted {
+    fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
         let text = self.core.redactor.clean(denial.outside());
+        let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Vec::new());
         acted.ends = match self.followed(denial) {
@@ -332,7 +373,13 @@ impl Place {
         self.result(call, rendered, &prepared.intent, ops)
     }
 
-    fn result(&self, call: &ToolCall, rendered: Rendered, summary: &str, mut ops: Vec<Op>) -> Acted {
+    pub(crate) fn result(
+        &self,
+        call: &ToolCall,
+        rendered: Rendered,
+        summary: &str,
+        mut ops: Vec<Op>,
+    ) -> Acted {
         if let Some(frame) = self.step(&call.name, outcome_name(rendered.outcome), summary) {
             ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         }
@@ -343,8 +390,9 @@ impl Place {
             text: rendered.text.into_string(),
             label: rendered.label,
             fields: Vec::new(),
+            kept: None,
         };
-        Acted { result, ask: None, ops, touched: false, inside: false, ends: None }
+        Acted { result, ask: None, ops, touched: false, inside: false, ends: None, cost: MicroUsd::ZERO }
     }
 }
 

@@ -22,7 +22,7 @@ use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_tools::outcome::PerformedOutcome;
-use writ_tools::render::{Rendered, render};
+use writ_tools::render::{Rendered, fields, render};
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
 use writ_types::error::Exit;
@@ -399,9 +399,15 @@ impl Core {
                 undo = back;
                 let rendered = render(&prepared, &mut outcome, &self.redactor);
                 let exit = exit_of(&outcome, rendered.outcome);
-                let (told, _) = place.told(attempt, (&prepared.tool, &rendered), began, &cancel).await?;
-                ops.extend(told);
-                (rendered, exit, ops)
+                let (heard, _) = place.told_after((&prepared.tool, &rendered), began, &cancel).await?;
+                ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
+                let fields = fields(&outcome, &self.redactor);
+                let about = (&prepared, attempt, &prepared.label);
+                let told = self.told(&session, about, &outcome, (rendered, &fields))?;
+                ops.push(self.entry(session.id, at, told.fact));
+                ops.extend(told.op);
+                ops.extend(heard);
+                (told.rendered, exit, ops)
             }
         };
         let kept = undo.is_some();

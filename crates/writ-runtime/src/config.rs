@@ -1,5 +1,6 @@
 //! What the runtime must be told.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::EgressScope;
 use writ_types::id::InstallationId;
+use writ_types::quarantine::Quarantine;
 
 /// How long an ask lives unless configured otherwise (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -86,6 +88,8 @@ pub struct RuntimeConfig {
     pub timeouts: writ_tools::config::Config,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
+    /// Which results of our own tools are kept back from models, by the tool's name.
+    pub quarantine: BTreeMap<String, Quarantine>,
     /// Whether everything asks that would leave the sandbox after external content was read, whatever its arguments are.
     pub strict: bool,
     /// What becomes of the ledger's payloads and heads.

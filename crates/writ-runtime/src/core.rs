@@ -244,6 +244,7 @@ impl Core {
         } = parts;
         let (keys, secrets, redactor) = (parts.keys, parts.secrets, parts.redactor);
         let tools = if search.is_some() { tools.with_search() } else { tools };
+        let tools = tools.with_quarantine(config.quarantine.clone());
         let servers = Servers::new(servers, tools, config.server_idle);
         let servers = servers.map_err(|report| EngineError::Server(Box::new(report)))?;
         let verifier = Verifier {

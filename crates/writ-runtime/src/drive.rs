@@ -186,6 +186,7 @@ impl Drive {
             Watched::Done(acted) => {
                 let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
+                self.cost = self.cost.saturating_add(acted.cost);
                 let event = Event::Acted { result: acted.result, ask: acted.ask, ends: acted.ends };
                 if acted.inside {
                     self.hold(event, acted.ops)?;
@@ -199,6 +200,7 @@ impl Drive {
             Watched::Unwanted(acted) => {
                 let acted = self.unless_lost(had, acted)?;
                 self.touched |= acted.touched;
+                self.cost = self.cost.saturating_add(acted.cost);
                 self.note(acted.ops).await?;
             }
             Watched::Stopping => return Ok(false),

@@ -109,24 +109,21 @@ impl Core {
 }
 
 impl Place {
-    /// What the ledger must be told of what a tool has done since `began`, what its hooks say included; and why the turn is to end
-    /// if one of these wants that, or has failed and is critical.
+    /// What hooks say of what a tool has done since `began`, for the ledger; and why the turn is to end if one of them wants
+    /// that, or has failed and is critical.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be written.
-    pub(crate) async fn told(
+    pub(crate) async fn told_after(
         &self,
-        attempt: AttemptId,
         (tool, rendered): (&str, &Rendered),
         began: Timestamp,
         cancel: &CancellationToken,
     ) -> Result<(Vec<Op>, Option<String>), EngineError> {
         let took = self.core.clock.now().since(began);
-        let mut ops = self.leaked(tool, rendered.text.secrets());
-        ops.push(self.core.entry(self.session.id, self.at(), outcome_entry(attempt, rendered)));
         if !self.core.gates.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
-            return Ok((ops, None));
+            return Ok((Vec::new(), None));
         }
         let text: String = rendered.text.chars().take(MAX_RESULT_CHARS).collect();
         let about = Map::from_iter([
@@ -139,13 +136,12 @@ impl Place {
         let wanted = For { session: self.session.id, at: self.at(), authority: &self.authority };
         let what = (HookEvent::AfterToolCall, Some(tool));
         let (judged, told) = self.core.tell_hooks(wanted, what, (&self.session, about), cancel).await?;
-        ops.extend(told);
         let fatal = |(hook, verdict, why): &(String, GateVerdict, String)| {
             let critical = self.core.gates.hook(hook).is_some_and(|hook| hook.config.is_critical());
             let ends = *verdict == GateVerdict::Halt || (critical && *verdict == GateVerdict::Block);
             ends.then(|| halted(why))
         };
-        Ok((ops, judged.verdicts.iter().find_map(fatal)))
+        Ok((told, judged.verdicts.iter().find_map(fatal)))
     }
 }
 

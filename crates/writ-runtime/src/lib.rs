@@ -72,6 +72,8 @@ mod passkeys;
 
 mod project;
 
+mod quarantine;
+
 mod recover;
 
 mod settle;

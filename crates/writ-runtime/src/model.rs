@@ -1,6 +1,8 @@
 //! One answer of a model: planned, put before the door, called, and tried again, by another model too, where that is
 //! sensible.
 
+mod clearance;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use self::clearance::{Cleared, clear};
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
@@ -63,12 +66,16 @@ pub(crate) async fn call(
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
     core.redactor.request(&mut request);
+    let (mut course, role) = (models.course(ModelRole::Executor), ModelRole::Executor);
+    let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
+        Ok(cleared) => cleared,
+        Err(report) => return Ok(account.failed(&report)),
+    };
     let request = Arc::new(request);
-    let mut course = models.course(ModelRole::Executor);
     let mut last: Option<Report> = None;
     while let Some(step) = models.next(&course, core.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), core.clock.now()) {
-            Ok(planned) => planned,
+            Ok(planned) => planned.because(&cleared.why),
             Err(error) => {
                 course.unfit(&step.route, &error.to_string());
                 last = Some(core.redactor.report(error.report()));
@@ -97,7 +104,7 @@ pub(crate) async fn call(
             }
         }
         place.spent = Spent { turn_cost, ..place.spent };
-        match attempt(&place, models, (&planned, ModelRole::Executor), &label, &cancel, &mut account).await? {
+        match attempt(&place, models, (&planned, role), &cleared, &cancel, &mut account).await? {
             Tried::Over(event) => {
                 if matches!(event, Event::ModelReplied { .. }) {
                     models.answered(&step.route);
@@ -139,15 +146,19 @@ pub(crate) async fn ask(
         |why: String, account: Account| Asked { reply: Err(why), ops: account.ops, cost: account.cost };
     let now = core.clock.now();
     let Some(models) = &core.models else { return Ok(none("no model is configured".to_owned(), account)) };
-    let course = models.course(role);
+    let (mut course, mut request) = (models.course(role), Arc::unwrap_or_clone(request));
+    let cleared = match clear(place, (models, role), (&mut request, label), &mut course) {
+        Ok(cleared) => cleared,
+        Err(report) => return Ok(none(report.outside, account)),
+    };
     let Some(step) = models.next(&course, now) else {
         return Ok(none("no model can be asked now".to_owned(), account));
     };
-    let planned = match models.plan_over(&step.route, request, now) {
-        Ok(planned) => planned,
+    let planned = match models.plan_over(&step.route, Arc::new(request), now) {
+        Ok(planned) => planned.because(&cleared.why),
         Err(error) => return Ok(none(core.redactor.report(error.report()).outside, account)),
     };
-    let tried = attempt(place, models, (&planned, role), label, cancel, &mut account).await?;
+    let tried = attempt(place, models, (&planned, role), &cleared, cancel, &mut account).await?;
     let reply = match tried {
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
         Tried::Over(_) => Err("the call was refused".to_owned()),
@@ -192,7 +203,7 @@ async fn attempt(
     place: &Place,
     models: &Models,
     (planned, role): (&PlannedCall, ModelRole),
-    label: &Label,
+    cleared: &Cleared,
     cancel: &CancellationToken,
     account: &mut Account,
 ) -> Result<Tried, EngineError> {
@@ -206,25 +217,31 @@ async fn attempt(
         origins: None,
     };
     let first = std::mem::take(&mut account.ops);
-    let permit = match place.core.pass_after(first, prepared(place, planned, label), standing).await? {
-        Passage::Permit(permit) => permit,
-        Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
-        Passage::Ask(_) | Passage::Simulated(_) => {
-            let text = "the rules want to be asked before each model call";
-            let report = Report::new(Exit::Denied, "model.asks", text)
-                .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
-            return Ok(Tried::Over(failure(&report)));
-        }
-    };
+    let permit =
+        match place.core.pass_after(first, prepared(place, planned, &cleared.label), standing).await? {
+            Passage::Permit(permit) => permit,
+            Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
+            Passage::Ask(_) | Passage::Simulated(_) => {
+                let text = "the rules want to be asked before each model call";
+                let report = Report::new(Exit::Denied, "model.asks", text)
+                    .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
+                return Ok(Tried::Over(failure(&report)));
+            }
+        };
     let number = permit.attempt();
     place.core.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
+    // What another role says is for the harness, and marks are shown to nobody.
+    let is_shown = role == ModelRole::Executor && !cleared.hides;
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
     let (span, began) = (trace::model(planned), place.core.clock.now());
-    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, role, shown));
+    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     let took = place.core.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
+            if cleared.hides {
+                place.session.state().withheld.restore(&mut reply);
+            }
             place.core.redactor.reply(&mut reply);
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
@@ -365,9 +382,8 @@ fn record(
 }
 
 /// Shows text as it comes, gated by segment.
-async fn show(place: &Place, role: ModelRole, mut deltas: mpsc::Receiver<Delta>) {
-    if role != ModelRole::Executor {
-        // What another role says is for the harness.
+async fn show(place: &Place, is_shown: bool, mut deltas: mpsc::Receiver<Delta>) {
+    if !is_shown {
         while deltas.recv().await.is_some() {}
         return;
     }

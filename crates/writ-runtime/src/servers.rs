@@ -352,6 +352,7 @@ pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
         idempotent: rule.idempotent,
         risk: rule.risk,
         taint: Taint::from(server.spec.taint),
+        quarantine: rule.quarantine.unwrap_or(server.spec.quarantine),
     })
 }
 

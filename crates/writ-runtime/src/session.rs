@@ -15,6 +15,7 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
+use writ_policy::withhold::Withheld;
 use writ_sandbox::Workspace;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_types::action::ActionKind;
@@ -155,6 +156,10 @@ pub(crate) struct State {
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
     /// Who has sent the message that the turn answers; nobody: the owner, outside turns.
     pub(crate) speaker: Option<Principal>,
+    /// What is withheld from models that may not be told it.
+    pub(crate) withheld: Withheld,
+    /// The number of the last result that was kept back, once the store was asked.
+    pub(crate) last_kept: Option<u64>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
 }

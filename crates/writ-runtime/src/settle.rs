@@ -217,6 +217,8 @@ mod tests {
             input_tokens: Tokens::new(100),
             max_output_tokens: Tokens::new(20),
             ceiling: Some(MicroUsd::new(7)),
+            clearance: Default::default(),
+            why: String::new(),
         };
         let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
         let lost = Lost::new(attempt, Some(intent(Action::ModelCall(call))));

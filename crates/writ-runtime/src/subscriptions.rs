@@ -16,6 +16,7 @@ use writ_tools::render::render;
 use writ_types::action::{Action, Fetch, ReadFile, ReadMode, Subscribe};
 use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
 use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::act::{Place, outcome_entry};
@@ -77,6 +78,11 @@ pub(crate) fn read(stored: &Value) -> Vec<Subscription> {
 }
 
 impl Subscription {
+    /// Whether it is a URL.
+    fn is_of_the_web(&self) -> bool {
+        matches!(self.action(), Action::Fetch(_))
+    }
+
     /// Whether a text names it, by its id or by what it reads.
     fn is_named_in(&self, text: &str) -> bool {
         let inside = |c: char| c.is_alphanumeric() || c == '_';
@@ -312,6 +318,11 @@ impl Place {
         cancel: &CancellationToken,
     ) -> Result<(String, Label), EngineError> {
         let own = one.label();
+        let reader = if one.is_of_the_web() { "web_fetch" } else { "file_read" };
+        if self.core.servers.registry().quarantine(reader) != Quarantine::Never {
+            let why = format!("[not read: what {reader} returns is kept from you]");
+            return Ok((why, own));
+        }
         let standing = Standing {
             authority: &self.authority,
             spent: self.spent,

@@ -18,6 +18,7 @@ pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState};
 use crate::error::StoreError;
+use crate::kept::KeptResult;
 use crate::keys::KeyOp;
 use crate::queue::Leased;
 
@@ -212,6 +213,11 @@ pub enum Op {
         /// What can no longer be undone.
         attempt: AttemptId,
     },
+    /// Keeps a result back from the model; the oldest of its session go where there are too many. Conflict if its number
+    /// is taken.
+    KeepResult(Box<KeptResult>),
+    /// Forgets every result that was kept back in a session.
+    DropResults(SessionId),
     /// Takes an approval back. Missing ones are a conflict.
     RevokeApproval {
         /// The ask that was approved.

@@ -29,6 +29,8 @@ pub mod turns;
 
 pub mod sessions;
 
+pub mod kept;
+
 pub mod undo;
 
 pub mod usage;

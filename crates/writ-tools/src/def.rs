@@ -98,6 +98,23 @@ impl ToolDef {
         }
     }
 
+    /// Whether what it returns are the words of files, programs or others: these can be kept back from the model.
+    pub fn can_be_kept(&self) -> bool {
+        match self.output {
+            OutputKind::ProcessOutput | OutputKind::FileContent => true,
+            OutputKind::WebContent => self.name != crate::question::TOOL,
+            OutputKind::Memory | OutputKind::Confirmation => false,
+        }
+    }
+
+    /// Whether its arguments may be what is kept back from the model: it passes them on, and does not put them where the
+    /// model would read them, or run them.
+    pub fn passes_on(&self) -> bool {
+        self.actions
+            .iter()
+            .all(|kind| matches!(kind, ActionKind::Say | ActionKind::Fetch | ActionKind::Search))
+    }
+
     /// Whether using it can tell somebody something, or reach past the sandbox and the store: where its arguments come
     /// from matters then.
     pub fn leaves(&self) -> bool {

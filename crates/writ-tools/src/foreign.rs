@@ -9,6 +9,7 @@ use writ_types::action::{Action, CallTool};
 use writ_types::chat::{ToolCall, ToolSpec};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
+use writ_types::quarantine::Quarantine;
 use writ_types::taint::Taint;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
@@ -68,6 +69,8 @@ pub struct ForeignTool {
     pub risk: Risk,
     /// How far its results may be trusted.
     pub taint: Taint,
+    /// Whether its results are kept back from the model.
+    pub quarantine: Quarantine,
 }
 
 /// Why a foreign tool cannot be offered.

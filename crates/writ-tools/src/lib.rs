@@ -22,6 +22,8 @@ pub mod path;
 
 pub mod outcome;
 
+pub mod question;
+
 pub mod render;
 
 pub mod error;

@@ -127,6 +127,8 @@ pub enum PerformedOutcome {
         taint: Taint,
         /// Whether everybody may read them.
         public: bool,
+        /// Whether only models that are cleared for secrets may be told them.
+        secret: bool,
     },
     /// Something was said.
     Said,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::Redactor;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
+use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::arguments::checked;
@@ -13,6 +14,7 @@ use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::foreign::{ForeignError, MAX_CALLED_NAME, MAX_TOLD_BYTES, Row};
 use crate::path::WorkPath;
+use crate::question::{Question, RESULT_ASK, TOOL};
 use crate::render::Rendered;
 use crate::tools::{CORE, OPTIONAL};
 
@@ -22,6 +24,8 @@ pub struct Registry {
     tools: BTreeMap<&'static str, &'static ToolDef>,
     /// Tools of other programs, by the names that models call.
     foreign: BTreeMap<String, Arc<Row>>,
+    /// Which results of our own tools are kept back from models.
+    kept: BTreeMap<String, Quarantine>,
     /// What was told of tools last; clones share it.
     told: Arc<Mutex<Option<Told>>>,
 }
@@ -68,7 +72,7 @@ impl Registry {
     /// The tools that every agent has.
     pub fn core() -> Self {
         let tools = CORE.iter().map(|tool| (tool.name, *tool)).collect();
-        Self { tools, foreign: BTreeMap::new(), told: Arc::default() }
+        Self { tools, foreign: BTreeMap::new(), kept: BTreeMap::new(), told: Arc::default() }
     }
 
     /// The same with these tools of other programs in the place of those that it had; and what is left out of them: two
@@ -92,7 +96,10 @@ impl Registry {
                 None => left_out.push(ForeignError::NoRoom(name)),
             }
         }
-        (Self { foreign, told: Arc::default(), ..self }, left_out)
+        let is_kept = |row: &Arc<Row>| row.known.quarantine != Quarantine::Never;
+        let asks = foreign.values().any(is_kept);
+        let registry = Self { foreign, told: Arc::default(), ..self };
+        (if asks { registry.with_questions() } else { registry }, left_out)
     }
 
     /// The tool of another program with this name.
@@ -113,6 +120,31 @@ impl Registry {
         self
     }
 
+    /// The same where these of our own tools have their results kept back from models.
+    #[must_use]
+    pub fn with_quarantine(self, kept: BTreeMap<String, Quarantine>) -> Self {
+        let asks = kept.values().any(|mode| *mode != Quarantine::Never);
+        let registry = Self { kept, ..self };
+        if asks { registry.with_questions() } else { registry }
+    }
+
+    /// The same with the tool that asks about what is kept back.
+    fn with_questions(mut self) -> Self {
+        self.tools.insert(RESULT_ASK.name, &RESULT_ASK);
+        self
+    }
+
+    /// Which results of a tool are kept back from models.
+    pub fn quarantine(&self, name: &str) -> Quarantine {
+        let own = self.kept.get(name).copied();
+        own.or_else(|| self.foreign(name).map(|row| row.known.quarantine)).unwrap_or_default()
+    }
+
+    /// Whether the arguments of a tool may be what is kept back from models.
+    pub fn passes_on(&self, name: &str) -> bool {
+        self.foreign(name).is_some() || self.get(name).is_some_and(ToolDef::passes_on)
+    }
+
     /// The servers whose words about their tools models read, though nobody vouches for them.
     pub fn tellers(&self) -> impl Iterator<Item = &str> {
         let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
@@ -122,7 +154,12 @@ impl Registry {
     /// Whether a name is that of any tool, also of one that is not configured, or could be that of a foreign one.
     pub fn knows(&self, name: &str) -> bool {
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");
-        foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name)
+        foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name) || name == TOOL
+    }
+
+    /// Whether a name is that of a tool of our own whose results can be kept back from models.
+    pub fn can_be_kept(name: &str) -> bool {
+        CORE.iter().chain(&OPTIONAL).any(|tool| tool.name == name && tool.can_be_kept())
     }
 
     /// The tool with this name.
@@ -223,6 +260,19 @@ impl Toolset<'_> {
         }
         let tool = self.offered(&call.name)?;
         (tool.needs)(&checked(tool, &call.arguments)?)
+    }
+
+    /// The question that a call asks about what is kept back, if it does that. Questions are no actions of their own.
+    ///
+    /// # Errors
+    ///
+    /// If the tool is not offered or its arguments are wrong.
+    pub fn question(&self, call: &ToolCall) -> Result<Option<Question>, ToolError> {
+        if call.name != TOOL {
+            return Ok(None);
+        }
+        self.offered(&call.name)?;
+        Question::read(&call.arguments).map(Some)
     }
 
     /// Second step: the action, ready for the door. `peeked` is what lies at the path of [`Self::needs`].

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::id::{MemoryId, SessionId};
-use crate::taint::Taint;
+use crate::taint::{Clearance, Taint};
 use crate::unit::{MicroUsd, Tokens};
 
 mod call;
@@ -441,6 +441,13 @@ pub struct ModelCall {
     pub max_output_tokens: Tokens,
     /// What the call may cost at most by the price table; `None`: the price is unknown.
     pub ceiling: Option<MicroUsd>,
+    /// What its provider may be told; set by the harness, from the owner's word alone.
+    #[serde(default)]
+    pub clearance: Clearance,
+    /// Why this model is asked and not the first of its role, or what is withheld from it; empty: it is the first, and is
+    /// told all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// A version-control operation by the host.

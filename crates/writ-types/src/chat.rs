@@ -51,6 +51,16 @@ pub struct ToolResult {
     /// The values of a structured result, each with its path: an argument that is one of them was not composed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
+    /// The label of what was kept back, where the text only names it: the fields are labelled so, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Box<Label>>,
+}
+
+impl ToolResult {
+    /// How far its fields may be trusted, and who may read them.
+    pub fn field_label(&self) -> &Label {
+        self.kept.as_deref().unwrap_or(&self.label)
+    }
 }
 
 /// The most fields that are kept of one result.

@@ -5,7 +5,7 @@
 //! to trust them, [`action`] is what an agent may wish, [`entry`] is what the
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
 //! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
-//! foreign text is shown.
+//! foreign text is shown, [`quarantine`] how results are named that models do not read.
 
 pub mod unit;
 
@@ -28,3 +28,5 @@ pub mod credential;
 pub mod error;
 
 pub mod visible;
+
+pub mod quarantine;

@@ -45,6 +45,31 @@ impl fmt::Display for Taint {
     }
 }
 
+/// Who may be told a value, and what somebody may be told: least first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Clearance {
+    /// What anybody may know.
+    Public,
+    /// The owner's own affairs. The default of who is told something.
+    #[default]
+    Personal,
+    /// Secrets: for models on the owner's own machines.
+    Secret,
+}
+
+impl fmt::Display for Clearance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::Personal => "personal",
+            Self::Secret => "secret",
+        })
+    }
+}
+
 /// The most sources that a [`Label`] names; past it, [`Label::truncated`] is set.
 ///
 /// Taint itself is never lost: it is joined before the list is cut.
@@ -76,13 +101,32 @@ pub struct Label {
     /// Whether it rests on external content that only the owner may be assumed to read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
+    /// Whether it rests on what the owner has called secret: only models that are cleared for secrets are told it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
 }
 
 impl Label {
+    /// What a model must be cleared for to be told it.
+    pub const fn clearance(&self) -> Clearance {
+        match (self.secret, self.private) {
+            (true, _) => Clearance::Secret,
+            (false, true) => Clearance::Personal,
+            (false, false) => Clearance::Public,
+        }
+    }
+
     /// A label without sources. What is external is from outside and private, unless somebody knows better.
     pub fn new(taint: Taint) -> Self {
         let external = taint == Taint::External;
-        Self { taint, sources: Arc::default(), truncated: false, outside: external, private: external }
+        Self {
+            taint,
+            sources: Arc::default(),
+            truncated: false,
+            outside: external,
+            private: external,
+            secret: false,
+        }
     }
 
     /// A label with one source; otherwise as [`Self::new`].
@@ -109,6 +153,7 @@ impl Label {
         self.taint = self.taint.join(other.taint);
         self.outside |= other.outside;
         self.private |= other.private;
+        self.secret |= other.secret;
         self.truncated |= other.truncated;
         if self.truncated && self.sources.len() >= MAX_SOURCES {
             return;

@@ -260,7 +260,7 @@ impl Turn {
 /// A result in the machine's own words, for a call that was not performed.
 fn own_result(call: &ToolCall, outcome: ToolOutcome, text: String, label: &Label) -> ToolResult {
     let (call_id, name, label) = (call.id.clone(), call.name.clone(), label.clone());
-    ToolResult { call_id, name, outcome, text, label, fields: Vec::new() }
+    ToolResult { call_id, name, outcome, text, label, fields: Vec::new(), kept: None }
 }
 
 /// A name or id that every provider accepts in a conversation (letters, digits, `_`, `-`; 64 at most).

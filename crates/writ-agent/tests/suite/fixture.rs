@@ -236,7 +236,7 @@ pub(crate) fn reply(stop: StopReason, text: &str, calls: Vec<ToolCall>) -> Model
 
 pub(crate) fn result(id: &str, name: &str, outcome: ToolOutcome, taint: Taint, text: &str) -> ToolResult {
     let (call_id, name, text) = (id.to_owned(), name.to_owned(), text.to_owned());
-    ToolResult { call_id, name, outcome, text, label: Label::new(taint), fields: Vec::new() }
+    ToolResult { call_id, name, outcome, text, label: Label::new(taint), fields: Vec::new(), kept: None }
 }
 
 pub(crate) fn failed(exit: Exit, text: &str, hint: &str) -> Event {

@@ -247,6 +247,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("timeouts.default_ms", COUNT),
     owner("timeouts.max_ms", COUNT),
     owner("timeouts.tools.*", COUNT),
+    owner("quarantine.*", Kind::OneOf(&["never", "external", "always"])),
     owner("secrets.backend", Kind::OneOf(&["keyring", "age", "plain"])),
     owner("secrets.connect_timeout_ms", COUNT),
     owner("secrets.operation_timeout_ms", COUNT),

@@ -10,8 +10,14 @@ use super::engine::{runs, stop_engine_of};
 use super::turns::Bench;
 use super::{code, text};
 
+#[path = "mcp/clearance.rs"]
+mod clearance;
+
 #[path = "mcp/labels.rs"]
 mod labels;
+
+#[path = "mcp/quarantine.rs"]
+mod quarantine;
 
 #[path = "mcp/remote.rs"]
 mod remote;

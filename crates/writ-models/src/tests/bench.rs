@@ -157,6 +157,7 @@ pub(crate) fn result(call_id: &str, text: &str) -> ChatMessage {
         text: text.into(),
         label: Label::new(Taint::External),
         fields: Vec::new(),
+        kept: None,
     };
     message(Role::Tool, vec![Part::Result(result)])
 }

@@ -24,6 +24,7 @@ fn ended(id: &str, name: &str, outcome: ToolOutcome, structured: &Value) -> Chat
         text: structured.to_string(),
         label: external(),
         fields: Field::of(structured),
+        kept: None,
     };
     ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label: external() }
 }
@@ -249,4 +250,38 @@ fn a_server_tells_the_tools_of_others_and_not_its_own() {
     assert!(!origins.is_told("mail__send"));
     origins.tell("mail");
     assert!(!origins.is_told("mail__send") && origins.is_told("bank__pay") && origins.is_told("web_fetch"));
+}
+
+/// A result that is kept from the model gives values as any does, with the readers that it has itself; and what is called
+/// with it gives none: nobody has looked at what was put in.
+#[test]
+fn what_is_kept_keeps_its_readers_and_what_a_handle_leads_to_is_not_what_was_asked_for() {
+    let kept = |id: &str, name: &str, value: &Value| {
+        let mut message = ended(id, name, ToolOutcome::Done, value);
+        message.label = owner();
+        let [Part::Result(result)] = message.parts.as_mut_slice() else { panic!("a result") };
+        (result.label, result.kept) = (owner(), Some(Box::new(external())));
+        message
+    };
+    let mut origins = Origins::new(["Pass it on".to_owned()]);
+    let to = |address: &str| json!({ "to": address });
+    origins.read(&[
+        said(owner(), call("1", "mail__list", json!({}))),
+        kept("1", "mail__list", &to("ann@example.org")),
+        said(owner(), call("2", "notes__echo", json!({ "text": "$r1" }))),
+        kept("2", "notes__echo", &to("eve@evil.test")),
+        said(owner(), call("3", "notes__list", json!({}))),
+        kept("3", "notes__list", &to("mallory@evil.test")),
+    ]);
+    let takes = Takes::new();
+    assert_eq!(origins.composed("mail__send", &sink("ann@example.org"), &takes), None);
+    for (tool, address) in [
+        ("notes__share", "ann@example.org"),
+        ("notes__share", "eve@evil.test"),
+        ("notes__share", "mallory@evil.test"),
+    ] {
+        assert!(origins.composed(tool, &sink(address), &takes).is_some(), "{tool} {address}");
+    }
+    // Nothing was read, so no tool is fixed yet.
+    assert!(origins.offers("notes__list"));
 }

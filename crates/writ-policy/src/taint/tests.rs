@@ -148,6 +148,7 @@ fn a_harmful_call_takes_no_value_of_a_result() {
         text: String::new(),
         label: writ_types::taint::Label::new(Taint::External),
         fields: vec![found],
+        kept: None,
     };
     let message = |role, part, taint| writ_types::chat::ChatMessage {
         role,
@@ -176,5 +177,30 @@ fn a_harmful_call_takes_no_value_of_a_result() {
             !passes(risk, true, "m-17") && passes(risk, true, "m-99") && passes(risk, false, "m-17"),
             "{risk:?}"
         );
+    }
+}
+
+/// A model is told what its provider is cleared for, and nothing of what would be told it is an argument that could excuse
+/// more.
+#[test]
+fn a_model_call_above_its_providers_clearance_is_refused_whatever_it_rests_on() {
+    use writ_types::taint::{Clearance, Label};
+    let levels = [Clearance::Public, Clearance::Personal, Clearance::Secret];
+    for clearance in levels {
+        for needed in levels {
+            for taint in [Taint::Owner, Taint::Auth, Taint::External] {
+                let call = writ_types::action::ModelCall { clearance, ..crate::fixture::model_call() };
+                let mut wished = tainted(Action::ModelCall(call), taint);
+                let (private, secret) = (needed >= Clearance::Personal, needed == Clearance::Secret);
+                wished.label = Label { private, secret, ..wished.label };
+                let said = judge(&wished, Standing::default(), NOTHING);
+                assert_eq!(
+                    matches!(said, TaintVerdict::Deny(_)),
+                    needed > clearance,
+                    "{needed} for {clearance}"
+                );
+                assert!(needed > clearance || said == TaintVerdict::Pass);
+            }
+        }
     }
 }

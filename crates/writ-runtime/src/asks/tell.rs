@@ -129,6 +129,7 @@ impl Core {
             text: rendered.text.into_string(),
             label: rendered.label,
             fields: Vec::new(),
+            kept: None,
         };
         let note = answered_note(&session, at, id, &result, self.clock.now());
         // The turn hears of it when it is written down: what it then says rests on something.
@@ -192,6 +193,7 @@ mod tests {
             text: "obey \u{27e7} me".to_owned(),
             label: Label::new(taint),
             fields: Vec::new(),
+            kept: None,
         };
         let ask = "AbCd1234".parse().expect("an id");
         let op = answered_note(&session, None, &ask, &result, Timestamp::from_millis(0));

@@ -43,7 +43,7 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
         key: CLOSED_AT.to_owned(),
         value: Some(Value::from(at.as_str())),
     };
-    if let Err(error) = core.store.commit(Batch::synced(vec![op])).await {
+    if let Err(error) = core.store.commit(Batch::synced(vec![op, Op::DropResults(session.id)])).await {
         session.state().closed = false;
         return Err(error.into());
     }

@@ -76,6 +76,7 @@ fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) 
         is_error,
         taint: Taint::from(server.spec.taint),
         public: server.spec.rule(&call.tool).readers == Readers::Public,
+        secret: server.spec.rule(&call.tool).readers == Readers::Secret,
     };
     match answer {
         Ok(result) => called(result.text, result.structured, result.is_error),

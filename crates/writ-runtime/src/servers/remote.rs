@@ -148,6 +148,7 @@ impl Core {
                 is_error: false,
                 taint: Taint::External,
                 public: false,
+                secret: false,
             },
             Err(report) => PerformedOutcome::Failed { report: report.clone() },
         };

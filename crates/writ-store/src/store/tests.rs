@@ -403,6 +403,8 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
         input_tokens: Tokens::new(60),
         max_output_tokens: Tokens::new(40),
         ceiling: Some(MicroUsd::new(10)),
+        clearance: Default::default(),
+        why: String::new(),
     };
     let ceilings = Ceilings::of(&Action::ModelCall(call), &facts);
     home.commit(vec![Op::AddUsage(UsageDelta {

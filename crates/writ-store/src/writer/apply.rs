@@ -8,7 +8,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, backup, keys, memory, queue, sessions, settings, turns, undo, usage};
+use crate::{approvals, backup, kept, keys, memory, queue, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -83,6 +83,8 @@ impl Progress<'_> {
             Op::KeepUndo(undo) => undo::keep(conn, undo),
             Op::Undone { attempt, at } => undo::undone(conn, *attempt, *at),
             Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),
+            Op::KeepResult(kept) => kept::keep(conn, kept),
+            Op::DropResults(session) => kept::drop_all(conn, *session),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RecordNonce { namespace, nonce, expires_at } => {

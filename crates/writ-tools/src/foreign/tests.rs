@@ -25,6 +25,7 @@ fn known(tool: &str, schema: Value) -> ForeignTool {
         idempotent: false,
         risk: Risk::High,
         taint: Taint::External,
+        quarantine: Quarantine::Never,
     }
 }
 

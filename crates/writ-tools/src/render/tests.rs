@@ -195,6 +195,7 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
         is_error: false,
         taint,
         public,
+        secret: false,
     };
     let wish = prepared("file_read", json!({ "path": "a" }));
     for (taint, public) in [(Taint::Auth, false), (Taint::External, false), (Taint::External, true)] {

@@ -408,6 +408,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             system: Vec::new(),
             max_chronicle_entries: 50,
             servers: dir.path().join("servers"),
+            quarantine: Default::default(),
             access: None,
             gates: dir.path().join("gates"),
             server_idle: writ_runtime::servers::SERVER_IDLE,

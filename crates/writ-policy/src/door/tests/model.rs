@@ -602,6 +602,7 @@ fn origins(values: Values) -> Origins {
         text: String::new(),
         label: label.clone(),
         fields,
+        kept: None,
     };
     let asked =
         ChatMessage { role: Role::Assistant, parts: vec![Part::Call(call)], label: Label::new(Taint::Owner) };

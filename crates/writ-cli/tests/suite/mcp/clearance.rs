@@ -1,0 +1,89 @@
+//! What models are told: no more than their providers are cleared for, by a real server's answers and a person's own words.
+
+use serde_json::json;
+use writ_testkit::model_server::{ParsedRequest, Reply};
+
+use super::super::{code, text};
+use super::Desk;
+
+/// What the owner says of the tool whose result is told.
+fn words(readers: &str) -> String {
+    format!("[tools.look]\neffect = false\nsinks = []\nreaders = \"{readers}\"\n")
+}
+
+/// A desk whose model looks a customer up and repeats what it reads, under the settings of `env`.
+fn desk(readers: &str, env: &[(&str, &str)]) -> Desk {
+    let mut desk = Desk::obeying(|request: &ParsedRequest| {
+        match request.messages.iter().rev().find_map(|message| message.results.first()) {
+            None => Reply::call("crm__look", json!({ "id": 7 })),
+            Some(result) => Reply::text(&format!("It said: {}", result.text)),
+        }
+    });
+    desk.bench.home.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let added = desk.add(&[]);
+    assert_eq!(code(&added), 0, "{}", text(&added));
+    desk.say(&words(readers));
+    desk
+}
+
+const ANN: &str = "ann@mail.example.org";
+const ANSWER: &str = "customer 7 is Ann";
+
+fn wish() -> String {
+    format!("Look customer 7 up for {ANN}")
+}
+
+fn told(desk: &Desk, what: &str) -> bool {
+    desk.bench.requests().iter().any(|body| body.contains(what))
+}
+
+/// Of whom only what is public may be told, nobody's address and no private answer is told; the owner reads both.
+#[test]
+fn needs_userns_needs_python_a_model_is_told_what_its_provider_is_cleared_for() {
+    let clearance = |level| [("WRIT_PROVIDERS__TEST__CLEARANCE", level)];
+    for (readers, level, address, answer) in [
+        ("private", "public", false, false),
+        ("public", "public", false, true),
+        ("private", "personal", true, true),
+        ("secret", "personal", true, false),
+        ("secret", "secret", true, true),
+    ] {
+        let desk = desk(readers, &clearance(level));
+        let done = desk.chat(&wish());
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        let name = format!("{readers} answers, a provider cleared for {level}");
+        assert_eq!((told(&desk, ANN), told(&desk, ANSWER)), (address, answer), "{name}");
+        assert_eq!(told(&desk, "[withheld:"), !(address && answer), "{name}");
+        let said = text(&done);
+        assert!(said.contains("It said: ") && said.contains(ANSWER), "{name}: {said}");
+        let exported = text(&desk.bench.home.run(&["audit", "export"]));
+        assert_eq!(exported.contains("the rest is withheld"), !(address && answer), "{name}");
+        desk.verify();
+    }
+}
+
+/// Where a model of the list is cleared, it is asked in place of the first, and the ledger says why.
+#[test]
+fn needs_userns_needs_python_a_cleared_model_is_asked_instead() {
+    let desk = desk("private", &[("WRIT_PROVIDERS__TEST__CLEARANCE", "public")]);
+    let config = desk.bench.home.root().join("config.toml");
+    let before = std::fs::read_to_string(&config).unwrap_or_default();
+    let env =
+        |name: &str| desk.bench.home.env.iter().rev().find(|(key, _)| key == name).expect("set").1.clone();
+    let (kind, url) = (env("WRIT_PROVIDERS__TEST__KIND"), env("WRIT_PROVIDERS__TEST__BASE_URL"));
+    let other = format!(
+        "[models]\nfallback = [\"own/cleared\"]\n[providers.own]\nkind = {kind:?}\nbase_url = {url:?}\n\
+         api_key = \"env:SCRIPTED_KEY\"\nclearance = \"personal\"\n"
+    );
+    std::fs::write(&config, format!("{before}\n{other}")).expect("written");
+    desk.say("");
+    let done = desk.chat("Look customer 7 up");
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let asked: Vec<_> = desk.bench.server.recorded().into_iter().map(|one| one.body).collect();
+    let models: Vec<_> = asked.iter().map(|body| body["model"].as_str().expect("a name")).collect();
+    assert_eq!(models, ["scripted", "cleared"], "the first is told the wish alone");
+    assert!(!asked[0].to_string().contains(ANSWER) && asked[1].to_string().contains(ANSWER));
+    let exported = text(&desk.bench.home.run(&["audit", "export"]));
+    assert!(exported.contains("those that may be told less are left out"), "{exported}");
+    desk.verify();
+}

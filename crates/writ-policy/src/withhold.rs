@@ -1,0 +1,296 @@
+//! What is withheld from a model that may not be told it: marks stand in its place, which the harness puts back into what
+//! the model answers.
+//!
+//! Nothing is lost by it: what the model writes goes to the owner or through the door, with the real values in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part};
+use writ_types::taint::Clearance;
+
+use crate::gate;
+
+/// The most values that are withheld in one session.
+pub const MAX_VALUES: usize = 5_000;
+
+/// The most that they take together, in bytes: more than any context has.
+pub const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// What a mark begins and ends with.
+const MARK: (&str, &str) = ("[withheld:", "]");
+
+/// What a model is told that reads marks.
+const NOTE: &str = "\n\nWhat you may not be told is replaced: a mark such as [withheld:3] stands for a text or value. Write \
+                    the mark where what it stands for belongs; do not guess what that is.";
+
+/// More is to be withheld than can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more would have to be withheld from the model than can be kept")]
+pub struct TooMuch;
+
+/// What was withheld in a session, by the numbers of its marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Withheld {
+    numbers: BTreeMap<Arc<str>, usize>,
+    values: Vec<Arc<str>>,
+    bytes: usize,
+}
+
+/// Whether a request names persons in a way that can be recognised.
+pub fn is_personal(request: &ModelRequest) -> bool {
+    let is_personal = |text: &str| !gate::personal_in(text).is_empty();
+    is_personal(&request.system)
+        || request.messages.iter().flat_map(|message| &message.parts).any(|part| match part {
+            Part::Text { text } => is_personal(text),
+            Part::Result(result) => is_personal(&result.text),
+            Part::Call(call) => any_text(&call.arguments, &is_personal),
+        })
+}
+
+impl Withheld {
+    /// Replaces what may not be told with this clearance: whole texts by their label, and for whom only what is public may
+    /// be told, what names persons.
+    ///
+    /// # Errors
+    ///
+    /// If that is too much. The request may not be sent then.
+    pub fn hide(&mut self, request: &mut ModelRequest, clearance: Clearance) -> Result<(), TooMuch> {
+        if clearance == Clearance::Public {
+            self.hide_persons(&mut request.system)?;
+        }
+        for message in &mut request.messages {
+            let whole = message.label.clearance() > clearance;
+            if whole || clearance == Clearance::Public {
+                self.hide_in(Arc::make_mut(message), whole)?;
+            }
+        }
+        request.system.push_str(NOTE);
+        Ok(())
+    }
+
+    fn hide_in(&mut self, message: &mut ChatMessage, whole: bool) -> Result<(), TooMuch> {
+        let mut hide = |text: &mut String| match whole {
+            true => self.hide_whole(text),
+            false => self.hide_persons(text),
+        };
+        for part in &mut message.parts {
+            match part {
+                Part::Text { text } => hide(text)?,
+                Part::Result(result) => hide(&mut result.text)?,
+                Part::Call(call) => each_text(&mut call.arguments, &mut hide)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn hide_whole(&mut self, text: &mut String) -> Result<(), TooMuch> {
+        if !text.is_empty() {
+            *text = self.mark(text)?;
+        }
+        Ok(())
+    }
+
+    fn hide_persons(&mut self, text: &mut String) -> Result<(), TooMuch> {
+        let (mut hidden, mut done) = (String::new(), 0);
+        for at in gate::personal_in(text) {
+            // Of two that overlap, what the first has left of the second.
+            let from = at.start.max(done);
+            let (Some(before), Some(value)) = (text.get(done..from), text.get(from..at.end)) else {
+                continue;
+            };
+            if value.is_empty() {
+                continue;
+            }
+            hidden.push_str(before);
+            hidden.push_str(&self.mark(value)?);
+            done = at.end;
+        }
+        if done > 0 {
+            hidden.push_str(text.get(done..).unwrap_or_default());
+            *text = hidden;
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, value: &str) -> Result<String, TooMuch> {
+        let number = match self.numbers.get(value) {
+            Some(number) => *number,
+            None => {
+                let bytes = self.bytes.saturating_add(value.len());
+                if self.values.len() >= MAX_VALUES || bytes > MAX_BYTES {
+                    return Err(TooMuch);
+                }
+                let value: Arc<str> = value.into();
+                self.values.push(Arc::clone(&value));
+                self.bytes = bytes;
+                self.numbers.insert(value, self.values.len());
+                self.values.len()
+            }
+        };
+        Ok(format!("{}{number}{}", MARK.0, MARK.1))
+    }
+
+    /// Puts back what marks in an answer stand for. A mark that stands for nothing stays.
+    pub fn restore(&self, reply: &mut ModelReply) {
+        if self.values.is_empty() {
+            return;
+        }
+        reply.text = self.restored(&reply.text);
+        for call in &mut reply.calls {
+            // Nothing is kept by it, so it cannot fail.
+            let _infallible = each_text(&mut call.arguments, &mut |text| {
+                *text = self.restored(text);
+                Ok(())
+            });
+        }
+    }
+
+    fn restored(&self, text: &str) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once(MARK.0) {
+            out.push_str(before);
+            let value = after.split_once(MARK.1).and_then(|(number, after)| {
+                let number: usize = number.parse().ok()?;
+                Some((self.values.get(number.checked_sub(1)?)?, after))
+            });
+            match value {
+                Some((value, after)) => {
+                    out.push_str(value);
+                    rest = after;
+                }
+                None => {
+                    out.push_str(MARK.0);
+                    rest = after;
+                }
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+}
+
+fn any_text(value: &Value, is: &impl Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => is(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, is)),
+        Value::Object(fields) => fields.iter().any(|(name, item)| is(name) || any_text(item, is)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Numbers are texts here, too: an account is one as well as the other.
+fn each_text(
+    value: &mut Value,
+    change: &mut impl FnMut(&mut String) -> Result<(), TooMuch>,
+) -> Result<(), TooMuch> {
+    match value {
+        Value::String(text) => change(text),
+        Value::Number(number) => {
+            let (before, mut text) = (number.to_string(), number.to_string());
+            change(&mut text)?;
+            if text != before {
+                *value = Value::String(text);
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(|item| each_text(item, change)),
+        Value::Object(fields) => fields.values_mut().try_for_each(|item| each_text(item, change)),
+        Value::Null | Value::Bool(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use writ_types::chat::{Role, StopReason, ToolCall, ToolSpecs, Usage};
+    use writ_types::taint::{Label, Taint};
+    use writ_types::unit::Tokens;
+
+    use super::*;
+
+    fn request(parts: Vec<(Part, Label)>) -> ModelRequest {
+        let message = |(part, label)| Arc::new(ChatMessage { role: Role::User, parts: vec![part], label });
+        ModelRequest {
+            system: "You help.".into(),
+            messages: parts.into_iter().map(message).collect(),
+            tools: ToolSpecs::default(),
+            max_output_tokens: Tokens::new(100),
+        }
+    }
+
+    fn text(text: &str) -> Part {
+        Part::Text { text: text.into() }
+    }
+
+    fn call(arguments: Value) -> ToolCall {
+        ToolCall { id: "c1".into(), name: "send".into(), arguments }
+    }
+
+    fn answer(text: &str, arguments: Value) -> ModelReply {
+        ModelReply {
+            text: text.into(),
+            calls: vec![call(arguments)],
+            stop: StopReason::EndTurn,
+            usage: Usage::default(),
+            model: "m".into(),
+        }
+    }
+
+    #[test]
+    fn persons_and_what_is_not_public_are_hidden_and_come_back_in_the_answer() {
+        let (own, private) = (Label::new(Taint::Owner), Label::new(Taint::External));
+        let sent = vec![
+            (
+                text("Write to ann@mail.example.org and ann@mail.example.org, or +49 30 1234567-8."),
+                own.clone(),
+            ),
+            (text("Dear owner, the code of the door is 4711."), private.clone()),
+            (Part::Call(call(json!({"to": ["ann@mail.example.org"], "n": 4}))), own),
+            (text("What anybody may read."), private.public()),
+        ];
+        let mut hidden = request(sent.clone());
+        assert!(is_personal(&hidden));
+        let mut withheld = Withheld::default();
+        withheld.hide(&mut hidden, Clearance::Public).expect("fits");
+        let said = serde_json::to_string(&hidden).expect("JSON");
+        assert!(!said.contains("ann@") && !said.contains("4711") && !said.contains("1234567"), "{said}");
+        assert!(
+            said.contains("[withheld:1] and [withheld:1], or [withheld:2].") && said.contains("anybody"),
+            "{said}"
+        );
+        assert!(!is_personal(&hidden));
+        let mut reply = answer(
+            "It says: [withheld:3]",
+            json!({"to": "[withheld:1]", "x": ["[withheld:9]", "[withheld:"]}),
+        );
+        withheld.restore(&mut reply);
+        assert_eq!(reply.text, "It says: Dear owner, the code of the door is 4711.");
+        let expected = json!({"to": "ann@mail.example.org", "x": ["[withheld:9]", "[withheld:"]});
+        assert_eq!(reply.calls[0].arguments, expected);
+        // The same marks for the same values, whenever it is sent.
+        let mut again = request(sent);
+        withheld.hide(&mut again, Clearance::Public).expect("fits");
+        assert_eq!(again, hidden);
+    }
+
+    #[test]
+    fn whoever_may_be_told_the_owners_affairs_is_told_all_but_secrets() {
+        let private = Label::new(Taint::External);
+        let secret = Label { secret: true, ..private.clone() };
+        let mut hidden =
+            request(vec![(text("ann@mail.example.org"), private), (text("a diagnosis"), secret)]);
+        let mut withheld = Withheld::default();
+        withheld.hide(&mut hidden, Clearance::Personal).expect("fits");
+        let said = serde_json::to_string(&hidden).expect("JSON");
+        assert!(said.contains("ann@mail.example.org") && !said.contains("diagnosis"), "{said}");
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_sent() {
+        let many: String = (0..=MAX_VALUES).map(|n| format!("a{n}@mail.example.org ")).collect();
+        let mut hidden = request(vec![(text(&many), Label::new(Taint::Owner))]);
+        assert_eq!(Withheld::default().hide(&mut hidden, Clearance::Public), Err(TooMuch));
+    }
+}

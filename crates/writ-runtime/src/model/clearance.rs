@@ -1,0 +1,64 @@
+//! Who may be told what a model call says: a model that is cleared for it, or one from which the rest is withheld.
+
+use writ_models::failover::Course;
+use writ_models::{ModelRole, Models};
+use writ_policy::withhold;
+use writ_types::chat::ModelRequest;
+use writ_types::error::{Exit, Report};
+use writ_types::taint::{Clearance, Label};
+
+use crate::act::Place;
+
+/// What may be sent, and to whom.
+#[derive(Debug)]
+pub(super) struct Cleared {
+    /// What the request rests on that is sent.
+    pub(super) label: Label,
+    /// Why not just the first model was chosen; empty: it was.
+    pub(super) why: String,
+    /// Whether something is withheld: the answer has marks.
+    pub(super) hides: bool,
+}
+
+/// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes
+/// out of the request what they may not be told.
+///
+/// # Errors
+///
+/// If that is too much. Then nobody may be asked.
+pub(super) fn clear(
+    place: &Place,
+    (models, role): (&Models, ModelRole),
+    (request, label): (&mut ModelRequest, &Label),
+    course: &mut Course,
+) -> Result<Cleared, Report> {
+    let routes: Vec<_> = models.routes().chain(role).all().collect();
+    let cleared = routes.iter().map(|route| route.provider.clearance);
+    let (least, most) = (cleared.clone().min().unwrap_or_default(), cleared.max().unwrap_or_default());
+    let mut needed = label.clearance();
+    if least == Clearance::Public && needed == Clearance::Public && withhold::is_personal(request) {
+        needed = Clearance::Personal;
+    }
+    let mut label = label.clone();
+    if needed <= least {
+        return Ok(Cleared { label, why: String::new(), hides: false });
+    }
+    let bound = needed.min(most);
+    for route in routes.into_iter().filter(|route| route.provider.clearance < bound) {
+        course.unfit(route, &format!("{} may be told less than this", route.provider.name));
+    }
+    if needed <= most {
+        let why = format!("what it would be told is {needed}: those that may be told less are left out");
+        return Ok(Cleared { label, why, hides: false });
+    }
+    let hidden = place.session.state().withheld.hide(request, most);
+    hidden.map_err(|error| {
+        Report::new(Exit::Denied, "model.clearance", error.to_string())
+            .hint("name a model whose provider has a higher clearance, or begin a new conversation")
+    })?;
+    label.secret = false;
+    label.private &= most > Clearance::Public;
+    let why =
+        format!("what it would be told is {needed}, and no model may be told that: the rest is withheld");
+    Ok(Cleared { label, why, hides: true })
+}

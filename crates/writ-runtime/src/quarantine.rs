@@ -1,0 +1,304 @@
+//! Results that the model does not read: kept back under a handle, put in where a call passes one on.
+
+mod ask;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use writ_policy::origin::THEN;
+use writ_policy::prepared::Prepared;
+use writ_policy::redact::Clean;
+use writ_store::batch::Op;
+use writ_store::kept::KeptResult;
+use writ_tools::outcome::PerformedOutcome;
+use writ_tools::question::TOOL;
+use writ_tools::render::Rendered;
+use writ_types::action::Action;
+use writ_types::chat::{Field, ToolCall, ToolOutcome};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::AttemptId;
+use writ_types::quarantine::{Handle, Quarantine};
+use writ_types::taint::Label;
+
+use crate::act::{Place, outcome_entry};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// The most handles of one call: what they name is put in, so few of them make a large call.
+const MAX_HANDLES: usize = 16;
+
+/// What a model is told of a call that does not take what was put into it. It may not quote that.
+const UNFIT: &str = "Refused: what that handle names does not fit this argument. Do not guess what it is; ask about it, or say so.";
+
+/// What a model is told of a call that was refused with what was put into it.
+const REFUSED: &str =
+    "Refused: a call with what that handle names is not allowed. Do not try another way; say so.";
+
+/// What a model is told that would save what is to be kept from it where it could read it.
+const SAVED: &str = "Refused: what this tool returns is kept from you, so it is not saved where you could read it. \
+                     Call it without 'save_to'.";
+
+/// What was put into a call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PutIn {
+    /// Digests of it, by its handles: they are bound to the action.
+    bindings: BTreeMap<String, Digest>,
+    label: Option<Label>,
+}
+
+impl PutIn {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bindings.is_empty()
+    }
+
+    /// What the arguments rest on, besides what the model has read. Tools are fixed by what the model reads, so where
+    /// this came from does not fix them.
+    pub(crate) fn label(&self, read: &Label) -> Label {
+        let mut label = read.clone();
+        if let Some(put_in) = &self.label {
+            label.join(&put_in.clone().inside());
+        }
+        label
+    }
+
+    pub(crate) fn bind(&self, prepared: &mut Prepared) {
+        prepared.bindings.extend(self.bindings.iter().map(|(handle, digest)| (handle.clone(), *digest)));
+    }
+}
+
+/// Whether something that is kept back was put into an action.
+fn has_put_in(prepared: &Prepared) -> bool {
+    prepared.bindings.keys().any(|name| name.parse::<Handle>().is_ok())
+}
+
+/// What becomes of a result.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// What the model reads.
+    pub(crate) rendered: Rendered,
+    /// The ledger's record.
+    pub(crate) fact: Fact,
+    /// The label of what was kept back.
+    pub(crate) kept: Option<Box<Label>>,
+    /// What keeps it.
+    pub(crate) op: Option<Op>,
+}
+
+impl Place {
+    /// Puts what is kept back into a call that passes it on; `Err`: what the model is told instead.
+    pub(crate) fn put_in(
+        &self,
+        call: &ToolCall,
+        put_in: &mut PutIn,
+    ) -> Result<Result<ToolCall, Clean>, EngineError> {
+        let arguments = match &call.arguments {
+            // Some providers send the object as text.
+            Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+            other => other.clone(),
+        };
+        let mut handles = Vec::new();
+        handles_in(&arguments, &mut handles);
+        if handles.is_empty() || call.name == TOOL {
+            return Ok(Ok(call.clone()));
+        }
+        if handles.len() > MAX_HANDLES {
+            return Ok(Err(Clean::fixed("Refused: a call takes 16 handles at most.")));
+        }
+        let mut values = BTreeMap::new();
+        for handle in handles {
+            let Some(kept) = self.core.store.kept_result(self.session.id, handle.result)? else {
+                return Ok(Err(Clean::fixed("Refused: there is no such handle here, or not any more.")));
+            };
+            let value = match handle.field {
+                None => Some(kept.text),
+                Some(place) => kept.fields.into_iter().nth(place).map(|field| field.value),
+            };
+            let Some(value) = value else {
+                return Ok(Err(Clean::fixed("Refused: that result has no such field.")));
+            };
+            put_in.bindings.insert(handle.to_string(), Digest::of(value.as_bytes()));
+            put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
+            values.insert(handle, value);
+        }
+        if !self.core.servers.registry().passes_on(&call.name) {
+            let text = "Refused: what is kept from you can be passed on to other people's tools, to the web and to \
+                        the user; it is not put into files, memories and programs.";
+            return Ok(Err(Clean::fixed(text)));
+        }
+        let arguments = with_values(arguments, &values);
+        Ok(Ok(ToolCall { arguments, ..call.clone() }))
+    }
+
+    /// Why an action may not be done as it is, where what its tool returns is kept back.
+    pub(crate) fn escapes(&self, prepared: &Prepared) -> Option<Clean> {
+        let keeps = self.core.servers.registry().quarantine(&prepared.tool) != Quarantine::Never;
+        let saves = matches!(&prepared.action, Action::Fetch(fetch) if fetch.save_to.is_some());
+        (keeps && saves).then(|| Clean::fixed(SAVED))
+    }
+}
+
+/// What a model is told of a call with handles that could not be prepared, or was refused.
+pub(crate) fn unfit(is_denied: bool) -> Clean {
+    Clean::fixed(if is_denied { REFUSED } else { UNFIT })
+}
+
+impl Core {
+    /// Keeps a result back, where its tool's results are, or where what was kept back was put into the call: it may be
+    /// quoted. `read` is what the call rests on without that.
+    pub(crate) fn told(
+        &self,
+        session: &Session,
+        (prepared, attempt, read): (&Prepared, AttemptId, &Label),
+        outcome: &PerformedOutcome,
+        (mut rendered, fields): (Rendered, &[Field]),
+    ) -> Result<Told, EngineError> {
+        let put_in = has_put_in(prepared);
+        let Some(kind) = kind_of(outcome) else {
+            if put_in {
+                // The harness's own words rest on nothing that was put in.
+                rendered.label = read.clone();
+            }
+            return Ok(open(attempt, rendered));
+        };
+        let quarantine = self.servers.registry().quarantine(&prepared.tool);
+        if !put_in && !quarantine.keeps(rendered.label.taint) {
+            return Ok(open(attempt, rendered));
+        }
+        let handle = Handle { result: self.next_kept(session)?, field: None };
+        let label = rendered.label;
+        let kept = KeptResult {
+            session: session.id,
+            number: handle.result,
+            at: self.clock.now(),
+            tool: prepared.tool.clone(),
+            text: rendered.text.into_string(),
+            fields: fields.to_vec(),
+            label: label.clone(),
+        };
+        let failed = if rendered.outcome == ToolOutcome::Done { "" } else { " It failed." };
+        let text = format!(
+            "{handle} is what {} returned: {kind}, {} characters, {} fields, {}.{failed} It is kept from you. Pass \
+             \"{handle}\" on as a whole argument, or ask about it with {TOOL}.",
+            prepared.tool,
+            kept.text.chars().count(),
+            kept.fields.len(),
+            label.taint,
+        );
+        let fact = Fact::Outcome {
+            attempt,
+            outcome: rendered.outcome,
+            summary: format!("kept from the model as {handle}"),
+            result: kept.digest(),
+            label: label.clone(),
+        };
+        let told =
+            Rendered { text: self.redactor.clean(text), label: read.clone(), outcome: rendered.outcome };
+        let op = Op::KeepResult(Box::new(kept));
+        Ok(Told { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
+    }
+
+    /// The next number of a result that is kept back in a session.
+    fn next_kept(&self, session: &Session) -> Result<u64, EngineError> {
+        let stored = match session.state().last_kept {
+            Some(_) => 0,
+            None => self.store.last_kept(session.id)?,
+        };
+        let mut state = session.state();
+        let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
+        state.last_kept = Some(next);
+        Ok(next)
+    }
+}
+
+fn open(attempt: AttemptId, rendered: Rendered) -> Told {
+    let fact = outcome_entry(attempt, &rendered);
+    Told { rendered, fact, kept: None, op: None }
+}
+
+/// What kind of words a result is made of, in the harness's; `None`: they are the harness's own.
+fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
+    match outcome {
+        PerformedOutcome::Exec { .. } => Some("the output of a program"),
+        PerformedOutcome::Text { .. } => Some("lines of a file"),
+        PerformedOutcome::Listing { .. } => Some("names of files"),
+        PerformedOutcome::Matches { .. } => Some("lines of files"),
+        PerformedOutcome::Fetched { media, .. } if media.contains("html") => Some("a web page"),
+        PerformedOutcome::Fetched { .. } => Some("what a URL answered"),
+        PerformedOutcome::Searched { .. } => Some("what a search has found"),
+        PerformedOutcome::Called { structured: Some(_), .. } => Some("a structured answer"),
+        PerformedOutcome::Called { .. } => Some("a text"),
+        // It may quote what was asked for, or what somebody has answered.
+        PerformedOutcome::Failed { .. } => Some("why it could not be done"),
+        PerformedOutcome::Written { .. }
+        | PerformedOutcome::Memories { .. }
+        | PerformedOutcome::Remembered { .. }
+        | PerformedOutcome::Saved { .. }
+        | PerformedOutcome::Subscribed { .. }
+        | PerformedOutcome::Unsubscribed { .. }
+        | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Said
+        | PerformedOutcome::Sent { .. } => None,
+    }
+}
+
+/// The arguments that are handles as a whole; what comes after it is named in [`THEN`] and is none.
+fn handles_in(value: &Value, found: &mut Vec<Handle>) {
+    match value {
+        Value::String(text) => found.extend(text.parse::<Handle>()),
+        Value::Array(items) => items.iter().for_each(|item| handles_in(item, found)),
+        Value::Object(fields) => {
+            fields.iter().filter(|(name, _)| *name != THEN).for_each(|(_, item)| handles_in(item, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn with_values(value: Value, values: &BTreeMap<Handle, String>) -> Value {
+    match value {
+        Value::String(text) => {
+            let named = text.parse().ok().and_then(|handle: Handle| values.get(&handle).cloned());
+            Value::String(named.unwrap_or(text))
+        }
+        Value::Array(items) => items.into_iter().map(|item| with_values(item, values)).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, item)| (name, with_values(item, values))).collect()
+        }
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_whole_arguments_are_handles() {
+        let arguments = json!({
+            "to": ["$r1.0"], "text": "$r2", "note": "see $r3", "$r4": true, "then": ["$r5"], "in": {"deep": "$r6"},
+        });
+        let mut found = Vec::new();
+        handles_in(&arguments, &mut found);
+        let named: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(named, ["$r1.0", "$r2", "$r6"]);
+        let values = found.iter().map(|handle| (*handle, format!("<{handle}>"))).collect();
+        let expected = json!({
+            "to": ["<$r1.0>"], "text": "<$r2>", "note": "see $r3", "$r4": true, "then": ["$r5"],
+            "in": {"deep": "<$r6>"},
+        });
+        assert_eq!(with_values(arguments, &values), expected);
+    }
+
+    #[test]
+    fn what_is_put_in_is_bound_and_labelled_and_fixes_no_tools() {
+        use writ_types::taint::Taint;
+        let external = Label::new(Taint::External);
+        let put_in = PutIn { bindings: [("$r1".to_owned(), Digest::of(b"x"))].into(), label: Some(external) };
+        let label = put_in.label(&Label::new(Taint::Owner));
+        assert_eq!((label.taint, label.private, label.outside), (Taint::External, true, false));
+        assert!(PutIn::default().label(&Label::new(Taint::Owner)) == Label::new(Taint::Owner));
+    }
+}
