@@ -220,6 +220,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
         strict: config.general.strict,
+        execution: config.general.execution,
         ledger: config.ledger.clone(),
     })
 }

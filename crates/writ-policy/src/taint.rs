@@ -90,6 +90,8 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         },
         // Reads stay inside; the owner's own screen is inside; a model's clearance is judged by its provider's key scope.
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::ModelCall(_) => TaintVerdict::Pass,
+        // A plan is always asked about, and says what in it comes from outside.
+        Action::Plan(_) => TaintVerdict::Pass,
         // Judged above, whatever its label.
         Action::Remember(_) => TaintVerdict::Pass,
         // As with what is said: a file that rests on external content is marked, and waits to be fetched.

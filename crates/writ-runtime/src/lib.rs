@@ -58,6 +58,8 @@ mod access;
 
 mod passage;
 
+mod plans;
+
 mod perform;
 
 mod reach;

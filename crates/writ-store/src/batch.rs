@@ -16,7 +16,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
-use crate::approvals::{ApproverKey, AskState};
+use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::error::StoreError;
 use crate::keys::KeyOp;
 use crate::queue::Leased;
@@ -212,6 +212,8 @@ pub enum Op {
         /// What can no longer be undone.
         attempt: AttemptId,
     },
+    /// Keeps the task key of an approved plan, and how often its steps may be done. Conflict if there is one.
+    KeepPlan(Box<NewPlan>),
     /// Takes an approval back. Missing ones are a conflict.
     RevokeApproval {
         /// The ask that was approved.

@@ -83,6 +83,8 @@ pub enum DenyReason {
     Person,
     /// The same call was repeated without progress.
     Loop,
+    /// Only what an approved plan names is done here, and none names it.
+    Plan,
 }
 
 /// What a gate said.

@@ -13,6 +13,7 @@ use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::origin::Origins;
+use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -51,6 +52,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
         egress: &EgressScope::default(),
         origins: &Origins::default(),
         strict: false,
+        plan: Planned::default(),
         approval: None,
         used: None,
     };
@@ -145,6 +147,7 @@ fn authority(rules: &RuleSet) -> Result<Authority> {
         grants,
         case: None,
         under: Default::default(),
+        plan: None,
     };
     let base = mint_base(&base, &root)?;
     let token = mint_task(&base, &task, &root.verifying_key(), &router)?;
