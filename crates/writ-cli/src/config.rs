@@ -16,7 +16,7 @@ use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::access::AccessConfig;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::gate::{EscalationConfigs, GateConfig, HookConfig};
-use writ_runtime::config::LedgerConfig;
+use writ_runtime::config::{Execution, LedgerConfig};
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
@@ -83,6 +83,8 @@ pub(crate) struct General {
     pub(crate) tools: Vec<String>,
     /// Whether everything asks that would leave the sandbox after external content was read. Default `false`.
     pub(crate) strict: bool,
+    /// Whether programs are run and files written in an approved plan alone. Default `free`.
+    pub(crate) execution: Execution,
     /// What a session begins with after a restart.
     pub(crate) rehydration: Rehydration,
 }
@@ -113,6 +115,7 @@ impl Default for General {
             gates_shipped: true,
             tools: Vec::new(),
             strict: false,
+            execution: Execution::Free,
             rehydration: Rehydration::default(),
         }
     }

@@ -221,6 +221,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         tools: config.general.tools.clone(),
         quarantine: config.quarantine.clone(),
         strict: config.general.strict,
+        execution: config.general.execution,
         ledger: config.ledger.clone(),
     })
 }

@@ -76,6 +76,9 @@ mod fuzz;
 #[path = "suite/tasks.rs"]
 mod tasks;
 
+#[path = "suite/plans.rs"]
+mod plans;
+
 #[path = "suite/write.rs"]
 mod write;
 

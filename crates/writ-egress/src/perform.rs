@@ -341,6 +341,7 @@ fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => Err(EgressError::NotOutbound(action.kind())),
+        | Action::Connect(_)
+        | Action::Plan(_) => Err(EgressError::NotOutbound(action.kind())),
     }
 }

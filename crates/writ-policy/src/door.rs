@@ -26,12 +26,10 @@ use crate::keys::limits::Used;
 use crate::origin::Origins;
 use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
+use crate::plan::{self, Asked, Planned};
 use crate::prepared::Prepared;
-use crate::reach;
-use crate::rules::{RuleSet, RuleVerdict, Standing};
+use crate::rules::RuleSet;
 use crate::scope;
-use crate::show;
-use crate::taint::{self, Labels, TaintVerdict};
 
 /// How long a permit may wait to be performed, counted from the decision.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
@@ -55,6 +53,10 @@ pub(crate) const TAINT_RULE: &str = "taint";
 
 /// What the name of a gate that asks begins with, beside the names of rules.
 pub(crate) const GATE_RULE: &str = "gate ";
+
+/// What a model is told that wishes something for which there is no plan.
+const UNPLANNED: &str = "only what a person has approved as a step of a plan is run or written here, and no approved \
+    plan names this: propose one with 'plan_propose'";
 
 /// Whether permitted actions are performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct Facts<'a> {
     pub origins: &'a Origins,
     /// Whether no argument excuses an action that rests on external content.
     pub strict: bool,
+    /// A plan that may cover it, and whether there must be one.
+    pub plan: Planned<'a>,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
     /// What operations of the security proxy have used today; `None`: nobody knows.
@@ -142,7 +146,8 @@ impl Denial {
             | DenyReason::Gate
             | DenyReason::Halt
             | DenyReason::Budget
-            | DenyReason::Taint => self.text.clone(),
+            | DenyReason::Taint
+            | DenyReason::Plan => self.text.clone(),
             DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
             DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
             DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
@@ -208,6 +213,7 @@ pub struct Grant {
     reservation: Reservation,
     ceilings: Ceilings,
     approval: Option<ApprovalUse>,
+    keys: BTreeSet<String>,
     expires_at: Timestamp,
 }
 
@@ -289,7 +295,8 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let (base, task) = (facts.authority.base(), facts.authority.task());
             let expires_at = now.plus(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
             let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
-            Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, expires_at }))
+            let keys = facts.authority.revocation_ids().clone();
+            Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, keys, expires_at }))
         }
         Ok(Judgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
             let Checked { prepared, hash, policy: _ } = checked;
@@ -342,34 +349,22 @@ fn judge(
     if let Some(refusal) = verdicts.block() {
         return Err(refusal);
     }
-    let standing = standing(prepared, facts);
-    let preapproved = standing.preapproved;
-    let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
-        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
-        RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),
-        RuleVerdict::Forbid { rule } => {
-            return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
-        }
-    };
-    match taint::judge(prepared, standing, Labels { origins: facts.origins, strict: facts.strict }) {
-        TaintVerdict::Pass => {}
-        TaintVerdict::Ask(_) if preapproved => {}
-        TaintVerdict::Ask(why) => {
-            rules.insert(TAINT_RULE.to_owned());
-            reasons.insert(why.into_owned());
-        }
-        TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
-    }
-    for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
-        rules.insert(format!("{GATE_RULE}{gate}"));
-        reasons.insert(why.clone());
-    }
+    let Asking { rules, reasons, risk, approvers } = asking::gather(prepared, verdicts, facts, now)?;
     let reservation = budget::judge(prepared, facts.budget).map_err(exhausted)?;
-    if rules.is_empty() {
+    let must_be_planned = facts.plan.only && plan::is_needed(prepared);
+    if rules.is_empty() && !must_be_planned {
         return Ok(Judgement::Grant { reservation, approval: None });
     }
-    // A rule can only raise it.
-    let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
+    if let Some(in_force) = facts.plan.in_force {
+        let asked = Asked { rules: &rules, risk, approvers };
+        let used = in_force.covers((prepared, checked.hash), &asked, facts.authority, now);
+        if let Some(used) = used {
+            return Ok(Judgement::Grant { reservation, approval: Some(used) });
+        }
+    }
+    if must_be_planned {
+        return Err((DenyReason::Plan, "execution".to_owned(), UNPLANNED.to_owned()));
+    }
     let alike = Alike::of(checked, &rules, (risk, approvers), facts.egress);
     match facts.approval {
         None => {
@@ -438,6 +433,7 @@ impl Grant {
             intent,
             approval: self.approval,
             reservation: self.reservation,
+            keys: self.keys,
             ceilings: self.ceilings,
             durability,
         };
@@ -475,12 +471,15 @@ const fn durability(action: &Action) -> Durability {
         | Action::ModifySelf(_)
         | Action::Operate(_)
         | Action::Connect(_)
-        | Action::Search(_) => Durability::Synced,
+        | Action::Search(_)
+        | Action::Plan(_) => Durability::Synced,
     }
 }
 
+use asking::Asking;
 use cover::{Alike, use_of};
 
+mod asking;
 mod cover;
 mod operation;
 mod shape;

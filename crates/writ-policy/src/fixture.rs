@@ -27,6 +27,7 @@ use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
 use crate::origin::Origins;
+use crate::plan::{InForce, Planned};
 use crate::prepared::{Prepared, Sink};
 use crate::rules::{Authorship, RuleSet, RuleSource};
 use crate::scope::Dimension;
@@ -160,6 +161,21 @@ pub(crate) fn search() -> Search {
     }
 }
 
+/// A step that means `action` as [`prepared`] has it.
+pub(crate) fn step(action: Action, free: Free) -> PlanStep {
+    let Prepared { action, tool, sinks, bindings, .. } = prepared(action);
+    let sinks = sinks.into_iter().map(|sink| (sink.argument, sink.value)).collect();
+    PlanStep { tool, action, sinks, bindings, times: 2, free, external: BTreeSet::new() }
+}
+
+pub(crate) fn plan() -> Plan {
+    let steps = vec![
+        step(Action::Exec(exec()), Free::Nothing),
+        step(Action::Fetch(fetch("https://docs.rs/a")), Free::Nothing),
+    ];
+    Plan { title: "tidy up".into(), steps, minutes: 30, max_cost: None, branch: None }
+}
+
 pub(crate) fn model_call() -> ModelCall {
     ModelCall {
         provider: "local".into(),
@@ -216,6 +232,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     const READ: [bool; 3] = [false, false, false];
     const STORE: [bool; 3] = [true, true, false];
     const OUT: [bool; 3] = [true, true, true];
+    const PLAN: [bool; 3] = [false, true, true];
     let digest = Digest::of(b"x");
     let name = || "n".to_owned();
     let (low, medium, high) = (Risk::Low, Risk::Medium, Risk::High);
@@ -245,6 +262,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample(Action::Operate(refund(100)), &[(Name, "refund")], OUT, high),
         sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
         sample(Action::Search(search()), &[(Host, "api.search.example")], [true, false, true], medium),
+        sample(Action::Plan(plan()), &[], PLAN, medium),
     ]
 }
 
@@ -316,6 +334,8 @@ pub(crate) struct World {
     pub(crate) strict: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
     pub(crate) used: Option<Used>,
+    pub(crate) plan: Option<InForce>,
+    pub(crate) planned: bool,
     pub(crate) verdicts: Verdicts,
     pub(crate) now: Timestamp,
 }
@@ -347,6 +367,7 @@ impl World {
             grants: all_grants(),
             case: Some(case()),
             under: Default::default(),
+            plan: None,
         };
         Self {
             base,
@@ -359,6 +380,8 @@ impl World {
             strict: false,
             approval: None,
             used: None,
+            plan: None,
+            planned: false,
             verdicts: Verdicts::default(),
             now: NOW,
         }
@@ -380,6 +403,7 @@ impl World {
             egress: &self.egress,
             origins: &self.origins,
             strict: self.strict,
+            plan: Planned { in_force: self.plan.as_ref(), only: self.planned },
             approval: self.approval.as_ref(),
             used: self.used.as_ref(),
         }

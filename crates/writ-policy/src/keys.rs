@@ -96,6 +96,8 @@ pub struct TaskClaims {
     /// What it rests on besides its base key: a standing order, or the key that it is a narrower copy of. It ends with
     /// whatever of it is revoked.
     pub under: BTreeSet<KeyId>,
+    /// The hash of the approved plan whose steps it is for.
+    pub plan: Option<Digest>,
 }
 
 impl TaskClaims {
@@ -303,6 +305,7 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
     ];
     facts.extend(claims.grants.to_facts());
     facts.extend(claims.under.iter().map(|id| grants::text("under", &id.to_string())));
+    facts.extend(claims.plan.map(|plan| grants::text("plan", &plan.to_string())));
     if let Some(case) = &claims.case {
         let names = [
             ("task_id", &case.task),
@@ -444,6 +447,7 @@ impl Verifier {
             grants: task.grants()?,
             case: task.case()?,
             under: task.under()?,
+            plan: task.plan()?,
         };
         if task.base != base.key {
             return Err(KeyError::Mixed);

@@ -33,6 +33,10 @@ pub mod pattern;
 
 pub mod approval;
 
+pub mod plan;
+
+pub mod review;
+
 pub mod webauthn;
 
 pub mod enrolment;

@@ -132,7 +132,8 @@ fn parameters(action: &Action, egress: &EgressScope) -> Option<Parameters> {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => None,
+        | Action::Connect(_)
+        | Action::Plan(_) => None,
     }
 }
 

@@ -108,12 +108,13 @@
 //! }
 //! ```
 
+use std::collections::BTreeSet;
 use std::future::Future;
 
 use writ_types::action::Action;
 use writ_types::digest::Digest;
 use writ_types::entry::Entry;
-use writ_types::id::{AskId, AttemptId, EntrySeq};
+use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId};
 use writ_types::unit::{Amount, MicroUsd, Timestamp, Tokens};
 
 use crate::approval::TaskTerms;
@@ -142,6 +143,19 @@ pub struct ApprovalUse {
     pub task: Option<TaskTerms>,
     /// What it counts against the total of a standing approval that has one.
     pub amount: Option<Amount>,
+    /// The step of an approved plan that it is.
+    pub plan: Option<PlanUse>,
+}
+
+/// The use of a step of an approved plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanUse {
+    /// The step's place in the plan, counted from zero.
+    pub step: u32,
+    /// How often it may be done.
+    pub times: u32,
+    /// The task key that the plan's approval has minted.
+    pub key: KeyId,
 }
 
 /// What an attempt may take at most, set aside before it is performed.
@@ -166,6 +180,8 @@ pub struct Redemption {
     pub approval: Option<ApprovalUse>,
     /// What is set aside.
     pub reservation: Reservation,
+    /// The ids of what it rests on, none of which may have been revoked since it was decided.
+    pub keys: BTreeSet<String>,
     /// The shared limits that must still admit it when it is set aside.
     pub ceilings: Ceilings,
     /// How durable it must be.
@@ -178,6 +194,9 @@ pub enum RedeemError {
     /// The approval was used already, is not there, or was made for something else.
     #[error("approval {0} is used up or not valid for this action")]
     ApprovalSpent(AskId),
+    /// A key that it rests on was revoked since it was decided.
+    #[error("the key was revoked while it was decided")]
+    Revoked,
     /// Others have taken what was left of a limit since it was decided.
     #[error("{}", .0.reason())]
     Exhausted(Exhausted),

@@ -66,7 +66,9 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
         | Action::ModelCall(_)
         | Action::Vcs(_)
         | Action::ModifySelf(_)
-        | Action::Operate(_) => Reach::None,
+        | Action::Operate(_)
+        // Each of its steps is judged by itself.
+        | Action::Plan(_) => Reach::None,
     }
 }
 

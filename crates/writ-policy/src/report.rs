@@ -147,6 +147,7 @@ impl ToReport for RedeemError {
             Self::ApprovalSpent(_) => {
                 Report::new(Exit::Denied, "approval.spent", self.to_string()).hint("Ask again.")
             }
+            Self::Revoked => Report::new(Exit::Denied, "denied.revoked", self.to_string()).hint("Ask again."),
             Self::Exhausted(limit) => Report::new(Exit::Budget, "denied.budget", self.to_string())
                 .hint(format!("{} holds the limit.", limit.setting())),
             Self::Unwritable(why) => Report::new(
@@ -185,6 +186,7 @@ impl ToReport for Denial {
             DenyReason::Approval => (Exit::Denied, "denied.approval"),
             DenyReason::Person => (Exit::Denied, "denied.person"),
             DenyReason::Loop => (Exit::Denied, "denied.loop"),
+            DenyReason::Plan => (Exit::Denied, "denied.plan"),
         };
         Report::new(exit, code, self.outside()).inside(format!("{} ({})", self.text, self.rule))
     }

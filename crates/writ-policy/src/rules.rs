@@ -460,7 +460,8 @@ impl Circumstances {
             | Action::ModifySelf(_)
             | Action::Operate(_)
             | Action::Connect(_)
-            | Action::Search(_) => none,
+            | Action::Search(_)
+            | Action::Plan(_) => none,
         }
     }
 }

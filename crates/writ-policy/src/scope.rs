@@ -177,6 +177,8 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::Operate(operate) => named(&operate.operation),
         Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
         Action::Search(search) => vec![(Dimension::Host, host_of(&format!("https://{}/", search.host)))],
+        // What its steps touch is judged step by step.
+        Action::Plan(_) => Vec::new(),
     }
 }
 

@@ -204,6 +204,7 @@ fn describe_action(action: &Action, page: &mut Page) {
     match action {
         Action::Exec(exec) => describe_exec(exec, page),
         Action::WriteFile(write) => describe_write(write, page),
+        Action::Plan(plan) => planned::describe(plan, page),
         Action::ReadFile(_)
         | Action::Fetch(_)
         | Action::Browse(_)
@@ -280,7 +281,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
 }
 
 /// How much harm a wrong approval of this action can do (design 3.2, the risk ladder).
-pub const fn risk(action: &Action) -> Risk {
+pub fn risk(action: &Action) -> Risk {
     match action {
         Action::ReadFile(_)
         | Action::Recall(_)
@@ -321,8 +322,11 @@ pub const fn risk(action: &Action) -> Risk {
             b"owner" => Risk::Low,
             _ => Risk::Irreversible,
         },
+        Action::Plan(plan) => plan.steps.iter().map(|step| risk(&step.action)).max().unwrap_or(Risk::Low),
     }
 }
+
+mod planned;
 
 #[cfg(test)]
 mod tests;

@@ -98,6 +98,8 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         },
         // Reads stay inside; the owner's own screen is inside.
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) => TaintVerdict::Pass,
+        // A plan is always asked about, and says what in it comes from outside.
+        Action::Plan(_) => TaintVerdict::Pass,
         // Judged above, whatever their label.
         Action::Remember(_) | Action::ModelCall(_) => TaintVerdict::Pass,
         // As with what is said: a file that rests on external content is marked, and waits to be fetched.

@@ -11,8 +11,10 @@ use writ_policy::gate::Escalation;
 use writ_policy::keys::Authority;
 use writ_policy::origin::Origins;
 use writ_policy::permit::Permit;
+use writ_policy::plan;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{self, Clean};
+use writ_policy::show::Shown;
 use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
@@ -230,6 +232,7 @@ impl Place {
     /// Opens an ask for a call, and says so.
     async fn ask(&self, call: &ToolCall, ask: Ask, label: Label) -> Result<Acted, EngineError> {
         let (intent, hash, kind) = (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
+        let plan = (kind == ActionKind::Plan).then(|| Shown::new(&ask.prepared, "").ok()).flatten();
         let opened = self.core.open_ask(&self.session, ask, "").await?;
         let text = match &opened {
             Ok(ask) => format!(
@@ -247,9 +250,11 @@ impl Place {
             text: why.clone(),
             outside: text.clone(),
         });
-        let ops = refused.map(|fact| self.core.entry(self.session.id, self.at(), fact));
+        let planned = plan.map(|shown| Fact::Planned { plan: hash, text: shown.text().to_owned() });
+        let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
+        let ops: Vec<Op> = facts.map(|fact| self.core.entry(self.session.id, self.at(), fact)).collect();
         let rendered = Rendered { text: self.core.redactor.clean(text), label, outcome };
-        let mut acted = self.result(call, rendered, &intent, ops.into_iter().collect());
+        let mut acted = self.result(call, rendered, &intent, ops);
         acted.ask = opened.ok();
         Ok(acted)
     }
@@ -295,6 +300,9 @@ impl Place {
                 if let Action::Remember(remember) = &mut prepared.action {
                     remember.taint = label.taint;
                     self.core.redactor.scrub(&mut remember.text);
+                }
+                if let Action::Plan(proposed) = &mut prepared.action {
+                    plan::mark(proposed, label, self.origins.as_deref());
                 }
                 if matches!(prepared.action, Action::WriteFile(_))
                     && redact::has_mask(&call.arguments.to_string())

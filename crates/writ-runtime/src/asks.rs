@@ -138,15 +138,17 @@ impl Core {
                 Err(error) => return refused(Arc::clone(self), ask, error.into()).await,
             },
         };
-        let approval = match self.checked(&ask, &token, (decision, scope, &reason)).await {
-            Ok(Checked::Whole(approval)) => *approval,
+        let (token, approval, is_counted) = match self.checked(&ask, &token, (decision, scope, &reason)).await
+        {
+            Ok(Checked::Whole(approval)) => (token, *approval, false),
+            Ok(Checked::Joined(token, approval)) => (*token, *approval, true),
             Ok(Checked::Part(answered)) => return Ok(answered),
             Err(error @ (EngineError::Approval(_) | EngineError::Store(StoreError::Conflict(_)))) => {
                 return refused(Arc::clone(self), ask, error).await;
             }
             Err(error) => return Err(error),
         };
-        match self.write_answer(&ask, &token, &approval, reason.clone()).await {
+        match self.write_answer(&ask, (&token, is_counted), &approval, reason.clone()).await {
             Ok(()) => {}
             Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
                 return refused(Arc::clone(self), ask, ApprovalError::Copied.into()).await;
@@ -255,7 +257,7 @@ impl Core {
     async fn write_answer(
         &self,
         ask: &AskRow,
-        token: &ApprovalToken,
+        (token, is_counted): (&ApprovalToken, bool),
         approval: &approval::Approval,
         reason: String,
     ) -> Result<(), EngineError> {
@@ -267,7 +269,9 @@ impl Core {
             (Approver::Passkey { .. }, used) => {
                 let used = used.ok_or(ApprovalError::UnknownApprover)?;
                 let key = self.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
-                counted = Some(Op::CountPasskey { key: key.id, sign_count: used.sign_count });
+                // The use of one that was kept with other yeses was counted then.
+                let count = Op::CountPasskey { key: key.id, sign_count: used.sign_count };
+                counted = (!is_counted).then_some(count);
                 format!("passkey {} '{}'", key.id, key.label)
             }
         };

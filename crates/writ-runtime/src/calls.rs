@@ -100,6 +100,7 @@ pub(crate) async fn call(
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "approvals.list" => approvals::list(core, &read(method, params)?),
         "approvals.show" => approvals::show(core, read(method, params)?),
+        "approvals.review" => approvals::review(core),
         "approvals.in_force" => core.approvals_in_force(),
         "approvals.revoke" => {
             core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await

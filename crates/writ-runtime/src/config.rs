@@ -35,6 +35,17 @@ pub const MAX_LOADED_SESSIONS: usize = 2_000;
 /// is approved beforehand until a person has seen them.
 pub const LEFT_BEHIND: &str = "left_behind";
 
+/// Whether a model's wishes to run programs, write files and drive browsers need an approved plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Execution {
+    /// They do not: inside the sandbox they are free, and rules and labels decide about the rest.
+    #[default]
+    Free,
+    /// They do.
+    Planned,
+}
+
 /// What becomes of the ledger's payloads and heads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -92,6 +103,8 @@ pub struct RuntimeConfig {
     pub quarantine: BTreeMap<String, Quarantine>,
     /// Whether everything asks that would leave the sandbox after external content was read, whatever its arguments are.
     pub strict: bool,
+    /// What is run and written without an approved plan.
+    pub execution: Execution,
     /// What becomes of the ledger's payloads and heads.
     pub ledger: LedgerConfig,
 }

@@ -94,6 +94,7 @@ fn base_grants() -> Grants {
         .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
         .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
         .allow(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Plan, [])
         .allow(
             ActionKind::Subscribe,
             [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
@@ -435,6 +436,7 @@ impl Core {
             grants: session.grants(),
             case: None,
             under: order.map(|order| order.order).into_iter().collect(),
+            plan: None,
         };
         let token = keys::mint_task(&self.keys.base, &claims, &self.keys.root, &self.keys.harness)?;
         let authority = self.verifier.verify(&token)?;

@@ -60,6 +60,8 @@ mod access;
 
 mod passage;
 
+mod plans;
+
 mod perform;
 
 mod reach;

@@ -11,6 +11,7 @@ use writ_policy::egress::EgressScope;
 use writ_policy::keys::Authority;
 use writ_policy::origin::Origins;
 use writ_policy::permit::{Permit, RedeemError};
+use writ_policy::plan::{self, Planned};
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
@@ -18,9 +19,11 @@ use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry, GateVerdict};
 
 use crate::commit::frames;
+use crate::config::Execution;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::gates::Gathered;
+use crate::plans::Writ;
 use crate::session::Session;
 
 /// What came of a wish.
@@ -68,6 +71,14 @@ pub(crate) struct Standing<'a> {
     pub(crate) origins: Option<&'a Origins>,
 }
 
+/// What a person has said yes to earlier.
+enum Earlier {
+    /// What is alike.
+    Approval(Box<Approval>),
+    /// A plan.
+    Plan(Box<Writ>),
+}
+
 /// What the door is told, held for as long as it decides.
 struct Known<'a> {
     revoked: BTreeSet<String>,
@@ -87,6 +98,7 @@ impl Known<'_> {
             egress: &self.egress,
             origins: &self.origins,
             strict: core.config.strict,
+            plan: Planned { in_force: None, only: core.config.execution == Execution::Planned },
             budget: &self.budget,
             approval: standing.approval,
             // Nobody performs such operations here.
@@ -205,6 +217,14 @@ impl Core {
         let known = self.known(&prepared, standing)?;
         let (mut facts, at) = (known.facts(self, standing), known.session.as_deref());
         let (mut may_reuse, reused) = (standing.task, OnceLock::new());
+        let writ: OnceLock<Box<Writ>> = OnceLock::new();
+        if standing.task
+            && facts.plan.only
+            && plan::is_needed(&prepared)
+            && let Some(found) = self.writ_for(&prepared)?
+        {
+            writ.get_or_init(|| found).govern(&mut facts);
+        }
         let denial = loop {
             let checked = match door::precheck(prepared, &facts, now) {
                 Err(denial) => break denial,
@@ -226,23 +246,30 @@ impl Core {
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {
-                    let earlier = if may_reuse { self.task_approval(&ask)? } else { None };
+                    let earlier = if may_reuse { self.earlier(&ask)? } else { None };
                     may_reuse = false;
-                    let Some(approval) = earlier else {
-                        self.metrics.asked();
-                        self.write(at, first).await?;
-                        return Ok(Passage::Ask(ask));
-                    };
-                    facts.approval = Some(reused.get_or_init(|| Ok(approval)));
+                    match earlier {
+                        Some(Earlier::Approval(approval)) => {
+                            facts.approval = Some(reused.get_or_init(|| Ok(*approval)));
+                        }
+                        Some(Earlier::Plan(found)) => writ.get_or_init(|| found).govern(&mut facts),
+                        None => {
+                            self.metrics.asked();
+                            self.write(at, first).await?;
+                            return Ok(Passage::Ask(ask));
+                        }
+                    }
                     prepared = ask.prepared;
                 }
                 Decided::Grant(grant) => {
-                    let again = reused.get().map(|_| grant.prepared().clone());
+                    let is_reused = reused.get().is_some() || writ.get().is_some();
+                    let again = is_reused.then(|| grant.prepared().clone());
                     match (self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await?, again) {
                         (Ok(passage), _) => return Ok(passage),
                         // Others have used up what was left of it: a person is asked after all.
                         (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
-                            facts.approval = None;
+                            (facts.approval, facts.plan.in_force) = (None, None);
+                            facts.authority = standing.authority;
                             prepared = again;
                         }
                         (Err(denial), _) => break denial,
@@ -255,6 +282,14 @@ impl Core {
         first.push(Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact })));
         self.write(at, first).await?;
         Ok(Passage::Denied(denial))
+    }
+
+    /// What a person has said yes to earlier that may cover an ask.
+    fn earlier(&self, ask: &Ask) -> Result<Option<Earlier>, EngineError> {
+        if let Some(approval) = self.task_approval(ask)? {
+            return Ok(Some(Earlier::Approval(Box::new(approval))));
+        }
+        Ok(self.writ_for(&ask.prepared)?.map(Earlier::Plan))
     }
 
     async fn write(&self, at: Option<&Session>, ops: Vec<Op>) -> Result<(), EngineError> {
@@ -297,6 +332,13 @@ impl Core {
                 reason: DenyReason::Budget,
                 rule: limit.setting().to_owned(),
                 text: limit.reason(),
+            }))),
+            Err(revoked @ RedeemError::Revoked) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Revoked,
+                rule: "key".to_owned(),
+                text: revoked.to_string(),
             }))),
             Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
                 prepared: Some(hash),

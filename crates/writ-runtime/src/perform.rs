@@ -20,6 +20,7 @@ use writ_types::frame::{ServerFrame, Undo};
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::gates::Ruled;
+use crate::plans;
 use crate::trace::{self, SandboxWork};
 use crate::undo::{self, UNDO};
 
@@ -50,8 +51,7 @@ pub(crate) async fn perform(
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
-    let begun =
-        permit.approval().map(|ask| place.core.begin_on(ask, permit.attempt(), cancel)).transpose()?;
+    let begun = permit.approval().map(|ask| place.core.begin_on(ask, cancel)).transpose()?;
     // What is stopped by whoever takes its approval back is cancelled as by whoever stops the turn.
     by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
 }
@@ -101,6 +101,7 @@ async fn by_kind(
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
+        Action::Plan(_) => plans::mint(place, permit, &mut ops)?,
         Action::Subscribe(subscribe) => {
             let prepared = opened(place, permit)?;
             place.core.subscribe(place, &prepared, subscribe).await?
@@ -127,7 +128,7 @@ async fn by_kind(
 }
 
 /// Consumes a permit whose performer is the engine itself.
-fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
+pub(crate) fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
     let opened = permit.open(place.core.clock.now());
     opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())
 }

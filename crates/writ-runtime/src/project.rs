@@ -252,6 +252,7 @@ pub(crate) async fn carry_out(
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Planned { .. }
         | PerformedOutcome::Called { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. } => {

@@ -346,7 +346,7 @@ impl Core {
     pub(crate) fn owner_origins(&self, session: SessionId) -> Result<Origins, EngineError> {
         let mut origins = Origins::new(self.owner_texts(session)?);
         let approvers = self.approvers()?;
-        for (ask, token) in self.store.endorsements(session)? {
+        for (ask, token) in self.store.endorsements(Some(session))? {
             let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
             // As it was when it was given, by a key that still counts, in the present epoch.
             let checked = approval::verify(&token, &self.expected(&ask)?, &approvers, token.claims.issued_at);

@@ -25,6 +25,7 @@ use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 
 use crate::act::Place;
+use crate::asks::acting::Begun;
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -121,6 +122,8 @@ pub(crate) struct Running {
     /// Something has begun or ended.
     moved: Notify,
     stop: CancellationToken,
+    /// That it runs on an approval, where it does.
+    _begun: Option<Begun>,
 }
 
 /// A call that a server works on: it is not idle meanwhile.

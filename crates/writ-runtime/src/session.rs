@@ -282,6 +282,7 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
         .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
         .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
         .allow(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Plan, [])
         .allow(
             ActionKind::Subscribe,
             [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],

@@ -93,7 +93,8 @@ impl Lost {
             | Action::ModifySelf(_)
             | Action::Operate(_)
             | Action::Connect(_)
-            | Action::Search(_) => None,
+            | Action::Search(_)
+            | Action::Plan(_) => None,
         };
         let prepared = Some(prepared);
         Self { attempt, session, turn, turn_number, call, approval, prepared, label, model }

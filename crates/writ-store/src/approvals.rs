@@ -1,5 +1,7 @@
 //! Asks, approvals, nonces, revocations and approver keys.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -217,6 +219,9 @@ fn is_set_back(conn: &Connection, now: Timestamp) -> Result<bool, StoreError> {
 /// approval for the task cover what is alike.
 pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp) -> Result<(), StoreError> {
     let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
+    if let Some(used) = approval.plan {
+        return plans::consume(conn, approval, used, now);
+    }
     if approval.task.is_some() && is_set_back(conn, now)? {
         return Err(spent());
     }
@@ -293,6 +298,19 @@ pub(crate) fn revoke(
         "INSERT OR IGNORE INTO revocation (id, at, expires_at) VALUES (?1, ?2, ?3)",
         params![id, at.as_millis(), expires_at.map(Timestamp::as_millis)],
     )?;
+    Ok(())
+}
+
+/// Refuses what rests on a key that was revoked.
+pub(crate) fn check_keys(conn: &Connection, keys: &BTreeSet<String>) -> Result<(), StoreError> {
+    if !is_anything_revoked(conn)? {
+        return Ok(());
+    }
+    for id in keys {
+        if query_one(conn, "SELECT 1 FROM revocation WHERE id = ?1", [id], |_| Ok(()))?.is_some() {
+            return Err(Conflict::Revoked(id.clone()).into());
+        }
+    }
     Ok(())
 }
 
@@ -457,9 +475,12 @@ pub use keys::ApproverKey;
 pub(crate) use keys::{count_passkey, enroll_key, revoke_key};
 
 pub(crate) use parts::store_part;
+pub(crate) use plans::keep as keep_plan;
+pub use plans::{NewPlan, PlanRow};
 
 mod keys;
 mod parts;
+mod plans;
 mod tools;
 
 #[cfg(test)]

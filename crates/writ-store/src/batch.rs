@@ -16,7 +16,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
-use crate::approvals::{ApproverKey, AskState};
+use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::error::StoreError;
 use crate::kept::KeptResult;
 use crate::keys::KeyOp;
@@ -218,6 +218,8 @@ pub enum Op {
     KeepResult(Box<KeptResult>),
     /// Forgets every result that was kept back in a session.
     DropResults(SessionId),
+    /// Keeps the task key of an approved plan, and how often its steps may be done. Conflict if there is one.
+    KeepPlan(Box<NewPlan>),
     /// Takes an approval back. Missing ones are a conflict.
     RevokeApproval {
         /// The ask that was approved.

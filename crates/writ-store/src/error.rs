@@ -119,6 +119,9 @@ pub enum Conflict {
     /// The approval is used, revoked, expired, absent, or made for something else.
     #[error("approval {0} is used up or not valid for this action")]
     ApprovalSpent(AskId),
+    /// The key was revoked.
+    #[error("key {0} was revoked")]
+    Revoked(String),
     /// Session or day have nothing left of this.
     #[error("{}", .0.reason())]
     Exhausted(Exhausted),

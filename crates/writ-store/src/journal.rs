@@ -68,6 +68,7 @@ async fn redeem(
             .copied()
             .ok_or_else(|| RedeemError::Unwritable("no entry was written".to_owned())),
         Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
+        Err(StoreError::Conflict(Conflict::Revoked(_))) => Err(RedeemError::Revoked),
         Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
         Err(error) => Err(RedeemError::Unwritable(error.to_string())),
     };

@@ -30,6 +30,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("schema/0003_standing_approvals.sql"),
     },
     Migration { number: 4, name: "keys", sql: include_str!("schema/0004_keys.sql") },
+    Migration { number: 5, name: "plans", sql: include_str!("schema/0005_plans.sql") },
     Migration { number: 6, name: "kept results", sql: include_str!("schema/0006_kept_results.sql") },
 ];
 

@@ -35,6 +35,7 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::origin::Origins;
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
+use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_policy::scope;
@@ -176,6 +177,7 @@ impl Fixture {
             grants,
             case: None,
             under: Default::default(),
+            plan: None,
         };
         let (root, router) = (self.root.verifying_key(), self.router.verifying_key());
         let base = mint_base(&base, &self.root).expect("the base key can be minted");
@@ -200,6 +202,7 @@ impl Fixture {
             egress: &EgressScope::default(),
             origins: &Origins::default(),
             strict: false,
+            plan: Planned::default(),
             approval,
             used: None,
         };

@@ -149,7 +149,8 @@ const fn leaves(kind: ActionKind) -> bool {
         | ActionKind::ModifySelf
         | ActionKind::Operate
         | ActionKind::Connect
-        | ActionKind::Search => true,
+        | ActionKind::Search
+        | ActionKind::Plan => true,
     }
 }
 

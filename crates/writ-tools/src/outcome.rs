@@ -8,6 +8,7 @@ use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
 
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,13 @@ pub enum PerformedOutcome {
         /// Whether only models that are cleared for secrets may be told them.
         secret: bool,
     },
+    /// A plan was approved.
+    Planned {
+        /// How many steps it has.
+        steps: usize,
+        /// When it ends.
+        until: Timestamp,
+    },
     /// Something was said.
     Said,
     /// A file was sent.
@@ -199,6 +207,7 @@ impl PerformedOutcome {
             | Self::Subscribed { .. }
             | Self::Unsubscribed { .. }
             | Self::Reachable { .. }
+            | Self::Planned { .. }
             | Self::Said => {}
         }
         masked

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::Redactor;
+use writ_types::action::Action;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
@@ -16,7 +17,7 @@ use crate::foreign::{ForeignError, MAX_CALLED_NAME, MAX_TOLD_BYTES, Row};
 use crate::path::WorkPath;
 use crate::question::{Question, RESULT_ASK, TOOL};
 use crate::render::Rendered;
-use crate::tools::{CORE, OPTIONAL};
+use crate::tools::{CORE, OPTIONAL, plan};
 
 /// Every tool there is.
 #[derive(Clone, Debug)]
@@ -290,7 +291,13 @@ impl Toolset<'_> {
             return row.prepare(call, context);
         }
         let tool = self.offered(&call.name)?;
-        let draft = (tool.prepare)(&checked(tool, &call.arguments)?, peeked, context)?;
+        let arguments = checked(tool, &call.arguments)?;
+        let mut draft = (tool.prepare)(&arguments, peeked, context)?;
+        if let Action::Plan(plan) = &mut draft.action {
+            // Files are not looked at: what is in them when a step is done decides then.
+            let prepare = |call: &ToolCall| self.prepare(call, Some(&Peeked::Missing), context);
+            plan.steps = plan::steps(call, &arguments, prepare)?;
+        }
         Ok(Prepared {
             action: draft.action,
             agent: context.agent.to_owned(),

@@ -80,6 +80,12 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
         PerformedOutcome::Called { text, structured, is_error, .. } => {
             called(text, structured.as_ref(), *is_error)
         }
+        PerformedOutcome::Planned { steps, until } => {
+            let text = format!(
+                "the plan is approved: its {steps} steps are done without asking until {until}, each call as its step says"
+            );
+            (text, ToolOutcome::Done)
+        }
         PerformedOutcome::Said => ("the message was sent".to_owned(), ToolOutcome::Done),
         PerformedOutcome::Sent { name, bytes } => {
             (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
@@ -125,6 +131,7 @@ fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Planned { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. }
         | PerformedOutcome::Failed { .. } => Vec::new(),
@@ -155,7 +162,8 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::Subscribe(_)
         | Action::ModelCall(_)
         | Action::ModifySelf(_)
-        | Action::Connect(_) => None,
+        | Action::Connect(_)
+        | Action::Plan(_) => None,
         // No tool of this crate leads to these; whatever they return comes from outside.
         Action::Browse(_)
         | Action::CallTool(_)

@@ -10,6 +10,8 @@ mod memory;
 
 mod patch;
 
+pub(crate) mod plan;
+
 mod search;
 
 mod send;
@@ -23,7 +25,7 @@ mod web;
 mod web_search;
 
 /// Every tool that needs no configuration, sorted by name.
-pub(crate) static CORE: [&ToolDef; 14] = [
+pub(crate) static CORE: [&ToolDef; 15] = [
     &subscribe::CONTEXT_SUBSCRIBE,
     &subscribe::CONTEXT_UNSUBSCRIBE,
     &patch::FILE_PATCH,
@@ -31,6 +33,7 @@ pub(crate) static CORE: [&ToolDef; 14] = [
     &files::FILE_WRITE,
     &memory::MEMORY_SEARCH,
     &memory::MEMORY_STORE,
+    &plan::PLAN_PROPOSE,
     &exec::PYTHON_EXEC,
     &search::SEARCH,
     &send::SEND_FILE,

@@ -13,11 +13,12 @@ use crate::taint::{Clearance, Taint};
 use crate::unit::{MicroUsd, Tokens};
 
 mod call;
-
 mod kind;
+mod plan;
 
 pub use call::CallTool;
 pub use kind::ActionKind;
+pub use plan::{Free, Plan, PlanStep};
 
 /// A wish of an agent. Data only: it says what, never whether.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,8 @@ pub enum Action {
     Connect(Connect),
     /// Search the web, at the provider that the owner has configured.
     Search(Search),
+    /// Have a plan approved, so that its steps are done without further questions.
+    Plan(Plan),
 }
 
 impl Action {
@@ -104,6 +107,7 @@ impl Action {
             Self::Operate(_) => ActionKind::Operate,
             Self::Connect(_) => ActionKind::Connect,
             Self::Search(_) => ActionKind::Search,
+            Self::Plan(_) => ActionKind::Plan,
         }
     }
 }

@@ -88,6 +88,8 @@ pub enum DenyReason {
     Loop,
     /// A hook said no, and ended the turn.
     Halt,
+    /// Only what an approved plan names is done here, and none names it.
+    Plan,
 }
 
 /// How much harm a wrong approval can do.

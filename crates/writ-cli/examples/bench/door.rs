@@ -16,6 +16,7 @@ use writ_policy::keys::{
     Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier, mint_base, mint_task,
 };
 use writ_policy::origin::Origins;
+use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -89,6 +90,7 @@ fn with_rules((more, exec_name, write_name, cold_name): (u32, &str, &str, &str),
         egress: &egress,
         origins: &origins,
         strict: false,
+        plan: Planned::default(),
         approval: None,
         used: None,
     };
@@ -193,6 +195,7 @@ impl Keys {
             grants,
             case: None,
             under: Default::default(),
+            plan: None,
         };
         let base = mint_base(&base, &root)?;
         let token = mint_task(&base, &task, &root.verifying_key(), &router)?;

@@ -44,6 +44,18 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
+    /// Review what is asked in groups of what is alike, with what is unusual about each
+    Review {
+        /// Approve those asks of a group that are marked by nothing, each signed by itself
+        #[arg(long, value_name = "GROUP")]
+        approve: Option<usize>,
+        /// Sign without being asked again; the texts are printed all the same
+        #[arg(long, requires = "approve")]
+        yes: bool,
+        /// Why, for the record
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
     /// List the standing approvals that are in force
     Standing,
     /// Take an approval for the task, or a standing one, back; what runs on it is stopped

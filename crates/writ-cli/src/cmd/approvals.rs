@@ -17,6 +17,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
+mod review;
+
 /// Runs `writ approvals …`.
 pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), Failure> {
     let config = context.ready()?;
@@ -31,6 +33,13 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
             ApprovalsCommand::Revoke { ask } => {
                 let answer = client.call("approvals.revoke", json!({ "ask": ask })).await?;
                 context.out.either(&answer, |_| vec![format!("the approval of {ask} is taken back")])
+            }
+            ApprovalsCommand::Review { approve: None, .. } => {
+                let groups = review::groups(&mut client).await?;
+                context.out.either(&json!({ "groups": groups }), |_| review::lines(&groups))
+            }
+            ApprovalsCommand::Review { approve: Some(group), yes, reason } => {
+                review::approve(context, &config, &mut client, (*group, *yes), reason).await
             }
             ApprovalsCommand::Standing => standing(context, &mut client).await,
             ApprovalsCommand::Approve { ask, task, values, standing, uses, days, total, yes, reason } => {
@@ -121,7 +130,12 @@ fn line(approval: &Value) -> String {
     let left = approval.get("uses_left").and_then(Value::as_u64).unwrap_or(0);
     let total = approval.get("total_left").and_then(Value::as_str);
     let total = total.map(|total| format!(", {total} of the total")).unwrap_or_default();
-    let scope = if text("scope") == "standing" { "standing" } else { "for the task" };
+    let scope = match text("scope") {
+        "standing" => "standing",
+        "plan" => "plan",
+        "values" => return format!("{}  yours: {}", text("ask_id"), text("covers")),
+        _ => "for the task",
+    };
     format!(
         "{}  {scope}: {} ({left} times{total} left, until {})",
         text("ask_id"),

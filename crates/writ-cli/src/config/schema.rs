@@ -111,6 +111,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("gates_shipped", Kind::Flag),
     owner("tools", Kind::Texts),
     owner("strict", Kind::Flag),
+    owner("execution", Kind::OneOf(&["free", "planned"])),
     owner("rehydration.max_chronicle_entries", COUNT_32),
     owner("models.default", Kind::Text),
     owner("models.fallback", Kind::Texts),

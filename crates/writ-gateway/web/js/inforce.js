@@ -26,7 +26,7 @@ export async function showInForce() {
 function row(approval) {
   const said = el("span", { className: "note", role: "status" });
   const ends = moment(approval.expires_at);
-  const times = plural(approval.uses_left, "more time", "more times");
+  const times = approval.uses_left === null ? "As long as its conversation" : plural(approval.uses_left, "more time", "more times");
   const left = approval.total_left ? `${times}, ${approval.total_left} of the total` : times;
   const button = el("button", { type: "button", className: "quiet small", data: { revoke: approval.ask_id } }, "Take back");
   button.addEventListener("click", async () => {

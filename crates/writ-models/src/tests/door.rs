@@ -12,6 +12,7 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
 use writ_policy::origin::Origins;
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
+use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_policy::scope::Dimension;
@@ -58,6 +59,7 @@ fn authority(provider: &str) -> Authority {
         grants,
         case: None,
         under: Default::default(),
+        plan: None,
     };
     let base = mint_base(&base, &root).expect("mints");
     let token = mint_task(&base, &task, &root.verifying_key(), &router).expect("mints");
@@ -93,6 +95,7 @@ pub(crate) async fn permit(action: Action) -> Permit {
         egress: &EgressScope::default(),
         origins: &Origins::default(),
         strict: false,
+        plan: Planned::default(),
         approval: None,
         used: None,
     };

@@ -81,5 +81,5 @@ pub(super) fn use_of(
         return refuse("the approval has expired");
     }
     let (ask, nonce) = (claims.ask.clone(), claims.nonce.clone());
-    Ok(ApprovalUse { ask, prepared: hash, nonce, task: claims.task, amount: covered.flatten() })
+    Ok(ApprovalUse { ask, prepared: hash, nonce, task: claims.task, amount: covered.flatten(), plan: None })
 }

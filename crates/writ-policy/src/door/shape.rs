@@ -1,13 +1,14 @@
 //! Shape and bounds of actions: what is malformed goes no further.
 
 use serde_json::Value;
-use writ_types::action::{Action, ChangeKind, Exec, Place, Search, Subscribe, WriteFile};
+use writ_types::action::{Action, ChangeKind, Exec, Place, Plan, Search, Subscribe, WriteFile};
 use writ_types::digest::Digest;
 
 use super::{
     MAX_ACTION_BYTES, MAX_ARGV, MAX_CHANGES, MAX_HOSTS, MAX_QUERY_BYTES, MAX_SEARCH_RESULTS,
     MAX_SUBSCRIBED_TURNS,
 };
+use crate::plan;
 
 /// The largest whole number that has a canonical form of its own (RFC 8785): past it, two numbers have the
 /// same hash, and an approval for one would be good for the other.
@@ -56,7 +57,15 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
         | Action::Operate(_)
         | Action::Connect(_) => Ok(()),
         Action::Search(search) => check_search(search),
+        Action::Plan(plan) => check_plan(plan),
     }
+}
+
+fn check_plan(plan: &Plan) -> Result<(), String> {
+    plan::check(plan)?;
+    (1_u64..)
+        .zip(&plan.steps)
+        .try_for_each(|(n, step)| check(&step.action).map_err(|problem| format!("step {n}: {problem}")))
 }
 
 fn check_exec(exec: &Exec) -> Result<(), String> {
@@ -181,5 +190,6 @@ fn paths(action: &Action) -> Vec<&str> {
         | Action::Operate(_)
         | Action::Connect(_)
         | Action::Search(_) => Vec::new(),
+        Action::Plan(plan) => plan.steps.iter().flat_map(|step| paths(&step.action)).collect(),
     }
 }

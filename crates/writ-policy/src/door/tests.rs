@@ -13,9 +13,9 @@ use writ_types::unit::{MicroUsd, Tokens};
 use super::*;
 use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
 use crate::fixture::{
-    MemoryJournal, NOW, PERMIT_ALL, Stop, World, all_grants, approved, approver, approvers, ask_all, claims,
-    exec, expected, fetch, forbid_all, later, model_call, now, permit_all, prepared, project_write, remember,
-    rules, samples, search, session, shipped, signed, tainted,
+    MemoryJournal, NOW, PERMIT_ALL, Sample, Stop, World, all_grants, approved, approver, approvers, ask_all,
+    claims, exec, expected, fetch, forbid_all, later, model_call, now, permit_all, prepared, project_write,
+    remember, rules, samples, search, session, shipped, signed, tainted,
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
@@ -41,6 +41,11 @@ fn without(kind: ActionKind) -> Grants {
     grants
 }
 
+/// The samples that pass where rules permit them: a plan is asked about all the same.
+fn free_samples() -> impl Iterator<Item = Sample> {
+    samples().into_iter().filter(|sample| sample.action.kind() != ActionKind::Plan)
+}
+
 /// Grants for the samples with one scope of one kind exchanged.
 fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
     let mut grants = all_grants();
@@ -53,7 +58,7 @@ fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
 /// Rows: SLO-012 SLO-019 SLO-024 SLO-025
 #[test]
 fn every_kind_needs_both_keys_for_what_it_is_and_where() {
-    for sample in samples() {
+    for sample in free_samples() {
         let (kind, wish) = (sample.action.kind(), prepared(sample.action));
         assert!(world().decide(wish.clone()).is_ok(), "{kind:?}");
 
@@ -91,7 +96,7 @@ fn every_kind_needs_both_keys_for_what_it_is_and_where() {
 /// Rows: SLO-016 SLO-018 SLO-023
 #[test]
 fn every_kind_needs_keys_that_are_good_now_and_here() {
-    for sample in samples() {
+    for sample in free_samples() {
         let (kind, wish) = (sample.action.kind(), prepared(sample.action));
         let reason = |change: &dyn Fn(&mut World)| {
             let mut world = world();
@@ -143,7 +148,7 @@ fn a_wish_without_a_session_belongs_to_no_key() {
 
 #[test]
 fn every_kind_is_stopped_by_each_later_stage() {
-    for sample in samples() {
+    for sample in free_samples() {
         let kind = sample.action.kind();
         let owner = || prepared(sample.action.clone());
         let external = || tainted(sample.action.clone(), Taint::External);
@@ -588,9 +593,12 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
             nonce: claims(hash).nonce,
             task: None,
             amount: None,
+            plan: None,
         });
         let ceilings = Ceilings::of(&sample.action, &BudgetFacts::default());
-        let written = Redemption { attempt, intent, approval, reservation, ceilings, durability };
+        let keys = journal.redeemed.lock().expect("not poisoned")[0].keys.clone();
+        assert!([world.task.key, world.base.key].iter().all(|key| keys.contains(&key.to_string())));
+        let written = Redemption { attempt, intent, approval, reservation, keys, ceilings, durability };
         assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);
     }
 }

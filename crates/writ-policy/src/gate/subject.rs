@@ -142,5 +142,6 @@ fn files(action: &Action) -> Vec<FileSeen> {
         | Action::Operate(_)
         | Action::Connect(_)
         | Action::Search(_) => Vec::new(),
+        Action::Plan(plan) => plan.steps.iter().flat_map(|step| files(&step.action)).collect(),
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use biscuit_auth::Authorizer;
 use biscuit_auth::builder::{Fact, Predicate, Rule, Scope, Term};
 use writ_types::action::ActionKind;
+use writ_types::digest::Digest;
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
@@ -129,7 +130,7 @@ pub(super) const BASE: [Template; 12] = [
 ];
 
 /// The facts that a task key's block holds. Nothing else is accepted.
-pub(super) const TASK: [Template; 16] = [
+pub(super) const TASK: [Template; 17] = [
     ("task", 1),
     ("task_base", 1),
     ("session", 1),
@@ -146,6 +147,7 @@ pub(super) const TASK: [Template; 16] = [
     ("case", 1),
     ("granted_by", 1),
     ("under", 1),
+    ("plan", 1),
 ];
 
 /// The facts of one block.
@@ -267,6 +269,14 @@ impl Fields {
         }
         let (task, customer) = (self.parsed("task_id")?, self.parsed("customer")?);
         Ok(Some(Case { task, customer, case: self.parsed("case")?, granted_by }))
+    }
+
+    /// The plan that a task key is for.
+    pub(super) fn plan(&mut self) -> Result<Option<Digest>, KeyError> {
+        if self.0.get("plan").is_none_or(Vec::is_empty) {
+            return Ok(None);
+        }
+        self.parsed("plan").map(Some)
     }
 
     /// The ids of what a task key rests on.

@@ -261,12 +261,13 @@ fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<Str
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        | Action::Connect(_) => None,
+        | Action::Connect(_)
+        | Action::Plan(_) => None,
     }
 }
 
 /// Everything that says who, where and what, and what the owner has said of the tool. What is no sink is content.
-fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> {
+pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> {
     let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for sink in sinks {
         values.entry(&sink.argument).or_default().push(&sink.value);
@@ -300,7 +301,7 @@ fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> 
 }
 
 /// The arguments that are numbers, say what is touched, and could be counted instead.
-fn amounts(call: &CallTool, sinks: &[Sink]) -> Free {
+pub(crate) fn amounts(call: &CallTool, sinks: &[Sink]) -> Free {
     let Value::Object(arguments) = &call.arguments else { return Vec::new() };
     let numbers = arguments.iter().filter_map(|(name, value)| {
         let is_sink = sinks.iter().any(|sink| sink.argument == *name);

@@ -4,48 +4,58 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
-use writ_types::id::{AskId, AttemptId};
+use writ_types::id::AskId;
 
-/// The attempts that run on approvals, each with what stops it.
+/// What runs on approvals: attempts, and servers that were started by one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acting(Arc<Mutex<BTreeMap<AttemptId, (AskId, CancellationToken)>>>);
+pub(crate) struct Acting(Arc<Mutex<Running>>);
 
-/// One attempt that runs; it is forgotten when this is dropped.
+/// Each with what stops it.
+#[derive(Debug, Default)]
+struct Running {
+    next: u64,
+    by_number: BTreeMap<u64, (AskId, CancellationToken)>,
+}
+
+/// Something that runs on an approval; it is forgotten when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Begun {
     acting: Acting,
-    attempt: AttemptId,
+    number: u64,
     stop: CancellationToken,
 }
 
 impl Acting {
     /// Every holder leaves the map whole, so poison is ignored.
-    fn attempts(&self) -> MutexGuard<'_, BTreeMap<AttemptId, (AskId, CancellationToken)>> {
+    fn running(&self) -> MutexGuard<'_, Running> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that an attempt begins on an approval; `cancel` stops it as well.
-    pub(crate) fn begin(&self, ask: &AskId, attempt: AttemptId, cancel: &CancellationToken) -> Begun {
+    /// Notes that something begins on an approval; `cancel` stops it as well.
+    pub(crate) fn begin(&self, ask: &AskId, cancel: &CancellationToken) -> Begun {
         let stop = cancel.child_token();
-        self.attempts().insert(attempt, (ask.clone(), stop.clone()));
-        Begun { acting: self.clone(), attempt, stop }
+        let mut running = self.running();
+        let number = running.next;
+        running.next = number.wrapping_add(1);
+        running.by_number.insert(number, (ask.clone(), stop.clone()));
+        Begun { acting: self.clone(), number, stop }
     }
 
     /// Whether anything runs on an approval.
     pub(crate) fn is_on(&self, ask: &AskId) -> bool {
-        self.attempts().values().any(|(on, _)| on == ask)
+        self.running().by_number.values().any(|(on, _)| on == ask)
     }
 
-    /// Stops what runs on an approval; how many attempts that were.
+    /// Stops what runs on an approval; how many that were.
     pub(crate) fn stop(&self, ask: &AskId) -> usize {
-        let attempts = self.attempts();
-        let on = attempts.values().filter(|(on, _)| on == ask);
+        let running = self.running();
+        let on = running.by_number.values().filter(|(on, _)| on == ask);
         on.map(|(_, stop)| stop.cancel()).count()
     }
 }
 
 impl Begun {
-    /// What stops the attempt.
+    /// What stops it.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
@@ -53,6 +63,6 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.acting.attempts().remove(&self.attempt);
+        self.acting.running().by_number.remove(&self.number);
     }
 }

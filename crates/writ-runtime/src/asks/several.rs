@@ -14,6 +14,8 @@ use crate::error::EngineError;
 pub(super) enum Checked {
     /// It is complete: what it answers can be settled.
     Whole(Box<Approval>),
+    /// It is complete with what others have said meanwhile, and is kept already: this token's claims are the answer's.
+    Joined(Box<ApprovalToken>, Box<Approval>),
     /// Others must say yes as well.
     Part(Answered),
 }
@@ -35,12 +37,29 @@ impl Core {
         }
         match self.approval_of(ask, token)? {
             Err(ApprovalError::TooFew { .. }) => {}
+            // Enough have said yes, and whoever was last could not go on for all: anybody who says yes again does.
+            Err(ApprovalError::Twice) => return self.kept_whole(ask)?.ok_or(ApprovalError::Twice.into()),
             whole => return Ok(Checked::Whole(Box::new(whole?))),
         }
         let kept = self.keep_part(ask, token, reason).await?;
         // Somebody else may have said yes at the same moment: whoever sees both goes on for both.
-        let whole = self.approval_of(ask, token)?.ok();
-        Ok(whole.map_or(Checked::Part(kept), |whole| Checked::Whole(Box::new(whole))))
+        Ok(self.kept_whole(ask)?.unwrap_or(Checked::Part(kept)))
+    }
+
+    /// What is kept of an ask, if that is enough.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn kept_whole(&self, ask: &AskRow) -> Result<Option<Checked>, EngineError> {
+        let parts = self.store.approval_parts(&ask.card.ask_id)?;
+        let last = parts
+            .into_iter()
+            .filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok())
+            .next_back();
+        let Some(last) = last else { return Ok(None) };
+        let whole = self.approval_of(ask, &last)?.ok();
+        Ok(whole.map(|whole| Checked::Joined(Box::new(last), Box::new(whole))))
     }
 
     /// Everything that was signed of an ask, the given token last.

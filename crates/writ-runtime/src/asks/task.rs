@@ -12,7 +12,7 @@ use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::frame::{Card, Choice, Pattern, StandingOffer, TaskOffer};
-use writ_types::id::{AskId, AttemptId};
+use writ_types::id::AskId;
 
 use super::acting::Begun;
 use crate::core::Core;
@@ -125,22 +125,19 @@ impl Core {
     /// If the store cannot be read.
     pub(crate) fn approvals_in_force(&self) -> Result<Value, EngineError> {
         let rows = self.store.task_approvals(None, self.clock.now(), MAX_LISTED)?;
-        let shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
+        let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
+        shown.extend(self.plans_in_force()?);
+        shown.extend(self.store.endorsements(None)?.iter().map(|(ask, _)| endorsed(ask)));
         Ok(json!({ "approvals": shown }))
     }
 
-    /// Notes that an attempt begins on an approval. One that was taken back since its use was written stops it at once.
+    /// Notes that an attempt or a server begins on an approval. One that was taken back since its use was written stops it at once.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn begin_on(
-        &self,
-        ask: &AskId,
-        attempt: AttemptId,
-        cancel: &CancellationToken,
-    ) -> Result<Begun, EngineError> {
-        let begun = self.acting.begin(ask, attempt, cancel);
+    pub(crate) fn begin_on(&self, ask: &AskId, cancel: &CancellationToken) -> Result<Begun, EngineError> {
+        let begun = self.acting.begin(ask, cancel);
         if self.store.approval(ask)?.is_some_and(|approval| approval.revoked) {
             begun.stop().cancel();
         }
@@ -162,11 +159,13 @@ impl Core {
         let none = || EngineError::NotInForce(id.clone());
         let stored = self.store.approval(id)?.ok_or_else(none)?;
         let lasts = stored.max_uses > 1 || stored.standing;
-        // One whose last use runs is in force for as long as that takes.
-        let in_force = stored.executions_used < stored.max_uses || self.acting.is_on(id);
+        let is_left = lasts && stored.executions_used < stored.max_uses && now < stored.expires_at;
+        // One whose last use runs, a server that was started on it for instance, is in force for as long as that takes.
+        let in_force = is_left || self.acting.is_on(id);
         // What was called the owner's is so for as long as its conversation.
         let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
-        if stored.revoked || !(values || (lasts && in_force && now < stored.expires_at)) {
+        let plan = self.plan_key(|ask, _| ask == id)?;
+        if stored.revoked || !(values || plan.is_some() || in_force) {
             return Err(none());
         }
         let ask = self.store.ask(id)?.ok_or_else(none)?;
@@ -181,12 +180,34 @@ impl Core {
         };
         let (session, turn, turn_number) = (ask.card.session, ask.prepared.turn, ask.prepared.turn_number);
         let entry = Entry { at: now, session, turn, turn_number, fact };
-        let ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
+        let mut ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
+        // The key of a plan ends with its approval.
+        ops.extend(plan.map(|plan| Op::Revoke {
+            id: plan.key.to_string(),
+            at: now,
+            expires_at: Some(plan.ends_at),
+        }));
         self.store.commit(Batch::synced(ops)).await?;
         // Written first: whatever begins from here on is refused, and what has begun is told to stop.
         let stopped = self.acting.stop(id);
         Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))
     }
+}
+
+/// What a person has called their own: for as long as its conversation.
+fn endorsed(ask: &AskRow) -> Value {
+    json!({
+        "ask_id": ask.card.ask_id,
+        "session": ask.card.session,
+        "scope": ApprovalScope::Values,
+        "covers": endorsement(&ask.card.values),
+        "intent": show::escape_line(&ask.card.intent),
+        "risk": ask.card.risk,
+        "by": ask.resolved_by,
+        "uses_left": null,
+        "total_left": null,
+        "expires_at": null,
+    })
 }
 
 fn in_force(ask: &AskRow, stored: &Stored) -> Option<Value> {

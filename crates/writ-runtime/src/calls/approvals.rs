@@ -1,12 +1,14 @@
 //! What is asked, what is approved, and what is undone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::principal::Authenticated;
+use writ_policy::review::{self, Asked, Member};
 use writ_policy::show;
-use writ_store::approvals::AskState;
+use writ_store::approvals::{Ask, AskState};
 use writ_types::frame::Card;
 use writ_types::id::{AskId, AttemptId, SessionId};
 
@@ -14,6 +16,9 @@ use super::{MAX_LISTED, MAX_LISTED_BYTES, WhichSession, value};
 use crate::core::Core;
 use crate::engine::{Answered, Undone};
 use crate::error::EngineError;
+
+/// The most answered asks that what waits is compared with.
+const MAX_COMPARED: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +59,39 @@ pub(super) struct ShowAsk {
 pub(super) fn show(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
     let ask = core.store.ask(&show.ask)?;
     value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
+}
+
+/// What waits, in groups of what is alike, with what is unusual about each.
+pub(super) fn review(core: &Core) -> Result<Value, EngineError> {
+    let waiting = core.store.asks(Some(AskState::Open), MAX_LISTED)?;
+    let latest = core.store.latest_asks(MAX_COMPARED)?;
+    let approved: Vec<Asked<'_>> =
+        latest.iter().filter(|ask| ask.state == AskState::Used).map(compared).collect();
+    let groups = review::review(&waiting.iter().map(compared).collect::<Vec<_>>(), &approved);
+    let cards: BTreeMap<&AskId, &Card> = waiting.iter().map(|ask| (&ask.card.ask_id, &ask.card)).collect();
+    let member = |member: &Member| {
+        let card = cards.get(&member.ask);
+        json!({
+            "ask_id": member.ask, "anomalies": member.anomalies, "alone": member.alone,
+            "together": member.goes_with_others(), "risk": card.map(|card| card.risk),
+            "intent": card.map(|card| show::escape_line(&card.intent)),
+        })
+    };
+    let groups = groups.iter().map(|group| {
+        json!({ "likeness": group.likeness, "asks": group.members.iter().map(member).collect::<Vec<_>>() })
+    });
+    Ok(json!({ "groups": groups.collect::<Vec<_>>() }))
+}
+
+fn compared(ask: &Ask) -> Asked<'_> {
+    Asked {
+        ask: &ask.card.ask_id,
+        prepared: &ask.prepared,
+        risk: ask.card.risk,
+        approvers: ask.card.approvers,
+        shown_bytes: ask.card.shown.len(),
+        at: ask.card.asked_at,
+    }
 }
 
 #[derive(Deserialize)]

@@ -129,6 +129,7 @@ pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<V
         grants: claims.grants,
         case: Some(task.case),
         under: BTreeSet::new(),
+        plan: None,
     };
     given(core, &base, minted, &claims.agent, "minted").await
 }

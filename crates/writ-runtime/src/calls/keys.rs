@@ -47,6 +47,12 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
             }));
         }
     }
+    for plan in core.store.plans(None, now, MAX_LISTED)? {
+        tasks.push(json!({
+            "key": plan.key, "session": plan.session, "expires_at": plan.ends_at,
+            "grants": format!("the steps of plan {}", plan.ask), "running": core.acting.is_on(&plan.ask),
+        }));
+    }
     let revoked = core.store.is_revoked(&base.key.to_string())?;
     let shown = json!({
         "key": base.key, "agent": base.agent, "expires_at": base.expires_at, "revoked": revoked,
@@ -87,6 +93,7 @@ pub(super) async fn revoke(
         affected.dedup_by_key(|session| session.id);
         affected
     };
+    let plan = core.plan_key(|_, own| own == key)?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -96,6 +103,9 @@ pub(super) async fn revoke(
     let revoke = Op::Revoke { id: key.to_string(), at: now, expires_at: Some(expires_at) };
     core.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    if let Some(plan) = &plan {
+        core.acting.stop(&plan.ask);
+    }
     let affected = affected(self::held(core));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
     let stopped: Vec<_> = stopped.map(|session| session.id).collect();
@@ -106,8 +116,11 @@ pub(super) async fn revoke(
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known and not over.
 fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
     let order = core.store.standing_order(key)?.filter(|order| core.clock.now() < order.expires_at);
-    match order {
-        Some(order) => Ok(Some(("order".to_owned(), order.expires_at))),
+    if let Some(order) = order {
+        return Ok(Some(("order".to_owned(), order.expires_at)));
+    }
+    match core.plan_key(|_, own| own == key)? {
+        Some(plan) => Ok(Some(("plan".to_owned(), plan.ends_at))),
         None => issued::in_force(core, key),
     }
 }

@@ -195,6 +195,10 @@ impl Core {
         let words = secrets.values().cloned().collect::<Vec<_>>();
         let data_dir = self.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
         let folder = self.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
+        // Whoever takes the approval back that it was started on ends it.
+        let stop = CancellationToken::new();
+        let approval = permit.approval().cloned();
+        let begun = approval.map(|ask| self.begin_on(&ask, &stop)).transpose()?;
         let network = if server.spec.hosts.is_empty() { None } else { Some(self.way_out(place, server)) };
         let served = folder.serve(permit, self.clock.now(), ServeOptions { network, secrets }).await;
         let Served { input, output, ended } = match served {
@@ -221,7 +225,8 @@ impl Core {
             busy: AtomicUsize::new(0),
             last: Mutex::new(Instant::now()),
             moved: Notify::new(),
-            stop: CancellationToken::new(),
+            stop: begun.as_ref().map_or(stop, |begun| begun.stop().clone()),
+            _begun: begun,
         };
         Ok(Ok((Arc::new(running), ended)))
     }

@@ -2,11 +2,13 @@
 
 use serde_json::json;
 use writ_policy::approval::{StandingTerms, TaskTerms};
+use writ_policy::permit::PlanUse;
 use writ_types::entry::{Entry, Fact, Risk};
 use writ_types::id::KeyId;
+use writ_types::unit::MicroUsd;
 
 use super::*;
-use crate::batch::{NewPart, Op};
+use crate::batch::{NewPart, Op, UsageDelta};
 use crate::testing::*;
 
 fn open(n: u64, query: &str) -> Op {
@@ -115,6 +117,7 @@ fn looking_at_an_approval_does_not_use_it() {
         nonce: "nonce 1".to_owned(),
         task: None,
         amount: None,
+        plan: None,
     };
     let consume = |millis| Op::ConsumeApproval { approval: approval.clone(), now: at(millis) };
     let spent = Err(Conflict::ApprovalSpent(ask_id(1)).into());
@@ -135,6 +138,7 @@ fn a_revoked_approval_is_spent() {
         nonce: "nonce 1".to_owned(),
         task: None,
         amount: None,
+        plan: None,
     };
     let consume = Op::ConsumeApproval { approval, now: at(10) };
     assert_eq!(home.try_commit(vec![consume]), Err(Conflict::ApprovalSpent(ask_id(1)).into()));
@@ -205,7 +209,8 @@ fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {
 
 fn used(approval: &NewApproval, query: &str) -> Op {
     let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
-    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: None };
+    let approval =
+        ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: None, plan: None };
     Op::ConsumeApproval { approval, now: at(3) }
 }
 
@@ -287,7 +292,8 @@ fn amount(text: &str) -> Option<Amount> {
 
 fn counted(approval: &NewApproval, query: &str, counts: Option<Amount>, now: Timestamp) -> Op {
     let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
-    let approval = ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: counts };
+    let approval =
+        ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: counts, plan: None };
     Op::ConsumeApproval { approval, now }
 }
 
@@ -354,4 +360,90 @@ fn what_several_people_sign_is_kept_apart_and_shown_on_the_card() {
     home.commit(vec![resolve(1, AskState::Denied, 4)]);
     let late = home.try_commit(vec![part("key c", 5)]).map(drop);
     assert_eq!(late, Err(StoreError::Conflict(Conflict::AskNotOpen(ask_id(1)))));
+}
+
+/// Each use of a step is one step of its row with a nonce of its own; what ends the plan refuses the next one.
+///
+/// Rows: SIL-002
+#[test]
+fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
+    let key = KeyId::from_parts(at(0), 7);
+    let spent = || Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    let use_of = |step, times, key, millis| {
+        let approval = ApprovalUse {
+            ask: ask_id(1),
+            prepared: Digest::of(b"a step"),
+            nonce: "nonce 1".to_owned(),
+            task: None,
+            amount: None,
+            plan: Some(PlanUse { step, times, key }),
+        };
+        Op::ConsumeApproval { approval, now: at(millis) }
+    };
+    let planned = |max_cost: Option<u64>| {
+        let home = given(approval(1, "q"), "q");
+        let plan = NewPlan {
+            ask: ask_id(1),
+            session: session(1),
+            key,
+            token: "token".to_owned(),
+            begins_at: at(3),
+            ends_at: at(50_000),
+            cost_before: MicroUsd::ZERO,
+            max_cost: max_cost.map(MicroUsd::new),
+            times: vec![2, 1],
+        };
+        home.commit(vec![Op::KeepPlan(Box::new(plan))]);
+        home
+    };
+    let early = planned(None);
+    assert_eq!(
+        early.try_commit(vec![use_of(0, 2, key, 4)]).map(drop),
+        spent(),
+        "the plan itself was not minted"
+    );
+    let begin = |home: &Home| home.commit(vec![used(&approval(1, "q"), "q")]);
+    let home = planned(None);
+    begin(&home);
+    let left = || home.store.plans(None, at(4), 9).expect("reads").first().map(|plan| plan.left.clone());
+    assert_eq!(left(), Some(vec![2, 1]));
+    let other = KeyId::from_parts(at(0), 8);
+    for (step, times, key, millis) in [(0, 2, other, 4), (0, 3, key, 4), (2, 1, key, 4), (0, 2, key, 50_000)]
+    {
+        assert_eq!(
+            home.try_commit(vec![use_of(step, times, key, millis)]).map(drop),
+            spent(),
+            "{step} {times}"
+        );
+    }
+    home.commit(vec![use_of(0, 2, key, 4)]);
+    home.commit(vec![use_of(0, 2, key, 5)]);
+    assert_eq!(home.try_commit(vec![use_of(0, 2, key, 6)]).map(drop), spent(), "twice was planned");
+    assert_eq!(left(), Some(vec![0, 1]));
+    let seen = |nonce| home.store.is_used(NONCE_NAMESPACE, nonce).expect("reads");
+    assert!(seen("nonce 1/step/0/1") && seen("nonce 1/step/0/2") && !seen("nonce 1/step/1/1"));
+    home.commit(vec![Op::Revoke { id: key.to_string(), at: at(6), expires_at: None }]);
+    assert_eq!(home.try_commit(vec![use_of(1, 1, key, 7)]).map(drop), spent(), "its key was revoked");
+    assert_eq!(left(), None);
+
+    let taken_back = planned(None);
+    begin(&taken_back);
+    taken_back.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
+    assert_eq!(taken_back.try_commit(vec![use_of(0, 2, key, 4)]).map(drop), spent());
+
+    let dear = planned(Some(10));
+    begin(&dear);
+    let cost = |cost| {
+        Op::AddUsage(UsageDelta {
+            session: Some(session(1)),
+            at: at(4),
+            usage: Default::default(),
+            cost: MicroUsd::new(cost),
+            tool_calls: 0,
+            model_calls: 1,
+        })
+    };
+    dear.commit(vec![cost(9), use_of(0, 2, key, 4)]);
+    dear.commit(vec![cost(1)]);
+    assert_eq!(dear.try_commit(vec![use_of(0, 2, key, 5)]).map(drop), spent(), "its money is spent");
 }

@@ -27,19 +27,20 @@ impl Store {
         self.read(|conn| query(conn, sql, params![session.to_string(), most], |row| Ok(row.get("tool")?)))
     }
 
-    /// The latest 256 answers in a session that say whose the values of their actions are, and that were not taken back:
+    /// The latest 256 answers in a session, or in all, that say whose the values of their actions are, and that were not taken back:
     /// the asks, and what was signed.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn endorsements(&self, session: SessionId) -> Result<Vec<(Ask, Value)>, StoreError> {
+    pub fn endorsements(&self, session: Option<SessionId>) -> Result<Vec<(Ask, Value)>, StoreError> {
         let sql = "SELECT ask.*, approval.token FROM ask JOIN approval ON approval.ask = ask.id
-                   WHERE session = ?1 AND state = 'used' AND revoked = 0
+                   WHERE (?1 IS NULL OR session = ?1) AND state = 'used' AND revoked = 0
                    AND json_extract(token, '$.claims.values') ORDER BY asked_at DESC LIMIT ?2";
         let most = codec::limit(MAX_ENDORSEMENTS);
+        let session = session.map(|id| id.to_string());
         self.read(|conn| {
-            query(conn, sql, params![session.to_string(), most], |row| {
+            query(conn, sql, params![session, most], |row| {
                 Ok((decode_ask(row)?, codec::from_json("approval", &row.get::<_, String>("token")?)?))
             })
         })

@@ -269,8 +269,10 @@ fn redemption(n: u64) -> Redemption {
             nonce: format!("nonce {n}"),
             task: None,
             amount: None,
+            plan: None,
         }),
         reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
+        keys: Default::default(),
         ceilings: Ceilings::default(),
         durability: Durability::Synced,
     }
@@ -514,4 +516,19 @@ async fn a_redemption_that_names_something_else_is_refused() {
     let used = home.store.approval(&ask_id(1)).expect("reads").map(|approval| approval.executions_used);
     assert_eq!(used, Some(0));
     home.store.redeem(redemption(1)).await.expect("the right one still passes");
+}
+
+/// A key that is revoked after it was decided and before it is redeemed: nothing is written.
+#[test]
+fn what_rests_on_a_key_that_was_revoked_meanwhile_is_not_redeemed() {
+    let home = Home::new().with_session(1);
+    let keys: std::collections::BTreeSet<String> = ["key a".to_owned(), "key b".to_owned()].into();
+    let wish = |n| Redemption { approval: None, keys: keys.clone(), ..redemption(n) };
+    block_on(home.store.redeem(wish(1))).expect("nothing is revoked");
+    let size = home.store.ledger_size().expect("reads");
+    home.commit(vec![Op::Revoke { id: "key b".to_owned(), at: at(1), expires_at: None }]);
+    assert_eq!(block_on(home.store.redeem(wish(2))), Err(RedeemError::Revoked));
+    assert_eq!(home.store.ledger_size(), Ok(size), "no intent");
+    let others = Redemption { approval: None, keys: ["key c".to_owned()].into(), ..redemption(3) };
+    block_on(home.store.redeem(others)).expect("another key");
 }

@@ -85,6 +85,7 @@ impl Progress<'_> {
             Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),
             Op::KeepResult(kept) => kept::keep(conn, kept),
             Op::DropResults(session) => kept::drop_all(conn, *session),
+            Op::KeepPlan(plan) => approvals::keep_plan(conn, plan),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RecordNonce { namespace, nonce, expires_at } => {
@@ -92,11 +93,7 @@ impl Progress<'_> {
             }
             Op::PruneNonces { now } => self.count(approvals::prune_nonces(conn, *now)),
             Op::Redeem(redemption) => self.redeem(redemption),
-            Op::AddCounter { name, by } => {
-                let value = usage::add_counter(conn, name, *by)?;
-                self.receipt.counters.push(value);
-                Ok(())
-            }
+            Op::AddCounter { name, by } => self.add_counter(name, *by),
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
             Op::Keys(op) => keys::apply(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
@@ -150,6 +147,12 @@ impl Progress<'_> {
         Ok(())
     }
 
+    fn add_counter(&mut self, name: &str, by: u64) -> Result<(), StoreError> {
+        let value = usage::add_counter(self.conn, name, by)?;
+        self.receipt.counters.push(value);
+        Ok(())
+    }
+
     fn frame(&mut self, session: SessionId, frame: &ServerFrame) -> Result<(), StoreError> {
         let seq = sessions::add_frame(self.conn, session, frame)?;
         self.receipt.frames.push(FrameNumber { session, seq });
@@ -189,6 +192,8 @@ impl Progress<'_> {
     }
 
     fn redeem(&mut self, redemption: &Redemption) -> Result<(), StoreError> {
+        // Whoever revokes a key in the meantime is not passed by.
+        approvals::check_keys(self.conn, &redemption.keys)?;
         if let Some(approval) = &redemption.approval {
             approvals::consume(self.conn, approval, redemption.intent.at)?;
         }

@@ -32,11 +32,12 @@ pub enum ActionKind {
     Operate,
     Connect,
     Search,
+    Plan,
 }
 
 impl ActionKind {
     /// Every kind, in the order of [`Action`](super::Action).
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Exec,
         Self::ReadFile,
         Self::WriteFile,
@@ -62,6 +63,7 @@ impl ActionKind {
         Self::Operate,
         Self::Connect,
         Self::Search,
+        Self::Plan,
     ];
 
     /// The name used in keys, rules, records and on screens.
@@ -92,6 +94,7 @@ impl ActionKind {
             Self::Operate => "operate",
             Self::Connect => "connect",
             Self::Search => "search",
+            Self::Plan => "plan",
         }
     }
 

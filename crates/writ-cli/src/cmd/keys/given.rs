@@ -17,6 +17,7 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::keys::limits::Used;
 use writ_policy::keys::{self, Authority, BaseClaims, KeyError, MAX_TOKEN_BYTES, Token, Verifier};
 use writ_policy::origin::Origins;
+use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
 use writ_secrets::store::EngineKey;
 use writ_store::store::Store;
@@ -156,6 +157,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
         egress: &EgressScope::default(),
         origins: &Origins::default(),
         strict: false,
+        plan: Planned::default(),
         budget: &BudgetFacts::default(),
         approval: None,
         used: Some(&used),

@@ -409,3 +409,31 @@ fn what_two_people_must_approve_waits_for_both() {
     assert_eq!(code(&page.web.bench.home.run(&["audit", "verify"])), 0);
     assert_eq!(page.web.engine.stop().code, Some(0));
 }
+
+/// Two yeses at one moment, by keys that count their signatures: whoever sees both goes on for both, and what was asked is
+/// done once, whichever came first.
+#[test]
+fn two_passkeys_at_the_same_moment_complete_what_two_must_approve() {
+    let rule = IRREVERSIBLE.replace("@risk(\"irreversible\")", "@approvers(\"2\")");
+    let page = Page::asking(&rule, 4);
+    let keys = [SoftPasskey::es256(7), SoftPasskey::es256(8)];
+    for key in &keys {
+        page.enrol(key, 1);
+    }
+    for (n, ask) in (2_u32..).zip(&page.asks) {
+        let signed = keys.each_ref().map(|key| {
+            let asked = Ceremony { sign_count: n, ..page.ceremony(&page.challenge(ask)) };
+            key.sign(&asked)
+        });
+        std::thread::scope(|scope| {
+            let page = &page;
+            let yeses = signed.each_ref().map(|signed| scope.spawn(move || page.decide(ask, signed)));
+            yeses.map(|yes| yes.join().expect("answered"))
+        });
+        let card = page.web.bench.home.json(&["approvals", "show", ask]);
+        assert_eq!(card["state"], "used", "{card}");
+    }
+    assert_eq!(page.web.bench.count("remembered"), page.asks.len());
+    assert_eq!(code(&page.web.bench.home.run(&["audit", "verify"])), 0);
+    assert_eq!(page.web.engine.stop().code, Some(0));
+}

@@ -166,6 +166,12 @@ fn needs_userns_needs_python_an_endorsed_value_asks_no_second_time() {
     assert_eq!(desk.calls().iter().filter(|call| call.starts_with("send")).count(), 3);
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
     assert!(exported.contains(r#""scope":"values""#), "it is on record");
+    let in_force = desk.bench.home.json(&["approvals", "list"])["in_force"].clone();
+    assert_eq!(
+        (&in_force[0]["ask_id"], &in_force[0]["scope"]),
+        (&json!(endorsed), &json!("values")),
+        "{in_force}"
+    );
     // Taken back, it is nobody's.
     assert_eq!(more(&session, "carol@example.org"), 0);
     assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &endorsed])), 0);

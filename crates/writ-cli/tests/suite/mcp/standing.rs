@@ -155,3 +155,37 @@ fn needs_userns_needs_python_what_is_approved_each_time_is_suggested_to_stand() 
     desk.asked(&pay("ann", "900", "rent"));
     assert_eq!(suggest()["suggestions"], json!([]));
 }
+
+/// The owner's rule that asks before a server is started.
+const ASK_START: &str = "@id(\"ask-start\") @ask(\"It starts a server.\")
+forbid (principal, action == Action::\"exec\", resource) when { context.profile == \"server\" };";
+
+/// A server that was started on an approval ends when that is taken back, and its next start is asked about.
+#[test]
+fn needs_userns_needs_python_a_server_that_was_started_on_an_approval_ends_with_it() {
+    let desk = Desk::new();
+    desk.mode("bank");
+    assert_eq!(code(&desk.add(&[])), 0);
+    std::fs::write(desk.bench.home.root().join("policies/start.cedar"), ASK_START).expect("written");
+    desk.say("[tools.pay]\nsinks = [\"to\", \"amount\"]\ncontent = [\"memo\"]\n");
+    let rent = pay("ann", "5", "rent");
+    desk.chat(&rent);
+    let ask = desk.bench.ask();
+    let approved = desk.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    let session = desk.bench.home.json(&["status"])["session"]["session"].as_str().expect("one").to_owned();
+    let more = || desk.bench.home.run(&["chat", "-m", &rent, "--session", &session]);
+    more();
+    assert_eq!(desk.calls().len(), 1, "the server runs, and is called");
+    let revoked = desk.bench.home.json(&["approvals", "revoke", &ask]);
+    assert_eq!(revoked["stopped"], 1, "{revoked}");
+    more();
+    assert_ne!(desk.bench.ask(), ask, "its start is asked about anew");
+    assert_eq!(desk.calls().len(), 1, "and nobody was paid");
+    assert_eq!(
+        code(&desk.bench.home.run(&["approvals", "revoke", &ask])),
+        USAGE,
+        "nothing runs on it any more"
+    );
+    desk.verify();
+}

@@ -416,6 +416,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
             strict: false,
+            execution: Default::default(),
             ledger: Default::default(),
         };
         let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");

@@ -44,6 +44,7 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
         nonce: claims(ask.hash).nonce,
         task: None,
         amount: None,
+        plan: None,
     };
     assert_eq!(redeemed[0].approval.as_ref(), Some(&used));
 }

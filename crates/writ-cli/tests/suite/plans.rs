@@ -1,0 +1,244 @@
+//! Plans: approved as a whole, and done step by step under a key of their own.
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::entry::Decision;
+use writ_types::error::Exit;
+
+use super::engine::{Link, stop_engine_of};
+use super::turns::Bench;
+use super::{code, text};
+
+const WAITING: i32 = 5;
+const DENIED: i32 = 4;
+
+/// Makes the call that the person names: `do shell_exec {"argv": ["true"]}`.
+fn obeys(request: &ParsedRequest) -> Reply {
+    let at = request.messages.iter().rposition(|message| message.text.starts_with("do "));
+    let at = at.expect("somebody has said something");
+    let done = request.messages.iter().skip(at).map(|message| message.results.len()).sum::<usize>();
+    let mut words = request.messages[at].text.splitn(3, ' ').skip(1);
+    match (done, words.next(), words.next()) {
+        (0, Some(tool), Some(arguments)) => {
+            Reply::call(tool, serde_json::from_str(arguments).expect("arguments"))
+        }
+        _ => Reply::text("Done."),
+    }
+}
+
+fn wish(tool: &str, arguments: &Value) -> String {
+    format!("do {tool} {arguments}")
+}
+
+/// A program that could reach a host that nobody has listed, so it is asked about.
+fn reaching(word: &str) -> Value {
+    json!({ "argv": ["echo", word], "hosts": ["unlisted.example"] })
+}
+
+fn plan(steps: &Value) -> Value {
+    json!({ "title": "greet the world", "steps": steps, "minutes": 20, "branch": "main" })
+}
+
+struct Desk {
+    bench: Bench,
+    session: String,
+}
+
+impl Desk {
+    /// Proposes a plan in a new conversation.
+    fn proposing(bench: Bench, steps: &Value) -> Self {
+        let proposed = bench.chat(&wish("plan_propose", &plan(steps)), &[]);
+        assert_eq!(code(&proposed), WAITING, "{}", text(&proposed));
+        let session = bench.home.json(&["status"])["session"]["session"].as_str().expect("one").to_owned();
+        Self { bench, session }
+    }
+
+    /// The same, approved.
+    fn approved(bench: Bench, steps: &Value) -> (Self, String) {
+        let desk = Self::proposing(bench, steps);
+        let ask = desk.bench.ask();
+        let approved = desk.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+        assert_eq!(code(&approved), 0, "{}", text(&approved));
+        (desk, ask)
+    }
+
+    fn more(&self, tool: &str, arguments: &Value) -> i32 {
+        let said = wish(tool, arguments);
+        code(&self.bench.home.run(&["chat", "-m", &said, "--session", &self.session]))
+    }
+
+    /// Is asked about a wish, and says no.
+    fn asked(&self, tool: &str, arguments: &Value) {
+        assert_eq!(self.more(tool, arguments), WAITING, "{arguments}");
+        assert_eq!(code(&self.bench.home.run(&["approvals", "deny", &self.bench.ask()])), 0);
+    }
+
+    fn in_force(&self) -> Vec<Value> {
+        self.bench.home.json(&["approvals", "list"])["in_force"].as_array().expect("a list").clone()
+    }
+
+    fn verify(&self) {
+        let verified = self.bench.home.run(&["audit", "verify"]);
+        assert_eq!(code(&verified), 0, "{}", text(&verified));
+    }
+}
+
+fn bench() -> Bench {
+    Bench::new("openai", obeys)
+}
+
+/// Propose a plan, approve it, its key is minted and verified, its steps run, each on record with the plan that it rests
+/// on; what is not in it asks, and so does a step that was done as often as it says, also after a restart. The stored token
+/// is refused a second time.
+///
+/// Rows: SIL-165 SIL-002
+#[test]
+fn needs_userns_a_plan_is_approved_once_and_its_steps_run_without_another_question() {
+    let steps = json!([{ "tool": "shell_exec", "arguments": reaching("hello"), "times": 2 }]);
+    let desk = Desk::proposing(bench(), &steps);
+    let ask = desk.bench.ask();
+    let shown = text(&desk.bench.home.run(&["approvals", "show", &ask]));
+    for line in [
+        "greet the world",
+        "20 minutes from your yes",
+        "1 of 1, up to 2 times: exec",
+        "echo hello",
+        "unlisted.example",
+        "branch     main",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert_eq!(desk.bench.count("planned"), 1);
+    let approved = desk.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    let minted = desk.bench.events("keyed");
+    let of_plan =
+        |row: &Value| row["payload"]["grants"].as_str().is_some_and(|grants| grants.contains("of plan"));
+    assert_eq!(minted.iter().filter(|row| of_plan(row)).count(), 1, "one key");
+
+    assert_eq!(desk.more("shell_exec", &reaching("hello")), 0, "nobody is asked");
+    let intents = desk.bench.events("intent");
+    let by_plan = intents.iter().filter(|intent| intent["payload"]["approval"] == ask.as_str()).count();
+    assert_eq!(by_plan, 2, "the key was minted and the step was done on the one approval");
+    desk.asked("shell_exec", &reaching("hello!"));
+    let in_force = desk.in_force();
+    assert_eq!(
+        (&in_force[0]["scope"], &in_force[0]["uses_left"]),
+        (&json!("plan"), &json!(1)),
+        "{in_force:?}"
+    );
+
+    stop_engine_of(&desk.bench.home);
+    assert_eq!(desk.more("shell_exec", &reaching("hello")), 0, "after a restart as well");
+    desk.asked("shell_exec", &reaching("hello"));
+
+    let conn = rusqlite::Connection::open(desk.bench.home.root().join("data/writ.db")).expect("opens");
+    let sql = "SELECT token FROM approval WHERE ask = ?1";
+    let token: String = conn.query_row(sql, [&ask], |row| row.get(0)).expect("kept");
+    let mut link = Link::open(&desk.bench.home).expect("an engine");
+    let token = serde_json::from_str(&token).expect("a token");
+    let replayed = link.decide(&ask.parse().expect("an id"), Decision::Approve, Some(token));
+    assert_eq!(replayed, Some(Err("ask.closed".to_owned())));
+    desk.verify();
+}
+
+/// Another conversation, changed rules and a plan that was taken back: what it covered is asked about again, and its key
+/// is revoked.
+///
+/// Rows: SIL-002
+#[test]
+fn needs_userns_a_plan_ends_with_its_rules_and_when_it_is_taken_back() {
+    let steps = json!([{ "tool": "shell_exec", "arguments": reaching("hello"), "times": 9 }]);
+    let (desk, ask) = Desk::approved(bench(), &steps);
+    assert_eq!(desk.more("shell_exec", &reaching("hello")), 0);
+    let mut link = Link::open(&desk.bench.home).expect("an engine");
+    link.join(None, Some(&desk.bench.project())).expect("a new one");
+    let other = link.ask(&wish("shell_exec", &reaching("hello")), "one").expect("ends");
+    assert_eq!(other.exit, Exit::Waiting, "another conversation");
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "deny", &desk.bench.ask()])), 0);
+
+    let rules = desk.bench.home.root().join("policies/more.cedar");
+    let more = "@id(\"no-env\") forbid (principal, action == Action::\"docker\", resource);";
+    std::fs::write(&rules, more).expect("written");
+    stop_engine_of(&desk.bench.home);
+    desk.asked("shell_exec", &reaching("hello"));
+    std::fs::remove_file(&rules).expect("removed");
+    stop_engine_of(&desk.bench.home);
+    assert_eq!(desk.more("shell_exec", &reaching("hello")), 0, "under its own rules it counts");
+
+    let revoked = desk.bench.home.run(&["approvals", "revoke", &ask]);
+    assert_eq!(code(&revoked), 0, "{}", text(&revoked));
+    assert_eq!(desk.in_force(), [] as [Value; 0]);
+    desk.asked("shell_exec", &reaching("hello"));
+    assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &ask])), 2);
+    desk.verify();
+}
+
+/// Revoking the key of a plan ends the plan and kills what runs under it.
+#[test]
+fn needs_userns_what_runs_under_a_plan_is_killed_with_its_key() {
+    let slow = json!({ "argv": ["sleep", "987653"], "hosts": ["unlisted.example"] });
+    let (desk, _) = Desk::approved(bench(), &json!([{ "tool": "shell_exec", "arguments": slow }]));
+    let key = desk.in_force()[0]["key"].as_str().expect("a key").to_owned();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| desk.more("shell_exec", &slow));
+        while !super::engine::runs("987653") {
+            assert!(!running.is_finished(), "it runs for ever");
+            std::thread::yield_now();
+        }
+        let revoked = desk.bench.home.run(&["keys", "revoke", &key, "--reason", "enough"]);
+        assert_eq!(code(&revoked), 0, "{}", text(&revoked));
+        running.join().expect("ends");
+    });
+    assert!(!super::engine::runs("987653"));
+    assert_eq!(desk.in_force(), [] as [Value; 0]);
+    desk.verify();
+}
+
+/// Where only what is planned is done: a wish without a plan is refused and told how to get one; with one, it is done, and
+/// a file is written with the text of the moment.
+///
+/// Rows: SIL-001
+#[test]
+fn needs_userns_planned_execution_does_what_an_approved_plan_names_and_nothing_else() {
+    let mut bench = bench();
+    bench.home = bench.home.with("WRIT_EXECUTION", "planned");
+    let write = |path: &str, content: &str| json!({ "path": path, "content": content });
+    let steps = json!([
+        { "tool": "shell_exec", "arguments": { "argv": ["cat", "a.txt"] } },
+        { "tool": "file_write", "arguments": write("a.txt", ""), "times": 2 },
+    ]);
+    let (desk, _) = Desk::approved(bench, &steps);
+    assert_eq!(desk.more("file_write", &write("b.txt", "no")), DENIED);
+    let denied = desk.bench.events("denied");
+    assert_eq!(denied.last().expect("one")["payload"]["reason"], "plan", "{denied:?}");
+    let told = desk.bench.requests().concat();
+    assert!(told.contains("plan_propose"), "the model is told what to do");
+    let code = desk.more("file_write", &write("a.txt", "hello\n"));
+    assert_eq!(code, WAITING, "it is written; what it brings into the project is asked about");
+    let run = json!({ "argv": ["cat", "a.txt"] });
+    desk.more("shell_exec", &run);
+    assert_eq!(desk.bench.events("denied").len(), denied.len(), "both were in the plan");
+    desk.more("shell_exec", &run);
+    assert_eq!(desk.bench.events("denied").len(), denied.len() + 1, "once was planned");
+    desk.verify();
+}
+
+/// What is no plan, or has a step that is refused by itself, is not asked about.
+#[test]
+fn needs_userns_a_plan_with_a_step_that_is_refused_is_refused() {
+    let bench = bench();
+    let bad = [
+        json!([{ "tool": "plan_propose", "arguments": plan(&json!([])) }]),
+        json!([{ "tool": "shell_exec", "arguments": { "argv": ["true"] }, "free": "content" }]),
+        json!([{ "tool": "no_such_tool", "arguments": {} }]),
+        json!([{ "tool": "shell_exec", "arguments": { "argv": ["true"] }, "times": 0 }]),
+        json!([{ "tool": "web_fetch", "arguments": { "url": "http://169.254.169.254/" } }]),
+        json!([]),
+    ];
+    for steps in bad {
+        let said = bench.chat(&wish("plan_propose", &plan(&steps)), &[]);
+        assert_ne!(code(&said), WAITING, "{steps}: {}", text(&said));
+    }
+    assert_eq!(bench.count("planned"), 0);
+}

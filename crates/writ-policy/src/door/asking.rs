@@ -1,0 +1,96 @@
+//! Who asks about an action: rules, taint, gates; and about a plan, what asks about its steps.
+
+use std::collections::BTreeSet;
+
+use writ_types::action::{Action, Plan};
+use writ_types::entry::{DenyReason, GateVerdict, Risk};
+use writ_types::unit::Timestamp;
+
+use super::{Facts, GATE_RULE, Refusal, TAINT_RULE, Verdicts, check_keys, standing};
+use crate::prepared::Prepared;
+use crate::rules::RuleVerdict;
+use crate::taint::{self, Labels, TaintVerdict};
+use crate::{plan, show};
+
+/// The name under which a plan is asked about: no rule of anybody's lets one pass.
+const PLAN_RULE: &str = "plan";
+
+/// What asks about an action.
+pub(super) struct Asking {
+    /// By name; empty: nothing asks.
+    pub(super) rules: BTreeSet<String>,
+    pub(super) reasons: BTreeSet<String>,
+    pub(super) risk: Risk,
+    pub(super) approvers: u8,
+}
+
+/// Rules, then taint, then gates that want a person.
+///
+/// # Errors
+///
+/// If any of them forbids it, or one of its steps.
+pub(super) fn gather(
+    prepared: &Prepared,
+    verdicts: &Verdicts,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Result<Asking, Refusal> {
+    let mut asking = alone(prepared, facts)?;
+    if let Action::Plan(plan) = &prepared.action {
+        of_steps(prepared, plan, facts, now, &mut asking)?;
+    }
+    for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
+        asking.rules.insert(format!("{GATE_RULE}{gate}"));
+        asking.reasons.insert(why.clone());
+    }
+    Ok(asking)
+}
+
+/// What rules and taint say of an action.
+fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
+    let standing = standing(prepared, facts);
+    let preapproved = standing.preapproved;
+    let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
+        RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
+        RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),
+        RuleVerdict::Forbid { rule } => {
+            return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
+        }
+    };
+    match taint::judge(prepared, standing, Labels { origins: facts.origins, strict: facts.strict }) {
+        TaintVerdict::Pass => {}
+        TaintVerdict::Ask(_) if preapproved => {}
+        TaintVerdict::Ask(why) => {
+            rules.insert(TAINT_RULE.to_owned());
+            reasons.insert(why.into_owned());
+        }
+        TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
+    }
+    // A rule can only raise it.
+    let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
+    Ok(Asking { rules, reasons, risk, approvers })
+}
+
+/// A plan is asked about always, as what would do the most harm of its steps; what is refused by itself is in no plan.
+fn of_steps(
+    prepared: &Prepared,
+    plan: &Plan,
+    facts: &Facts<'_>,
+    now: Timestamp,
+    asking: &mut Asking,
+) -> Result<(), Refusal> {
+    asking.rules.insert(PLAN_RULE.to_owned());
+    if asking.reasons.is_empty() {
+        asking.reasons.insert("It is a plan.".to_owned());
+    }
+    for (n, step) in (1_u64..).zip(&plan.steps) {
+        let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
+        let wished = plan::alone(prepared, step);
+        check_keys(&wished, facts, now).map_err(of_step)?;
+        let own = alone(&wished, facts).map_err(of_step)?;
+        asking.risk = asking.risk.max(own.risk);
+        asking.approvers = asking.approvers.max(own.approvers);
+        asking.reasons.extend(own.reasons.into_iter().map(|why| format!("Step {n}: {why}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Plans that a person approves as a whole: what one may say, and which actions it covers.
+//!
+//! The plan is the writ: what was approved is the [`Plan`] inside a prepared action, so the hash that is signed names
+//! every byte of it, its session, its agent and the rules in force. Approving it mints one task key; under that key an
+//! action passes that one of its steps means, as often as the step says.
+
+use std::collections::BTreeSet;
+
+use writ_types::action::{Action, ActionKind, CallTool, ExecProfile, Fetch, Free, Place, Plan, PlanStep};
+use writ_types::digest::Digest;
+use writ_types::entry::{Decision, Risk};
+use writ_types::id::AskId;
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::Timestamp;
+
+use crate::approval::Approval;
+use crate::door::{GATE_RULE, TAINT_RULE};
+use crate::egress::host::Target;
+use crate::keys::Authority;
+use crate::keys::grants::Grants;
+use crate::origin::Origins;
+use crate::pattern;
+use crate::permit::{ApprovalUse, PlanUse};
+use crate::prepared::{Prepared, Sink};
+use crate::scope;
+use crate::show::is_plain;
+
+/// The most steps of a plan: more are not read in earnest.
+pub const MAX_STEPS: usize = 24;
+/// How often one step may be done at most.
+pub const MAX_TIMES: u32 = 100;
+/// How long the steps of a plan may be done at most: a working day, in minutes.
+pub const MAX_MINUTES: u64 = 8 * 60;
+/// How long they may be done if the plan says nothing: as long as any task key lives, in minutes.
+pub const MINUTES: u64 = 30;
+/// The longest title, in characters.
+pub const MAX_TITLE_CHARS: usize = 120;
+/// The longest name of a branch, in characters: what file systems allow.
+pub const MAX_BRANCH_CHARS: usize = 255;
+/// The most places, hosts and names of all steps together: a key holds a thousand facts.
+const MAX_SCOPES: usize = 400;
+/// The most bytes of them: a key has at most 32 KiB.
+const MAX_SCOPE_BYTES: usize = 12 * 1024;
+
+/// Says what is wrong with a plan, if anything is; its steps are looked at one by one besides.
+pub(crate) fn check(plan: &Plan) -> Result<(), String> {
+    let title = &plan.title;
+    if title.trim().is_empty() || title.chars().count() > MAX_TITLE_CHARS || !is_one_line(title) {
+        return Err(format!("the title must be one plain line of 1 to {MAX_TITLE_CHARS} characters"));
+    }
+    if !(1..=MAX_STEPS).contains(&plan.steps.len()) {
+        return Err(format!("{} steps; a plan has 1 to {MAX_STEPS}", plan.steps.len()));
+    }
+    if !(1..=MAX_MINUTES).contains(&plan.minutes) {
+        return Err(format!("{} minutes; a plan lasts 1 to {MAX_MINUTES}", plan.minutes));
+    }
+    let is_branch =
+        |name: &String| !name.is_empty() && name.chars().count() <= MAX_BRANCH_CHARS && is_one_line(name);
+    if plan.branch.as_ref().is_some_and(|name| !is_branch(name)) {
+        return Err(format!("a branch is one plain line of at most {MAX_BRANCH_CHARS} characters"));
+    }
+    for (n, step) in (1_u64..).zip(&plan.steps) {
+        check_step(step).map_err(|problem| format!("step {n}: {problem}"))?;
+    }
+    let granted = grants(plan);
+    let scopes = granted.kinds.values().flatten();
+    let (count, bytes) = scopes.fold((0_usize, 0_usize), |(count, bytes), (_, value)| {
+        (count.saturating_add(1), bytes.saturating_add(value.len()))
+    });
+    if count > MAX_SCOPES || bytes > MAX_SCOPE_BYTES {
+        return Err(format!(
+            "its steps name {count} places, hosts and things; {MAX_SCOPES} fit into one key"
+        ));
+    }
+    Ok(())
+}
+
+fn is_one_line(text: &str) -> bool {
+    is_plain(text) && !text.contains(['\n', '\t'])
+}
+
+fn check_step(step: &PlanStep) -> Result<(), String> {
+    if !(1..=MAX_TIMES).contains(&step.times) {
+        return Err(format!("{} times; a step is done 1 to {MAX_TIMES} times", step.times));
+    }
+    match (&step.action, step.free) {
+        (Action::Plan(_), _) => Err("a plan cannot be a step of one".to_owned()),
+        (_, Free::Nothing) => Ok(()),
+        (Action::WriteFile(write), Free::Content) if write.place == Place::Overlay => Ok(()),
+        (Action::CallTool(_), Free::Content) => Ok(()),
+        (Action::Fetch(fetch), Free::Page) if is_page(fetch) => Ok(()),
+        (action, Free::Content) => {
+            Err(format!("'{}' has no content that could be left open", action.kind().as_str()))
+        }
+        (_, Free::Page) => Err("only what reads a web page can leave the page open".to_owned()),
+    }
+}
+
+/// Whether a fetch does nothing but read from a host that every reader of its URL finds.
+fn is_page(fetch: &Fetch) -> bool {
+    let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
+    reads && fetch.save_to.is_none() && !fetch.large && Target::from_url(&fetch.url).is_ok()
+}
+
+/// A step as an action of its own, wished by whoever wished the plan.
+pub fn alone(plan: &Prepared, step: &PlanStep) -> Prepared {
+    let sink =
+        |(argument, value): &(String, String)| Sink { argument: argument.clone(), value: value.clone() };
+    Prepared {
+        action: step.action.clone(),
+        tool: step.tool.clone(),
+        sinks: step.sinks.iter().map(sink).collect(),
+        bindings: step.bindings.clone(),
+        ..plan.clone()
+    }
+}
+
+/// What the task key of a plan grants: what its steps touch, and nothing else.
+pub fn grants(plan: &Plan) -> Grants {
+    let mut grants = Grants::default();
+    for step in &plan.steps {
+        grants.kinds.entry(step.action.kind()).or_default().extend(scope::attributes(&step.action));
+    }
+    grants
+}
+
+/// Notes at each step which of its arguments nobody but external content vouches for, where the plan rests on any.
+pub fn mark(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
+    for step in plan.steps.iter_mut().filter(|_| label.taint == Taint::External) {
+        let takes =
+            if let Action::CallTool(call) = &step.action { call.takes.clone() } else { Default::default() };
+        let is_foreign = |argument: &str, value: &str| {
+            let sink = [Sink { argument: argument.to_owned(), value: value.to_owned() }];
+            origins.is_none_or(|origins| origins.composed(&step.tool, &sink, &takes).is_some())
+        };
+        let foreign = step.sinks.iter().filter(|(argument, value)| is_foreign(argument, value));
+        step.external = foreign.map(|(argument, _)| argument.clone()).collect();
+    }
+}
+
+/// Whether a home that only does what is planned does such an action in an approved plan alone: a model's wish to run
+/// something, to write something, or to drive a browser.
+pub fn is_needed(prepared: &Prepared) -> bool {
+    let kind = match &prepared.action {
+        Action::Exec(exec) => matches!(exec.profile, ExecProfile::Task | ExecProfile::Verification),
+        Action::WriteFile(write) => write.place == Place::Overlay,
+        Action::Fetch(fetch) => fetch.save_to.is_some(),
+        action => action.kind() == ActionKind::Browse,
+    };
+    kind && prepared.call.is_some()
+}
+
+/// Whether a step means an action.
+pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
+    // Two tools write files, and the path decides which one fits.
+    let is_same_tool = step.tool == prepared.tool
+        || matches!(step.action, Action::WriteFile(_)) && step.free == Free::Content;
+    let sinks = prepared.sinks.iter().map(|sink| (&sink.argument, &sink.value));
+    let is_bound = step.bindings == prepared.bindings;
+    let is_exact = || {
+        is_bound
+            && step.sinks.iter().map(|(argument, value)| (argument, value)).eq(sinks)
+            && is_same(&step.action, &prepared.action)
+    };
+    is_same_tool
+        && match (step.free, &step.action, &prepared.action) {
+            (Free::Nothing, _, _) => is_exact(),
+            (Free::Content, Action::WriteFile(planned), Action::WriteFile(wished)) => {
+                let paths = |write: &writ_types::action::WriteFile| -> BTreeSet<String> {
+                    write.changes.iter().map(|change| change.path.clone()).collect()
+                };
+                (planned.place, &planned.root) == (wished.place, &wished.root)
+                    && paths(planned) == paths(wished)
+            }
+            (Free::Content, Action::CallTool(planned), Action::CallTool(wished)) => {
+                let fixed = |call: &CallTool, sinks: &[Sink]| pattern::standing::of_call(call, sinks);
+                let planned_sinks = alone(prepared, step).sinks;
+                let (own, other) = (fixed(planned, &planned_sinks), fixed(wished, &prepared.sinks));
+                let words = |call: &CallTool| CallTool { arguments: serde_json::Value::Null, ..call.clone() };
+                is_bound && own.is_some() && own == other && words(planned) == words(wished)
+            }
+            (Free::Page, Action::Fetch(planned), Action::Fetch(wished)) => {
+                let target = |fetch: &Fetch| Target::from_url(&fetch.url).ok();
+                is_page(wished) && target(planned).is_some() && target(planned) == target(wished)
+            }
+            (Free::Content | Free::Page, _, _) => false,
+        }
+}
+
+/// Whether two actions do the same; how long a program may take is no part of what it does.
+fn is_same(planned: &Action, wished: &Action) -> bool {
+    match (planned, wished) {
+        (Action::Exec(planned), Action::Exec(wished)) => {
+            let wished = writ_types::action::Exec { timeout_ms: planned.timeout_ms, ..wished.clone() };
+            *planned == wished
+        }
+        (planned, wished) => planned == wished,
+    }
+}
+
+/// The plan that may cover an action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planned<'a> {
+    /// One that a person has approved. The authority is that of its key then.
+    pub in_force: Option<&'a InForce>,
+    /// Whether what [is to be planned](is_needed) is done under a plan alone.
+    pub only: bool,
+}
+
+/// What is asked about an action that a plan may cover.
+pub(crate) struct Asked<'a> {
+    pub(crate) rules: &'a BTreeSet<String>,
+    pub(crate) risk: Risk,
+    pub(crate) approvers: u8,
+}
+
+/// A plan that a person has approved. Made only from an approval that was verified, and only under the rules that it
+/// was given under.
+///
+/// ```compile_fail,E0451
+/// use writ_policy::plan::InForce;
+///
+/// fn forge(plan: InForce) -> InForce {
+///     InForce { people: 9, ..plan }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    plan: Plan,
+    ask: AskId,
+    hash: Digest,
+    nonce: String,
+    risk: Risk,
+    people: usize,
+    ends: Timestamp,
+    left: Vec<u32>,
+}
+
+impl InForce {
+    /// The plan that an approval was given for under the rules with digest `policy`; `left` says how often each of its
+    /// steps may still be done, and `risk` is that of its card. None: the approval is for something else, was no yes,
+    /// or the rules are others now.
+    pub fn new(
+        prepared: &Prepared,
+        approval: &Approval,
+        (risk, policy): (Risk, Digest),
+        left: Vec<u32>,
+    ) -> Option<Self> {
+        let Action::Plan(plan) = &prepared.action else { return None };
+        let (claims, hash) = (approval.claims(), prepared.hash(policy).ok()?);
+        let is_for_it =
+            claims.decision == Decision::Approve && claims.prepared == hash && claims.task.is_none();
+        is_for_it.then(|| Self {
+            plan: plan.clone(),
+            ask: claims.ask.clone(),
+            hash,
+            nonce: claims.nonce.clone(),
+            risk,
+            people: approval.people(),
+            ends: claims.expires_at,
+            left,
+        })
+    }
+
+    /// The hash that was approved.
+    pub const fn hash(&self) -> Digest {
+        self.hash
+    }
+
+    /// The steps that mean an action and have not been done as often as they may.
+    pub fn steps(&self, prepared: &Prepared) -> impl Iterator<Item = (u32, &PlanStep)> {
+        let steps = (0_u32..).zip(&self.plan.steps).zip(&self.left);
+        let open = steps.filter(|(_, left)| **left > 0).map(|(step, _)| step);
+        open.filter(|(_, step)| means(step, prepared))
+    }
+
+    /// The use of the plan that covers an action; none: it must be asked about by itself.
+    pub(crate) fn covers(
+        &self,
+        (prepared, hash): (&Prepared, Digest),
+        asked: &Asked<'_>,
+        authority: &Authority,
+        now: Timestamp,
+    ) -> Option<ApprovalUse> {
+        let task = authority.task();
+        let is_in_force = task.plan == Some(self.hash) && now < self.ends && now < task.expires_at;
+        // A gate asks about what it has seen: the next one is seen anew.
+        let by_gate = asked.rules.iter().any(|rule| rule.starts_with(GATE_RULE));
+        let is_meant = asked.risk <= self.risk && usize::from(asked.approvers) <= self.people && !by_gate;
+        let (n, step) = self
+            .steps(prepared)
+            .find(|(_, step)| is_in_force && is_meant && is_covered(step.free, prepared, asked))?;
+        Some(ApprovalUse {
+            ask: self.ask.clone(),
+            prepared: hash,
+            nonce: self.nonce.clone(),
+            task: None,
+            amount: None,
+            plan: Some(PlanUse { step: n, times: step.times, key: task.key }),
+        })
+    }
+}
+
+/// Whether what of a step may be otherwise lets an action pass about which all this is asked.
+fn is_covered(free: Free, prepared: &Prepared, asked: &Asked<'_>) -> bool {
+    match (free, &prepared.action) {
+        (Free::Nothing, _) => true,
+        // What cannot be undone is approved as it is, or asks.
+        (Free::Content | Free::Page, _) if asked.risk >= Risk::Irreversible => false,
+        (Free::Content, Action::CallTool(call)) => !(call.sends && prepared.label.taint == Taint::External),
+        (Free::Content, _) => true,
+        // An address that was composed after something was read from outside can carry it out.
+        (Free::Page, _) => !asked.rules.contains(TAINT_RULE),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+use serde_json::json;
+use writ_types::action::{CallTool, Exec, SendFile, WriteFile};
+use writ_types::entry::{DenyReason, GateVerdict};
+
+use super::*;
+use crate::door::Verdicts;
+use crate::fixture::{
+    World, approved, ask_all, call_tool, claims, exec, fetch, later, plan, prepared, project_write, session,
+    shipped, step, tainted,
+};
+use crate::rules::RuleSet;
+use crate::scope::{ANY, Dimension};
+use crate::show::Shown;
+
+/// A world whose keys name no places.
+fn wide(rules: &'static RuleSet) -> World {
+    let any = |kind: ActionKind| {
+        let dimensions =
+            [Dimension::Host, Dimension::Path, Dimension::Place, Dimension::Profile, Dimension::Name]
+                .into_iter()
+                .chain([Dimension::Recipient, Dimension::Memory]);
+        (kind, dimensions.map(|dimension| (dimension, ANY.to_owned())).collect())
+    };
+    let mut world = World::new(rules);
+    world.base.grants = Grants { kinds: ActionKind::ALL.into_iter().map(any).collect(), ..Grants::default() };
+    world.task.grants = world.base.grants.clone();
+    world
+}
+
+/// A world in which a person has said yes to a plan, and its key is what the agent acts under.
+fn under(plan: &Plan, rules: &'static RuleSet, left: &[u32]) -> World {
+    let mut world = wide(rules);
+    let ask = world.ask(prepared(Action::Plan(plan.clone())));
+    let approval = approved(claims(ask.hash));
+    let in_force = InForce::new(&ask.prepared, &approval, (ask.risk, rules.digest()), left.to_vec());
+    world.task.plan = Some(ask.hash);
+    world.task.grants = grants(plan);
+    world.plan = Some(in_force.expect("it was approved"));
+    world
+}
+
+fn of(steps: Vec<PlanStep>) -> Plan {
+    Plan { steps, ..plan() }
+}
+
+fn reaching(host: &str) -> Action {
+    Action::Exec(Exec { hosts: vec![host.to_owned()], ..exec() })
+}
+
+/// The step of a plan passes with the plan's ask as its approval, and names the step; what is another step, or none,
+/// asks as before.
+///
+/// Rows: SIL-001
+#[test]
+fn a_step_passes_under_its_plan_and_another_byte_asks() {
+    let plan =
+        of(vec![step(reaching("a.example"), Free::Nothing), step(reaching("b.example"), Free::Nothing)]);
+    let world = under(&plan, shipped(), &[2, 2]);
+    let grant = world.decide(prepared(reaching("b.example"))).expect("it is the second step");
+    let used = grant.approval().expect("a use").plan.expect("of a plan");
+    assert_eq!((used.step, used.times, used.key), (1, 2, world.task.key));
+    // How long a program may take changes nothing of what it does.
+    let longer = Exec { timeout_ms: 7, hosts: vec!["a.example".into()], ..exec() };
+    assert!(world.decide(prepared(Action::Exec(longer))).is_ok());
+    let other = Exec { argv: vec!["true".into(), "x".into()], hosts: vec!["a.example".into()], ..exec() };
+    assert!(world.decide(prepared(Action::Exec(other))).is_err());
+    assert!(world.decide(prepared(reaching("c.example"))).is_err(), "the plan's key names no such host");
+    // One that was done as often as it may.
+    let spent = under(&plan, shipped(), &[0, 2]);
+    assert_eq!(spent.ask(prepared(reaching("a.example"))).rules, ["ask-network".to_owned()].into());
+}
+
+/// Whatever of a plan is another byte is another plan: its hash is not what was signed.
+///
+/// Rows: SIL-002
+#[test]
+fn an_approval_is_good_for_one_plan_under_one_set_of_rules() {
+    let world = wide(shipped());
+    let ask = world.ask(prepared(Action::Plan(plan())));
+    let approval = approved(claims(ask.hash));
+    let with =
+        |prepared: &Prepared, policy| InForce::new(prepared, &approval, (ask.risk, policy), vec![1, 1]);
+    let rules = shipped().digest();
+    assert!(with(&ask.prepared, rules).is_some());
+    assert_eq!(with(&ask.prepared, ask_all().digest()), None, "other rules");
+    let changes: [fn(&mut Plan); 7] = [
+        |plan| plan.title.push(' '),
+        |plan| plan.minutes += 1,
+        |plan| plan.max_cost = Some(writ_types::unit::MicroUsd::new(1)),
+        |plan| plan.branch = Some("main".into()),
+        |plan| plan.steps.swap(0, 1),
+        |plan| plan.steps[0].times += 1,
+        |plan| plan.steps[1].free = Free::Page,
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut other = plan();
+        change(&mut other);
+        assert_eq!(with(&prepared(Action::Plan(other)), rules), None, "{n}");
+    }
+    let elsewhere = Prepared { session: Some(session(2)), ..ask.prepared.clone() };
+    assert_eq!(with(&elsewhere, rules), None, "another session");
+    let said_no = crate::approval::ApprovalClaims { decision: Decision::Deny, ..claims(ask.hash) };
+    assert_eq!(InForce::new(&ask.prepared, &approved(said_no), (ask.risk, rules), vec![1, 1]), None);
+}
+
+#[test]
+fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
+    let plan = of(vec![step(reaching("a.example"), Free::Nothing)]);
+    let wish = || prepared(reaching("a.example"));
+    let mut world = under(&plan, shipped(), &[1]);
+    world.task.plan = None;
+    assert!(!world.ask(wish()).rules.is_empty(), "the session's own key is no plan's");
+    world.task.plan = Some(Digest::of(b"another"));
+    assert!(!world.ask(wish()).rules.is_empty());
+    let mut world = under(&plan, shipped(), &[1]);
+    world.revoked.insert(world.task.key.to_string());
+    assert_eq!(world.denial(wish()).reason, DenyReason::Revoked);
+    let mut world = under(&plan, shipped(), &[1]);
+    world.now = world.task.expires_at;
+    assert_eq!(world.denial(wish()).reason, DenyReason::Expired);
+    let mut world = under(&plan, shipped(), &[1]);
+    world.task.expires_at = later(172_800_000);
+    world.base.expires_at = later(172_800_000);
+    world.now = later(86_400_000);
+    assert!(!world.ask(wish()).rules.is_empty(), "the approval itself is over");
+}
+
+#[test]
+fn a_gate_that_asks_and_more_people_than_have_approved_are_asked_by_themselves() {
+    let plan = of(vec![step(reaching("a.example"), Free::Nothing)]);
+    let mut world = under(&plan, shipped(), &[1]);
+    world.verdicts = Verdicts { gates: vec![("g".into(), GateVerdict::RequireApproval, "look".into())] };
+    assert!(world.ask(prepared(reaching("a.example"))).rules.contains("gate g"));
+}
+
+/// What may be otherwise is content and pages, never who and where.
+#[test]
+fn open_parts_of_a_step_are_content_and_pages_alone() {
+    let write = |path: &str, bytes| {
+        let mut write = WriteFile { place: Place::Overlay, ..project_write(&[path]) };
+        write.changes[0].bytes = bytes;
+        prepared(Action::WriteFile(write))
+    };
+    let planned = step(write("a.txt", 1).action, Free::Content);
+    assert!(means(&planned, &write("a.txt", 9)) && !means(&planned, &write("b.txt", 1)));
+    let call = |to: &str, body: &str, flag: bool| {
+        let arguments = json!({ "to": to, "body": body, "all": flag });
+        let call = CallTool { arguments, declared: true, ..call_tool() };
+        let sinks = vec![Sink { argument: "to".into(), value: to.into() }];
+        Prepared { sinks, ..prepared(Action::CallTool(call)) }
+    };
+    let wished = call("ann", "hello", false);
+    let sinks = vec![("to".to_owned(), "ann".to_owned())];
+    let planned = PlanStep { sinks: sinks.clone(), ..step(wished.action.clone(), Free::Content) };
+    assert!(means(&planned, &call("ann", "other", false)));
+    assert!(!means(&planned, &call("eve", "hello", false)) && !means(&planned, &call("ann", "hello", true)));
+    let exact = PlanStep { sinks, ..step(wished.action, Free::Nothing) };
+    assert!(means(&exact, &call("ann", "hello", false)) && !means(&exact, &call("ann", "other", false)));
+    let page = step(Action::Fetch(fetch("https://docs.example/a")), Free::Page);
+    let read = |url: &str| prepared(Action::Fetch(fetch(url)));
+    assert!(means(&page, &read("https://docs.example/b?q=1")));
+    for url in
+        ["https://evil.example/a", "http://docs.example/a", "https://docs.example:8443/a", "docs.example"]
+    {
+        assert!(!means(&page, &read(url)), "{url}");
+    }
+    let saved = writ_types::action::Fetch { save_to: Some("x".into()), ..fetch("https://docs.example/b") };
+    assert!(!means(&page, &prepared(Action::Fetch(saved))));
+}
+
+/// After something was read from outside, an open page and an open message ask again; what was shown exactly does not.
+#[test]
+fn external_content_reaches_nobody_through_an_open_step() {
+    let sends = CallTool { declared: true, ..call_tool() };
+    let plan = of(vec![
+        step(Action::CallTool(sends.clone()), Free::Content),
+        step(Action::Fetch(fetch("https://docs.example/a")), Free::Page),
+        step(Action::Fetch(fetch("https://docs.example/exact")), Free::Nothing),
+    ]);
+    let world = under(&plan, ask_all(), &[2, 2, 2]);
+    assert!(world.decide(prepared(Action::CallTool(sends.clone()))).is_ok());
+    assert!(world.decide(tainted(Action::CallTool(sends), Taint::External)).is_err());
+    let read = |url: &str| tainted(Action::Fetch(fetch(url)), Taint::External);
+    assert!(world.decide(read("https://docs.example/exact")).is_ok());
+    assert!(world.decide(read("https://docs.example/?what=was-read")).is_err());
+    assert!(world.decide(prepared(Action::Fetch(fetch("https://docs.example/other")))).is_ok());
+}
+
+/// Rows: SIL-001
+#[test]
+fn what_cannot_be_undone_is_in_a_plan_exactly_or_asks() {
+    let send = || Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of(b"x") });
+    let world = wide(shipped());
+    let ask = world.ask(prepared(Action::Plan(of(vec![step(send(), Free::Nothing)]))));
+    assert_eq!(ask.risk, Risk::Irreversible, "the plan is as risky as its riskiest step");
+    let irreversible = CallTool { risk: Risk::Irreversible, ..call_tool() };
+    let open = of(vec![step(Action::CallTool(irreversible.clone()), Free::Content)]);
+    let mut world = wide(shipped());
+    let ask = world.ask(prepared(Action::Plan(open.clone())));
+    let approval = approved(claims(ask.hash));
+    world.plan = InForce::new(&ask.prepared, &approval, (ask.risk, shipped().digest()), vec![9]);
+    (world.task.plan, world.task.grants) = (Some(ask.hash), grants(&open));
+    assert_eq!(world.ask(prepared(Action::CallTool(irreversible))).risk, Risk::Irreversible);
+}
+
+/// Where only what is planned is done, a wish without a plan is refused and the model is told what to do; reading and
+/// talking stay free.
+///
+/// Rows: SIL-001
+#[test]
+fn planned_execution_runs_and_writes_in_plans_alone() {
+    let plan = of(vec![step(Action::Exec(exec()), Free::Nothing)]);
+    let mut world = under(&plan, shipped(), &[1]);
+    world.planned = true;
+    let grant = world.decide(prepared(Action::Exec(exec()))).expect("planned");
+    assert!(grant.approval().expect("it is used").plan.is_some(), "though no rule asks");
+    let mut world = wide(shipped());
+    world.planned = true;
+    let overlay = WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
+    let saved = writ_types::action::Fetch { save_to: Some("x".into()), ..fetch("https://docs.example/b") };
+    for action in [Action::Exec(exec()), Action::WriteFile(overlay), Action::Fetch(saved)] {
+        let denial = world.denial(prepared(action));
+        assert_eq!(denial.reason, DenyReason::Plan);
+        assert!(denial.outside().contains("plan_propose"), "{}", denial.outside());
+    }
+    let own = Prepared { call: None, ..prepared(Action::Exec(exec())) };
+    assert!(world.decide(own).is_ok(), "what no model wishes needs no plan");
+    let recall = writ_types::action::Recall { query: "x".into(), limit: 1 };
+    assert!(world.decide(prepared(Action::Recall(recall))).is_ok());
+}
+
+#[test]
+fn plans_that_nobody_could_read_or_keep_are_refused() {
+    let bad: [(fn(&mut Plan), &str); 9] = [
+        (|plan| plan.title.clear(), "title"),
+        (|plan| plan.title.push('\u{202e}'), "title"),
+        (|plan| plan.title.push('\n'), "title"),
+        (|plan| plan.steps.clear(), "steps"),
+        (|plan| plan.minutes = MAX_MINUTES + 1, "minutes"),
+        (|plan| plan.branch = Some("a\nb".into()), "branch"),
+        (|plan| plan.steps[0].times = 0, "step 1"),
+        (|plan| plan.steps[1].free = Free::Content, "step 2"),
+        (|plan| plan.steps[0].action = Action::Plan(crate::fixture::plan()), "step 1"),
+    ];
+    let world = wide(shipped());
+    for (change, says) in bad {
+        let mut plan = plan();
+        change(&mut plan);
+        let denial = world.denial(prepared(Action::Plan(plan)));
+        assert_eq!(denial.reason, DenyReason::Shape, "{says}");
+        assert!(denial.text.contains(says), "{}", denial.text);
+    }
+    let many = of(std::iter::repeat_n(plan().steps[0].clone(), MAX_STEPS + 1).collect());
+    assert_eq!(world.denial(prepared(Action::Plan(many))).reason, DenyReason::Shape);
+}
+
+/// The card says every step in full, its limits, and what in it comes from outside.
+#[test]
+fn a_plan_is_shown_completely_with_what_comes_from_outside_marked() {
+    let mut plan = of(vec![
+        PlanStep {
+            sinks: vec![("hosts".into(), "a.example".into())],
+            ..step(reaching("a.example"), Free::Nothing)
+        },
+        step(Action::Fetch(fetch("https://docs.example/a")), Free::Page),
+    ]);
+    let label = tainted(Action::Exec(exec()), Taint::External).label;
+    mark(&mut plan, &label, Some(&Origins::nothing()));
+    assert_eq!(plan.steps[0].external, ["hosts".to_owned()].into());
+    let words = Origins::new(["look at a.example please".to_owned()]);
+    let mut known = plan.clone();
+    mark(&mut known, &label, Some(&words));
+    assert!(known.steps[0].external.is_empty());
+    let shown = Shown::new(&tainted(Action::Plan(plan), Taint::External), "").expect("short");
+    for line in [
+        "how long   30 minutes",
+        "step       1 of 2, up to 2 times: exec",
+        "hosts      a.example",
+        "external   hosts comes from outside",
+        "any page of the same host",
+        "rests on   external",
+    ] {
+        assert!(shown.text().contains(line), "{line}\n{}", shown.text());
+    }
+}

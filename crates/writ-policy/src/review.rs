@@ -1,0 +1,282 @@
+//! Reviewing what waits: alike asks in groups, and what in them is unlike the others or unlike what was approved before.
+//!
+//! The rules are few, fixed and told in words. What one of them marks is answered by itself, and so is what does much
+//! harm: an answer to a group is only a way to sign several cards one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use writ_types::action::Action;
+use writ_types::entry::Risk;
+use writ_types::id::AskId;
+use writ_types::taint::Taint;
+use writ_types::unit::{Amount, Timestamp};
+
+use crate::pattern::standing;
+use crate::prepared::Prepared;
+use crate::scope::{self, Dimension};
+use crate::show;
+
+/// The highest risk that is answered in a group: what a tap reaches.
+pub const MAX_TOGETHER: Risk = Risk::Medium;
+/// From how many approvals of a tool on its usual hours are known.
+pub const MIN_HOURS_KNOWN: usize = 10;
+/// How many hours from all earlier approvals of the tool make an hour unusual.
+pub const UNUSUAL_HOURS: i64 = 4;
+/// How many times as long as the longest that was approved of the tool makes a text unusual.
+pub const UNUSUAL_SIZE: usize = 4;
+/// The most values of one ask that are compared; the rest counts as one that is new.
+const MAX_PLACES: usize = 64;
+
+const HOUR_MS: i64 = 60 * 60 * 1_000;
+const HOURS_OF_DAY: i64 = 24;
+
+/// An ask, as far as it is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The ask.
+    pub ask: &'a AskId,
+    /// What it would do.
+    pub prepared: &'a Prepared,
+    /// How much harm a wrong yes does.
+    pub risk: Risk,
+    /// How many people must say yes.
+    pub approvers: u8,
+    /// How long its text is, in bytes.
+    pub shown_bytes: usize,
+    /// When it was asked.
+    pub at: Timestamp,
+}
+
+/// Asks that are alike: the same tool, naming the same kinds of things.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What they have in common, in words.
+    pub likeness: String,
+    /// The asks, in the order in which they were given.
+    pub members: Vec<Member>,
+}
+
+/// An ask of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The ask.
+    pub ask: AskId,
+    /// What is unusual about it, in words.
+    pub anomalies: Vec<String>,
+    /// Why it is answered by itself in any case; none: it need not be.
+    pub alone: Option<&'static str>,
+}
+
+impl Member {
+    /// Whether a yes to its group may be one to it.
+    pub const fn goes_with_others(&self) -> bool {
+        self.anomalies.is_empty() && self.alone.is_none()
+    }
+}
+
+/// Groups what waits, and marks what is unlike `approved`.
+pub fn review(waiting: &[Asked<'_>], approved: &[Asked<'_>]) -> Vec<Group> {
+    let mut groups: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+    for asked in waiting {
+        let before: Vec<&Asked<'_>> =
+            approved.iter().filter(|other| other.prepared.tool == asked.prepared.tool).collect();
+        let (ask, anomalies, alone) = (asked.ask.clone(), anomalies(asked, &before), alone(asked));
+        groups.entry(likeness(asked.prepared)).or_default().push(Member { ask, anomalies, alone });
+    }
+    groups.into_iter().map(|(likeness, members)| Group { likeness, members }).collect()
+}
+
+/// What asks of one group have in common.
+fn likeness(prepared: &Prepared) -> String {
+    let names: BTreeSet<String> =
+        places(prepared).into_iter().map(|(name, _)| show::argument(&name)).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    format!("{} ({}), naming {names}", show::argument(&prepared.tool), prepared.action.kind().as_str())
+}
+
+fn alone(asked: &Asked<'_>) -> Option<&'static str> {
+    if matches!(asked.prepared.action, Action::Plan(_)) {
+        Some("it is a plan")
+    } else if asked.risk > MAX_TOGETHER {
+        Some("a wrong yes does much harm")
+    } else if asked.approvers > 1 {
+        Some("several people must approve it")
+    } else {
+        None
+    }
+}
+
+fn anomalies(asked: &Asked<'_>, before: &[&Asked<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    let own = places(asked.prepared);
+    let known: BTreeSet<(String, String)> = before.iter().flat_map(|other| places(other.prepared)).collect();
+    for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !known.contains(*place)) {
+        found.push(format!("{} = {} was never approved before", show::argument(name), show::argument(value)));
+    }
+    if own.len() > MAX_PLACES {
+        found.push(format!("it names {} things", own.len()));
+    }
+    for (argument, amount) in amounts(asked.prepared) {
+        let largest = before.iter().flat_map(|other| amounts(other.prepared));
+        let largest = largest.filter(|(name, _)| *name == argument).map(|(_, amount)| amount).max();
+        let argument = show::argument(&argument);
+        match largest {
+            None => found.push(format!("no {argument} was approved before; this is {amount}")),
+            Some(most) if amount > most => {
+                found
+                    .push(format!("{argument} = {amount} is more than the {most} that was approved at most"));
+            }
+            Some(_) => {}
+        }
+    }
+    if asked.prepared.label.taint == Taint::External && !asked.prepared.sinks.is_empty() {
+        found.push("what it names may come from outside".to_owned());
+    }
+    if is_odd_hour(asked.at, before) {
+        found.push("nothing like it was approved at about this time of day".to_owned());
+    }
+    let longest = before.iter().map(|other| other.shown_bytes).max();
+    if longest.is_some_and(|longest| asked.shown_bytes > longest.saturating_mul(UNUSUAL_SIZE)) {
+        found.push(format!("its text is more than {UNUSUAL_SIZE} times as long as any that was approved"));
+    }
+    found
+}
+
+/// Whom, where and what an action names, and not how much: names and values.
+fn places(prepared: &Prepared) -> BTreeSet<(String, String)> {
+    let attributes = scope::attributes(&prepared.action).into_iter().filter_map(|(dimension, value)| {
+        let counts = match dimension {
+            Dimension::Host | Dimension::Recipient | Dimension::Name => true,
+            // Files of a folder come and go.
+            Dimension::Path
+            | Dimension::Place
+            | Dimension::Profile
+            | Dimension::Provider
+            | Dimension::Memory => false,
+        };
+        counts.then(|| (dimension.as_str().to_owned(), value))
+    });
+    let is_call = matches!(prepared.action, Action::CallTool(_));
+    let amounts: BTreeSet<String> = amounts(prepared).into_iter().map(|(name, _)| name).collect();
+    let sinks = prepared.sinks.iter().filter(|sink| is_call && !amounts.contains(&sink.argument));
+    attributes.chain(sinks.map(|sink| (sink.argument.clone(), sink.value.clone()))).collect()
+}
+
+fn amounts(prepared: &Prepared) -> Vec<(String, Amount)> {
+    if let Action::CallTool(call) = &prepared.action {
+        standing::amounts(call, &prepared.sinks)
+    } else {
+        Vec::new()
+    }
+}
+
+/// Whether an hour of the day, by UTC, is far from those of all that was approved.
+fn is_odd_hour(at: Timestamp, before: &[&Asked<'_>]) -> bool {
+    let hour = |at: Timestamp| at.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY);
+    let apart = |other: &&Asked<'_>| {
+        let apart = (hour(at) - hour(other.at)).abs();
+        apart.min(HOURS_OF_DAY - apart)
+    };
+    before.len() >= MIN_HOURS_KNOWN
+        && before.iter().map(apart).min().is_some_and(|near| near >= UNUSUAL_HOURS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use writ_types::action::{CallTool, Fetch};
+
+    use super::*;
+    use crate::fixture::{NOW, call_tool, fetch, later, plan, prepared, tainted};
+    use crate::prepared::Sink;
+
+    fn pay(to: &str, amount: u64) -> Prepared {
+        let arguments = json!({ "to": to, "amount": amount });
+        let sink = |argument: &str, value: String| Sink { argument: argument.into(), value };
+        let sinks = vec![sink("to", to.into()), sink("amount", amount.to_string())];
+        let call = CallTool { arguments, declared: true, ..call_tool() };
+        Prepared { sinks, ..prepared(Action::CallTool(call)) }
+    }
+
+    struct Row(AskId, Prepared, Risk, u8, usize, Timestamp);
+
+    fn row(n: u64, prepared: Prepared) -> Row {
+        Row(AskId::from_random(n), prepared, Risk::Medium, 1, 100, NOW)
+    }
+
+    fn told(waiting: &[Row], approved: &[Row]) -> Vec<Group> {
+        fn asked(row: &Row) -> Asked<'_> {
+            let Row(ask, prepared, risk, approvers, shown_bytes, at) = row;
+            Asked { ask, prepared, risk: *risk, approvers: *approvers, shown_bytes: *shown_bytes, at: *at }
+        }
+        let waiting: Vec<_> = waiting.iter().map(asked).collect();
+        let approved: Vec<_> = approved.iter().map(asked).collect();
+        review(&waiting, &approved)
+    }
+
+    fn only(group: &[Group]) -> &Member {
+        let [Group { members, .. }] = group else { panic!("{group:?}") };
+        let [member] = members.as_slice() else { panic!("{members:?}") };
+        member
+    }
+
+    #[test]
+    fn alike_asks_are_one_group_and_what_was_approved_before_is_no_anomaly() {
+        let approved = [row(1, pay("ann", 50)), row(2, pay("bob", 10))];
+        let read = Fetch { url: "https://docs.example/".into(), ..fetch("https://docs.example/") };
+        let waiting = [row(3, pay("ann", 20)), row(4, prepared(Action::Fetch(read))), row(5, pay("bob", 50))];
+        let groups = told(&waiting, &approved);
+        let sizes: Vec<usize> = groups.iter().map(|group| group.members.len()).collect();
+        assert_eq!(sizes, [2, 1], "{groups:?}");
+        assert!(groups[0].members.iter().all(Member::goes_with_others), "{groups:?}");
+        assert!(groups[0].likeness.contains("(call_tool), naming"), "{}", groups[0].likeness);
+    }
+
+    /// Each rule by itself, with its reason in words.
+    #[test]
+    fn each_anomaly_is_told_in_words_and_keeps_its_ask_out_of_the_group() {
+        let approved = [row(1, pay("ann", 50))];
+        let says = |row: Row, approved: &[Row], words: &str| {
+            let groups = told(&[row], approved);
+            let member = only(&groups);
+            assert!(!member.goes_with_others());
+            assert_eq!(member.anomalies.len(), 1, "{member:?}");
+            assert!(member.anomalies[0].contains(words), "{member:?}");
+        };
+        says(row(2, pay("eve", 50)), &approved, "to = eve was never approved before");
+        says(row(2, pay("ann", 51)), &approved, "amount = 51 is more than the 50");
+        let outside = Prepared { label: tainted(call(), Taint::External).label, ..pay("ann", 50) };
+        says(row(2, outside), &approved, "from outside");
+        says(
+            Row(AskId::from_random(2), pay("ann", 50), Risk::Medium, 1, 401, NOW),
+            &approved,
+            "4 times as long",
+        );
+        let usual: Vec<Row> = (0..10).map(|n| row(n, pay("ann", 50))).collect();
+        let late = later(UNUSUAL_HOURS * HOUR_MS);
+        says(Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, late), &usual, "time of day");
+        // A day later is no other hour, and of few approvals no hour is known.
+        for (at, before) in [(later(24 * HOUR_MS), &usual[..]), (late, &usual[..9])] {
+            let groups = told(&[Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, at)], before);
+            assert!(only(&groups).goes_with_others());
+        }
+    }
+
+    fn call() -> Action {
+        Action::CallTool(call_tool())
+    }
+
+    #[test]
+    fn what_does_much_harm_is_answered_by_itself() {
+        let approved = [row(1, pay("ann", 50)), row(2, prepared(Action::Plan(plan())))];
+        for risk in [Risk::High, Risk::Irreversible] {
+            let groups = told(&[Row(AskId::from_random(3), pay("ann", 5), risk, 1, 100, NOW)], &approved);
+            assert!(only(&groups).alone.is_some() && only(&groups).anomalies.is_empty());
+        }
+        let two = told(&[Row(AskId::from_random(3), pay("ann", 5), Risk::Low, 2, 100, NOW)], &approved);
+        assert!(only(&two).alone.is_some());
+        let plan = told(&[row(3, prepared(Action::Plan(plan())))], &approved);
+        assert_eq!(only(&plan).alone, Some("it is a plan"));
+    }
+}

@@ -1,0 +1,179 @@
+//! Approved plans, and how often their steps were done.
+
+use rusqlite::{Connection, Row, params};
+use writ_policy::approval::NONCE_NAMESPACE;
+use writ_policy::permit::{ApprovalUse, PlanUse};
+use writ_types::id::{AskId, KeyId, SessionId};
+use writ_types::unit::{MicroUsd, Timestamp};
+
+use super::{is_set_back, record_nonce};
+use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
+use crate::config::MAX_READ_ROWS;
+use crate::error::{Conflict, StoreError};
+use crate::store::Store;
+
+/// An approved plan to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPlan {
+    /// The ask that was approved.
+    pub ask: AskId,
+    /// The session that it belongs to.
+    pub session: SessionId,
+    /// The id of its task key.
+    pub key: KeyId,
+    /// The task key, as text.
+    pub token: String,
+    /// From when it is good.
+    pub begins_at: Timestamp,
+    /// When it ends.
+    pub ends_at: Timestamp,
+    /// What the session had spent before.
+    pub cost_before: MicroUsd,
+    /// What it may spend from then on.
+    pub max_cost: Option<MicroUsd>,
+    /// How often each step may be done, in order.
+    pub times: Vec<u32>,
+}
+
+/// An approved plan that is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanRow {
+    /// The ask that was approved: what it would perform is the plan.
+    pub ask: AskId,
+    /// The session that it belongs to.
+    pub session: SessionId,
+    /// The id of its task key.
+    pub key: KeyId,
+    /// The task key, as text.
+    pub token: String,
+    /// When it ends.
+    pub ends_at: Timestamp,
+    /// What may still be spent; none: nothing was said.
+    pub cost_left: Option<MicroUsd>,
+    /// How often each step may still be done, in order.
+    pub left: Vec<u32>,
+}
+
+/// What the session of a row of `plan` has spent.
+const SPENT: &str =
+    "coalesce((SELECT cost FROM usage WHERE kind = 'session' AND usage.key = plan.session), 0)";
+
+pub(crate) fn keep(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> {
+    let added = execute(
+        conn,
+        "INSERT OR IGNORE INTO plan (ask, session, key, token, begins_at, ends_at, cost_before, max_cost)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![
+            plan.ask.as_str(),
+            plan.session.to_string(),
+            plan.key.to_string(),
+            plan.token,
+            plan.begins_at.as_millis(),
+            plan.ends_at.as_millis(),
+            int(plan.cost_before.get()),
+            plan.max_cost.map(|most| int(most.get())),
+        ],
+    )?;
+    if added == 0 {
+        return Err(Conflict::Exists { what: "plan", id: plan.ask.to_string() }.into());
+    }
+    for (step, times) in (0_i64..).zip(&plan.times) {
+        let sql = "INSERT INTO plan_step (ask, step, max_uses) VALUES (?1, ?2, ?3)";
+        execute(conn, sql, params![plan.ask.as_str(), step, times])?;
+    }
+    Ok(())
+}
+
+/// Uses a step of a plan: compare-and-swap, and a nonce of its own.
+pub(super) fn consume(
+    conn: &Connection,
+    approval: &ApprovalUse,
+    used: PlanUse,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
+    if is_set_back(conn, now)? {
+        return Err(spent());
+    }
+    let sql = format!(
+        "UPDATE plan_step SET uses = uses + 1
+         WHERE ask = ?1 AND step = ?2 AND uses < max_uses AND max_uses = ?3
+         AND EXISTS (
+             SELECT 1 FROM plan JOIN approval ON approval.ask = plan.ask
+             WHERE plan.ask = ?1 AND plan.key = ?4 AND plan.ends_at > ?6 AND plan.begins_at <= ?7
+             AND approval.nonce = ?5 AND approval.revoked = 0 AND approval.expires_at > ?6
+             AND approval.executions_used = 1
+             AND NOT EXISTS (SELECT 1 FROM revocation WHERE revocation.id = plan.key)
+             AND (max_cost IS NULL OR max_cost > {SPENT} - cost_before))
+         RETURNING uses"
+    );
+    let uses: Option<u32> = query_one(
+        conn,
+        &sql,
+        params![
+            approval.ask.as_str(),
+            used.step,
+            used.times,
+            used.key.to_string(),
+            approval.nonce,
+            now.as_millis(),
+            now.as_millis().saturating_add(super::MAX_CLOCK_BACK_MS),
+        ],
+        |row| Ok(row.get(0)?),
+    )?;
+    let uses = uses.ok_or_else(spent)?;
+    let nonce = format!("{}/step/{}/{uses}", approval.nonce, used.step);
+    let sql = "SELECT ends_at FROM plan WHERE ask = ?1";
+    let ends: Option<i64> = query_one(conn, sql, [approval.ask.as_str()], |row| Ok(row.get(0)?))?;
+    let ends = Timestamp::from_millis(ends.ok_or_else(spent)?);
+    match record_nonce(conn, NONCE_NAMESPACE, &nonce, ends) {
+        Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => Err(spent()),
+        recorded => recorded,
+    }
+}
+
+fn decode(row: &Row<'_>) -> Result<PlanRow, StoreError> {
+    let most: Option<i64> = row.get("max_cost")?;
+    let spent = get_uint(row, "spent")?.saturating_sub(get_uint(row, "cost_before")?);
+    let left = |most: i64| MicroUsd::new(u64::try_from(most).unwrap_or(0).saturating_sub(spent));
+    Ok(PlanRow {
+        ask: codec::parse("ask id", &row.get::<_, String>("ask")?)?,
+        session: codec::parse("session id", &row.get::<_, String>("session")?)?,
+        key: codec::parse("key id", &row.get::<_, String>("key")?)?,
+        token: row.get("token")?,
+        ends_at: get_time(row, "ends_at")?,
+        cost_left: most.map(left),
+        left: Vec::new(),
+    })
+}
+
+impl Store {
+    /// The plans that are in force at `now`, the latest first: of one session, or of all.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn plans(
+        &self,
+        session: Option<SessionId>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<PlanRow>, StoreError> {
+        let sql = format!(
+            "SELECT plan.*, {SPENT} AS spent FROM plan JOIN approval ON approval.ask = plan.ask
+             WHERE (?1 IS NULL OR plan.session = ?1) AND plan.ends_at > ?2 AND approval.revoked = 0
+             AND NOT EXISTS (SELECT 1 FROM revocation WHERE revocation.id = plan.key)
+             ORDER BY begins_at DESC, plan.ask LIMIT ?3"
+        );
+        let params = params![session.map(|id| id.to_string()), now.as_millis(), codec::limit(limit)];
+        self.read(|conn| {
+            let mut plans = query(conn, &sql, params, decode)?;
+            for plan in &mut plans {
+                let sql = "SELECT max_uses - uses FROM plan_step WHERE ask = ?1 ORDER BY step LIMIT ?2";
+                let params = params![plan.ask.as_str(), codec::limit(MAX_READ_ROWS)];
+                plan.left = query(conn, sql, params, |row| Ok(row.get(0)?))?;
+            }
+            Ok(plans)
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! `plan_propose`: steps that a person approves together.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use writ_policy::plan::{MAX_STEPS, MINUTES};
+use writ_policy::prepared::Prepared;
+use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep};
+use writ_types::chat::ToolCall;
+use writ_types::unit::MicroUsd;
+
+use super::intent;
+use crate::arguments::{invalid, typed};
+use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::error::ToolError;
+use crate::schema::schema_of;
+
+/// Millionths of a dollar in a cent.
+const CENT: u64 = 10_000;
+
+pub(crate) static PLAN_PROPOSE: ToolDef = ToolDef {
+    name: "plan_propose",
+    description: "Proposes a plan. Once a person approves it, its steps are done without asking; make each call then \
+                  as the step says.",
+    usage: r#"{"title": "publish", "steps": [{"tool": "shell_exec", "arguments": {"command": "make"}}]}"#,
+    sinks: &[],
+    idempotent: false,
+    output: OutputKind::Confirmation,
+    actions: &[ActionKind::Plan],
+    roles: &[AgentRole::Planner, AgentRole::Executor],
+    schema: schema_of::<PlanArgs>,
+    needs: needs_nothing,
+    prepare: prepare_head,
+};
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PlanArgs {
+    /// What it is for.
+    title: String,
+    steps: Vec<StepArgs>,
+    /// How long it is good, 30 if not given.
+    minutes: Option<u64>,
+    max_cost_cents: Option<u64>,
+    branch: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StepArgs {
+    tool: String,
+    /// As in the call; of files that are written, the path counts.
+    arguments: Map<String, Value>,
+    /// How often, once if not given.
+    times: Option<u32>,
+    /// What stays open: the content of a message, or the page of a host.
+    free: Option<FreeArg>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum FreeArg {
+    Content,
+    Page,
+}
+
+/// The plan without its steps: who knows the tools adds those.
+fn prepare_head(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+    let args: PlanArgs = typed(&PLAN_PROPOSE, arguments)?;
+    if !(1..=MAX_STEPS).contains(&args.steps.len()) {
+        return Err(invalid(&PLAN_PROPOSE, &format!("a plan has 1 to {MAX_STEPS} steps")));
+    }
+    let plan = Plan {
+        title: args.title,
+        steps: Vec::new(),
+        minutes: args.minutes.unwrap_or(MINUTES),
+        max_cost: args.max_cost_cents.map(|cents| MicroUsd::new(cents.saturating_mul(CENT))),
+        branch: args.branch,
+    };
+    let purpose = intent("have a plan approved:", &plan.title);
+    Ok(Draft::new(Action::Plan(plan), purpose))
+}
+
+/// The steps of a plan, each prepared as its call would be by `prepare`.
+///
+/// # Errors
+///
+/// If one cannot be prepared.
+pub(crate) fn steps(
+    call: &ToolCall,
+    arguments: &Value,
+    prepare: impl Fn(&ToolCall) -> Result<Prepared, ToolError>,
+) -> Result<Vec<PlanStep>, ToolError> {
+    let args: PlanArgs = typed(&PLAN_PROPOSE, arguments)?;
+    let step = |(n, step): (u64, StepArgs)| {
+        let wrong = |problem: &str| invalid(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
+        if step.tool == PLAN_PROPOSE.name {
+            return Err(wrong("a plan cannot be a step of one"));
+        }
+        let (id, name) = (call.id.clone(), step.tool);
+        let call = ToolCall { id, name, arguments: Value::Object(step.arguments) };
+        let prepared = prepare(&call).map_err(|error| wrong(&error.message()))?;
+        let free = match (&prepared.action, step.free) {
+            // What is in a file is not known before it is written.
+            (Action::WriteFile(write), None | Some(FreeArg::Content)) if write.place == Place::Overlay => {
+                Free::Content
+            }
+            (_, None) => Free::Nothing,
+            (_, Some(FreeArg::Content)) => Free::Content,
+            (_, Some(FreeArg::Page)) => Free::Page,
+        };
+        Ok(PlanStep {
+            tool: prepared.tool,
+            action: prepared.action,
+            sinks: prepared.sinks.into_iter().map(|sink| (sink.argument, sink.value)).collect(),
+            bindings: prepared.bindings,
+            times: step.times.unwrap_or(1),
+            free,
+            external: Default::default(),
+        })
+    };
+    (1_u64..).zip(args.steps).map(step).collect()
+}

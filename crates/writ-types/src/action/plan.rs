@@ -1,0 +1,61 @@
+//! Plans: steps that a person approves together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Action;
+use crate::digest::Digest;
+use crate::unit::MicroUsd;
+
+/// A plan: what an agent means to do, step by step, and within which limits. Made by the harness from what the agent has
+/// proposed: each step is the action that its call would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// What it is for, in one line.
+    pub title: String,
+    /// The steps, in the order in which they are meant to be done.
+    pub steps: Vec<PlanStep>,
+    /// For how many minutes from the approval on they may be done.
+    pub minutes: u64,
+    /// What models may cost in its session meanwhile; none: as the session's own limits say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<MicroUsd>,
+    /// The branch that what is made is meant for, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanStep {
+    /// The tool that makes the action.
+    pub tool: String,
+    /// The action.
+    pub action: Action,
+    /// The arguments that say who, where and what is touched: names and values.
+    pub sinks: Vec<(String, String)>,
+    /// Digests of what is executed or read, by name.
+    pub bindings: BTreeMap<String, Digest>,
+    /// How often it may be done.
+    pub times: u32,
+    /// What of it may be otherwise when it is done.
+    pub free: Free,
+    /// The names of those of its sinks that nobody but external content vouches for.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub external: BTreeSet<String>,
+}
+
+/// What of a step may be otherwise when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Free {
+    /// Nothing: it is done exactly as shown.
+    Nothing,
+    /// Whatever names nobody and no place: the text of a file or a message.
+    Content,
+    /// The page of a host that is read.
+    Page,
+}
