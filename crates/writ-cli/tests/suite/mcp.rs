@@ -16,6 +16,9 @@ mod labels;
 #[path = "mcp/remote.rs"]
 mod remote;
 
+#[path = "mcp/resources.rs"]
+mod resources;
+
 #[path = "mcp/standing.rs"]
 mod standing;
 
