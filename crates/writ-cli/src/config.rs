@@ -15,6 +15,7 @@ use writ_models::config::ModelsConfig;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::access::AccessConfig;
 use writ_policy::budget::BudgetConfig;
+use writ_policy::egress::credential;
 use writ_policy::gate::{EscalationConfigs, GateConfig, HookConfig};
 use writ_runtime::config::{Execution, LedgerConfig};
 use writ_sandbox::config::SandboxConfig;
@@ -312,7 +313,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let access: Option<AccessConfig> = typed.read("access", section("access"));
     let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
     let sandbox = typed.read("sandbox", section("sandbox"));
-    let egress = typed.read("egress", in_list(section("egress"), "pin"));
+    let egress = typed.read("egress", in_list(in_list(section("egress"), "pin"), "credentials"));
     let search = typed.read("search", section("search"));
     let timeouts = typed.read("timeouts", section("timeouts"));
     let quarantine = typed.read("quarantine", section("quarantine"));
@@ -457,6 +458,9 @@ impl Config {
                 finding.hint = error.report().hint;
                 findings.push(finding);
             }
+        }
+        if let Err(error) = credential::check(&self.egress.credentials, &self.egress.pin) {
+            findings.push(self.blamed(error.to_string(), "egress.credentials"));
         }
         if let Err(error) = self.search.validate() {
             let mut finding = self.blamed(error.to_string(), "search");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{SystemSource, SystemText};
+use writ_egress::authority::Authority;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
 use writ_gateway::control::Control;
@@ -24,7 +25,7 @@ use writ_runtime::engine::Engine;
 use writ_runtime::servers::SERVER_IDLE;
 use writ_sandbox::Sandbox;
 use writ_search::{Search, SearchKeys};
-use writ_secrets::store::EngineKey;
+use writ_secrets::store::{EngineKey, SecretStore};
 use writ_store::config::StoreConfig;
 use writ_store::store::Store;
 use writ_telemetry::collect::Collected;
@@ -151,7 +152,7 @@ pub(crate) async fn engine(
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
     ledger::require(&config.database())?;
     let secrets = Arc::new(keyring::open_secrets(context, config)?);
-    let egress = way_out(context)?;
+    let egress = way_out(context, config, &secrets)?;
     let credentials = Credentials::gather(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
     let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
@@ -217,6 +218,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
         egress: config.egress.scope(&config.models),
+        credentials: config.egress.credentials.clone(),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
         quarantine: config.quarantine.clone(),
@@ -260,9 +262,14 @@ fn wants_models(config: &Config) -> bool {
 }
 
 /// The way out for everything that the engine itself sends.
-fn way_out(context: &Context) -> Result<Arc<Egress>, Failure> {
+fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
     sweep(&context.home.runtime());
-    Ok(Arc::new(Egress::new(&EgressConfig::default(), &context.home.runtime())?))
+    let egress = Egress::new(&EgressConfig::default(), &context.home.runtime())?;
+    if config.egress.credentials.is_empty() {
+        return Ok(Arc::new(egress));
+    }
+    let key = secrets.authority_key(|| Authority::generate_key().map_err(Failure::from))?;
+    Ok(Arc::new(egress.with_authority(&key)?))
 }
 
 /// The models, if any is configured, or else found.

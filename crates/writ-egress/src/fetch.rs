@@ -268,6 +268,7 @@ impl Egress {
             sent: u64::try_from(sent).unwrap_or(u64::MAX),
             received: answer.as_ref().map_or(0, |answer| answer.received),
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            credential: None,
         };
         gatekeeper.record(vec![record]).await?;
         answer
@@ -282,10 +283,15 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
     ) -> (Option<(SocketAddr, Rule)>, Result<Answer, FetchError>) {
         let judging = async {
+            let credentials = gatekeeper.credentials();
+            for text in [Some(&hop.url.to_string()), request.body.as_ref(), request.content_type.as_ref()] {
+                credentials.forbid(&hop.target, text.map(String::as_bytes).unwrap_or_default())?;
+            }
             let rule = connect::judge_name(gatekeeper, scope, &hop.target).await?;
             connect::judge_addresses(&self.resolver, scope, &hop.target, rule).await
         };
-        let judged = match judging.await {
+        let judged: Result<_, Refusal> = judging.await;
+        let judged = match judged {
             Ok(judged) => judged,
             Err(refusal) => return (None, Err(refusal.into())),
         };

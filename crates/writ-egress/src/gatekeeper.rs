@@ -10,11 +10,17 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::AskId;
 
 use crate::connect::Later;
+use crate::credential::{Credentials, Misused};
 
 /// Knows what may be reached, asks about what is unknown, and keeps the records. Implemented by the runtime.
 pub trait Gatekeeper: fmt::Debug + Send + Sync {
     /// What may be reached now. Asked for each connection, so that an approval works at once.
     fn scope(&self) -> Arc<EgressScope>;
+
+    /// What its placeholders stand for. Asked for each request.
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
 
     /// Asks a person about a host, or finds the ask that is open for it already. Nobody waits for the answer here.
     ///
@@ -92,6 +98,9 @@ pub enum Refusal {
         /// The host.
         host: String,
     },
+    /// A placeholder stands where it is not bound to.
+    #[error(transparent)]
+    Misused(#[from] Misused),
     /// Too many connections in this minute.
     #[error("too many connections to {host} in this minute; try again in {retry_secs} seconds")]
     Rate {
@@ -106,6 +115,7 @@ impl Refusal {
     /// A stable code.
     pub const fn code(&self) -> &'static str {
         match self {
+            Self::Misused(misused) => misused.why.as_str(),
             Self::Asked { .. } => "egress.ask",
             Self::NotAsked { .. } => "egress.not_asked",
             Self::Denied { .. } => "egress.denied",
@@ -122,6 +132,7 @@ impl Refusal {
             Self::Denied { rule, .. } => rule.as_str(),
             Self::Asked { .. } => Rule::Unknown.as_str(),
             Self::NotAsked { .. }
+            | Self::Misused(_)
             | Self::Unresolved { .. }
             | Self::Unreachable { .. }
             | Self::ConnectTimeout { .. }
@@ -133,7 +144,9 @@ impl Refusal {
     pub const fn verdict(&self) -> Verdict {
         match self {
             Self::Asked { .. } => Verdict::Asked,
-            Self::NotAsked { .. } | Self::Denied { .. } | Self::Rate { .. } => Verdict::Denied,
+            Self::NotAsked { .. } | Self::Denied { .. } | Self::Misused(_) | Self::Rate { .. } => {
+                Verdict::Denied
+            }
             Self::Unresolved { .. } | Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
                 Verdict::Failed
             }
@@ -146,6 +159,7 @@ impl ToReport for Refusal {
         let (exit, hint) = match self {
             Self::Asked { .. } => (Exit::Waiting, "Approve or deny it with `writ approvals`."),
             Self::NotAsked { .. } => (Exit::Blocked, "Answer the open asks first."),
+            Self::Misused(_) => (Exit::Denied, "[[egress.credentials]] says where a credential may be used."),
             Self::Denied { .. } => (Exit::Denied, "The owner's lists of hosts decide."),
             Self::Unresolved { .. } => (Exit::Blocked, "Check the host's name and the network."),
             Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
@@ -157,9 +171,11 @@ impl ToReport for Refusal {
             Self::NotAsked { why, .. } | Self::Unresolved { why, .. } | Self::Unreachable { why, .. } => {
                 format!("{self}: {why}")
             }
-            Self::Asked { .. } | Self::Denied { .. } | Self::ConnectTimeout { .. } | Self::Rate { .. } => {
-                self.to_string()
-            }
+            Self::Asked { .. }
+            | Self::Denied { .. }
+            | Self::Misused(_)
+            | Self::ConnectTimeout { .. }
+            | Self::Rate { .. } => self.to_string(),
         };
         Report::new(exit, self.code(), self.to_string()).inside(inside).hint(hint)
     }

@@ -20,7 +20,8 @@
 //! machine for a list, and [`deliver`] posts what the engine tells of itself to the place that its owner names.
 //!
 //! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, `keep` keeps lines, [`perform`] lends;
-//! [`gatekeeper`] is what the runtime gives, [`proxy`] and [`fetch`] use it.
+//! [`gatekeeper`] is what the runtime gives, [`credential`] what stands for a secret, [`authority`] what opens connections for
+//! one; [`proxy`] and [`fetch`] use them.
 
 pub mod host;
 
@@ -43,6 +44,10 @@ pub mod consult;
 pub mod deliver;
 
 pub mod gatekeeper;
+
+pub mod authority;
+
+pub mod credential;
 
 pub mod proxy;
 

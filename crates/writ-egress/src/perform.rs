@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use writ_policy::permit::Permit;
 use writ_types::action::Action;
 use writ_types::digest::Digest;
 use writ_types::unit::{ByteCount, Timestamp};
 
+use crate::authority::{Authority, AuthorityError};
 use crate::connect::{Resolver, SystemResolver};
 use crate::error::EgressError;
 use crate::host::HostPort;
@@ -107,6 +109,7 @@ pub struct Egress {
     tls: rustls::ClientConfig,
     lines: AtomicU64,
     pub(crate) keep: Keep,
+    authority: Option<Arc<Authority>>,
 }
 
 impl Egress {
@@ -146,7 +149,33 @@ impl Egress {
             tls,
             lines: AtomicU64::new(0),
             keep: Keep::default(),
+            authority: None,
         })
+    }
+
+    /// Opens connections for credentials, with a key that [`Authority::generate_key`] has made.
+    ///
+    /// # Errors
+    ///
+    /// If the key is none, or TLS cannot be set up with it.
+    pub fn with_authority(mut self, key: &SecretString) -> Result<Self, AuthorityError> {
+        self.authority = Some(Arc::new(Authority::new(key, &self.tls)?));
+        Ok(self)
+    }
+
+    /// What opens connections for credentials, for the proxy.
+    pub fn authority(&self) -> Option<Arc<Authority>> {
+        self.authority.clone()
+    }
+
+    /// The certificate that sandboxes are to trust, in PEM; `None`: no connection is opened.
+    pub fn authority_certificate(&self) -> Option<String> {
+        self.authority.as_ref().map(|authority| authority.certificate())
+    }
+
+    /// What stands for a credential in a session; `None`: nothing does.
+    pub fn placeholder(&self, session: &str, name: &str) -> Option<String> {
+        self.authority.as_ref().map(|authority| authority.placeholder(session, name))
     }
 
     /// Looks names that are fetched up by `resolver` instead of the system's.

@@ -6,8 +6,13 @@
 //! [`judge_connection`](writ_policy::egress::judge_connection), its name is looked up once, each of its addresses is
 //! judged, and only those are connected to.
 //!
+//! A tunnel to a host that a credential is bound to is opened: the sandbox trusts our certificate for it, the host's own is
+//! verified, and each request in it is judged as a plain one is. A placeholder becomes a secret in the one header, on the
+//! way to the host; in answers the secret is masked.
+//!
 //! Read in this order: `head` guards the door, `request` says what is asked for, `exchange` does it, `hello` looks
-//! at a tunnel's beginning, `flow` counts and records, `answer` says no.
+//! at a tunnel's beginning, `open` opens one, `body` looks through what is carried, `flow` counts and records, `answer`
+//! says no.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,6 +34,10 @@ mod request;
 
 mod exchange;
 
+mod body;
+
+mod open;
+
 mod hello;
 
 mod flow;
@@ -42,6 +51,7 @@ mod tests;
 
 pub use answer::{ASK_HEADER, CODE_HEADER};
 
+use crate::authority::Authority;
 use crate::connect::Resolver;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
 use flow::{Flow, Place};
@@ -132,6 +142,7 @@ pub struct Proxy {
     config: Arc<ProxyConfig>,
     resolver: Arc<dyn Resolver>,
     rates: Arc<Rates>,
+    authority: Option<Arc<Authority>>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +157,8 @@ struct Serving {
     limits: Limits,
     resolver: Arc<dyn Resolver>,
     rates: Arc<Rates>,
+    /// What opens tunnels for credentials; `None`: none is opened.
+    authority: Option<Arc<Authority>>,
     tool: String,
     gatekeeper: Arc<dyn Gatekeeper>,
     places: mpsc::Sender<ConnectionRecord>,
@@ -171,7 +184,14 @@ struct Limits {
 impl Proxy {
     /// A proxy with these limits that looks names up by `resolver`.
     pub fn new(config: ProxyConfig, resolver: Arc<dyn Resolver>) -> Self {
-        Self { config: Arc::new(config), resolver, rates: Arc::default() }
+        Self { config: Arc::new(config), resolver, rates: Arc::default(), authority: None }
+    }
+
+    /// Opens tunnels to hosts that a credential is bound to.
+    #[must_use]
+    pub fn with_authority(mut self, authority: Option<Arc<Authority>>) -> Self {
+        self.authority = authority;
+        self
     }
 
     /// Accepts on a sandbox's listener until `stop`, in the name of `tool`. Returns when every connection has ended
@@ -195,6 +215,7 @@ impl Proxy {
             limits: self.limits(),
             resolver: Arc::clone(&self.resolver),
             rates: Arc::clone(&self.rates),
+            authority: self.authority.clone(),
             tool: tool.to_owned(),
             gatekeeper,
             places,

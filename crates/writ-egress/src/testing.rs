@@ -16,6 +16,7 @@ use writ_policy::egress::{EgressScope, Pin};
 use writ_types::id::AskId;
 
 use crate::connect::{Later, Resolver, Stream};
+use crate::credential::Credentials;
 use crate::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_types::entry::ConnectionRecord;
 
@@ -59,6 +60,7 @@ pub(crate) struct Keeper {
     /// Records are kept only with a permit of this.
     pub(crate) open: Semaphore,
     changed: Notify,
+    pub(crate) credentials: Mutex<Credentials>,
 }
 
 impl Keeper {
@@ -71,6 +73,7 @@ impl Keeper {
             broken: AtomicBool::new(false),
             open: Semaphore::new(Semaphore::MAX_PERMITS),
             changed: Notify::new(),
+            credentials: Mutex::default(),
         })
     }
 
@@ -106,6 +109,10 @@ impl Keeper {
 impl Gatekeeper for Keeper {
     fn scope(&self) -> Arc<EgressScope> {
         Arc::clone(&self.scope.lock().expect("a lock"))
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.credentials.lock().expect("a lock").clone()
     }
 
     fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
@@ -243,6 +250,15 @@ impl Server {
 
     /// Speaks TLS in the name of a host, and answers with fixed bytes.
     pub(crate) async fn tls_fixed(name: &str, answer: Vec<u8>) -> (Self, rustls::RootCertStore) {
+        Self::tls_answering(name, move |_| answer.clone()).await
+    }
+
+    /// Speaks TLS in the name of a host, and answers the head of a connection's first request.
+    pub(crate) async fn tls_answering(
+        name: &str,
+        answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
+    ) -> (Self, rustls::RootCertStore) {
+        let answer = Arc::new(answer);
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
         let mut roots = rustls::RootCertStore::empty();
@@ -256,18 +272,23 @@ impl Server {
             .expect("a certificate");
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let server = Self::start("127.0.0.1:0", move |stream, seen| {
-            let (acceptor, answer) = (acceptor.clone(), answer.clone());
+            let (acceptor, answer) = (acceptor.clone(), Arc::clone(&answer));
             async move {
                 let mut first = [0; 1];
                 if stream.peek(&mut first).await.unwrap_or(0) > 0 {
                     seen.fetch_add(1, Ordering::SeqCst);
                 }
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut head = Vec::new();
                 let mut step = [0; 4096];
-                if let Ok(1..) = stream.read(&mut step).await {
-                    let _ = stream.write_all(&answer).await;
-                    let _ = stream.shutdown().await;
+                while !head.windows(4).any(|part| part == b"\r\n\r\n") {
+                    match stream.read(&mut step).await {
+                        Ok(count @ 1..) => head.extend_from_slice(&step[..count]),
+                        Ok(0) | Err(_) => return,
+                    }
                 }
+                let _ = stream.write_all(&answer(&String::from_utf8_lossy(&head))).await;
+                let _ = stream.shutdown().await;
             }
         })
         .await;

@@ -15,6 +15,7 @@ use crate::definition::{self, Definition};
 use crate::error::McpError;
 use crate::line::Lines;
 use crate::message::{self, Incoming, RpcError};
+use crate::resource;
 use crate::result::CallResult;
 
 /// The longest message that is read of a server, in bytes.
@@ -45,6 +46,8 @@ pub struct Client {
     outbox: mpsc::Sender<Vec<u8>>,
     room: Semaphore,
     next: AtomicU64,
+    /// Whether it has resources.
+    resources: bool,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -114,10 +117,11 @@ impl Client {
             tokio::spawn(tell(write, unread)),
         ];
         let room = Semaphore::new(MAX_IN_FLIGHT);
-        let client = Self { shared, outbox, room, next: AtomicU64::new(1), tasks };
+        let mut client = Self { shared, outbox, room, next: AtomicU64::new(1), resources: false, tasks };
         let greeted =
             client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
         check_version(&greeted)?;
+        client.resources = resource::has(&greeted);
         client.send(&message::notification("notifications/initialized", &definition::empty()))?;
         Ok(client)
     }
@@ -136,7 +140,7 @@ impl Client {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             list.take(&self.ask("tools/list", &params, left, &CancellationToken::new()).await?)?;
         }
-        Ok(list.tools())
+        Ok(resource::beside(list.tools(), self.resources))
     }
 
     /// Calls a tool. The answer is the server's words; so are those of [`McpError::Refused`].
@@ -151,8 +155,31 @@ impl Client {
         time: Duration,
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
+        if let Some(method) = resource::method(tool) {
+            return self.resource(method, arguments, time, cancel).await;
+        }
         let params = json!({ "name": tool, "arguments": arguments });
         CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
+    }
+
+    /// Lists resources, or reads one.
+    async fn resource(
+        &self,
+        method: &'static str,
+        arguments: &Value,
+        time: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<CallResult, McpError> {
+        if !resource::lists(method) {
+            return resource::read(&self.ask(method, &resource::wanted(arguments), time, cancel).await?);
+        }
+        let deadline = tokio::time::Instant::now() + time;
+        let mut list = resource::List::new(method);
+        while let Some(params) = list.next()? {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            list.take(&self.ask(method, &params, left, cancel).await?)?;
+        }
+        Ok(list.result())
     }
 
     /// Whether the server has said, since they were listed last, that its tools are others now.

@@ -12,6 +12,7 @@ use crate::client::{MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
 use crate::definition::{self, Definition};
 use crate::error::McpError;
 use crate::message::{self, Incoming, RpcError};
+use crate::resource;
 use crate::result::CallResult;
 
 /// The longest id of a session that is sent back, in bytes.
@@ -29,6 +30,8 @@ pub struct Visit<'a> {
     /// The version of the protocol, once the greeting was answered.
     version: Option<&'static str>,
     next: u64,
+    /// Whether it has resources.
+    resources: bool,
 }
 
 impl<'a> Visit<'a> {
@@ -39,8 +42,10 @@ impl<'a> Visit<'a> {
     /// If it does not answer, or speaks no version that is known here.
     pub async fn begin(lent: &'a Lent, url: &'a str, token: Option<&SecretString>) -> Result<Self, McpError> {
         let bearer = token.map(bearer).transpose()?;
-        let mut visit = Self { lent, url, bearer, session: None, version: None, next: 1 };
-        visit.version = Some(check_version(&visit.ask("initialize", &message::hello()).await?)?);
+        let mut visit = Self { lent, url, bearer, session: None, version: None, next: 1, resources: false };
+        let greeted = visit.ask("initialize", &message::hello()).await?;
+        visit.version = Some(check_version(&greeted)?);
+        visit.resources = resource::has(&greeted);
         visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
         Ok(visit)
     }
@@ -55,7 +60,7 @@ impl<'a> Visit<'a> {
         while let Some(params) = list.next()? {
             list.take(&self.ask("tools/list", &params).await?)?;
         }
-        Ok(list.tools())
+        Ok(resource::beside(list.tools(), self.resources))
     }
 
     /// Calls a tool.
@@ -64,8 +69,20 @@ impl<'a> Visit<'a> {
     ///
     /// As [`Client::call`](crate::client::Client::call).
     pub async fn call(&mut self, tool: &str, arguments: &Value) -> Result<CallResult, McpError> {
-        let params = json!({ "name": tool, "arguments": arguments });
-        CallResult::of(self.ask("tools/call", &params).await?)
+        match resource::method(tool) {
+            None => {
+                let params = json!({ "name": tool, "arguments": arguments });
+                CallResult::of(self.ask("tools/call", &params).await?)
+            }
+            Some(method) if resource::lists(method) => {
+                let mut list = resource::List::new(method);
+                while let Some(params) = list.next()? {
+                    list.take(&self.ask(method, &params).await?)?;
+                }
+                Ok(list.result())
+            }
+            Some(method) => resource::read(&self.ask(method, &resource::wanted(arguments)).await?),
+        }
     }
 
     /// Takes leave, so that the server may forget the session.

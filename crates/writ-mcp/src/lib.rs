@@ -10,7 +10,7 @@
 //! Nothing here decides whether a call is allowed.
 //!
 //! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
-//! [`result`] what a call gives.
+//! [`result`] what a call gives, [`resource`] the tools for what a server has to read.
 
 pub mod config;
 
@@ -21,6 +21,8 @@ pub mod client;
 pub mod http;
 
 pub mod result;
+
+pub mod resource;
 
 pub mod error;
 

@@ -45,7 +45,6 @@ impl CallResult {
 /// One block: its text, or what it is.
 fn shown(block: &Value) -> String {
     let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
-    let inner = |name: &str| block.pointer(&format!("/resource/{name}")).and_then(Value::as_str);
     match text("type") {
         "text" => text("text").to_owned(),
         kind @ ("image" | "audio") => {
@@ -56,17 +55,20 @@ fn shown(block: &Value) -> String {
             )
         }
         "resource_link" => format!("[link to {} ({})]", cut(text("uri")), cut(text("name"))),
-        "resource" => match (inner("text"), inner("blob")) {
-            (Some(content), _) => {
-                format!("[resource {}]\n{content}", cut(inner("uri").unwrap_or_default()))
-            }
-            (None, blob) => format!(
-                "[resource {}, {} characters of base64: not shown]",
-                cut(inner("uri").unwrap_or_default()),
-                blob.map_or(0, str::len)
-            ),
-        },
+        "resource" => shown_resource(block.get("resource").unwrap_or(&Value::Null)),
         other => format!("[a block of the unknown type '{}': not shown]", cut(other)),
+    }
+}
+
+/// A resource: its text, or what it is.
+pub(crate) fn shown_resource(resource: &Value) -> String {
+    let field = |name: &str| resource.get(name).and_then(Value::as_str);
+    let uri = cut(field("uri").unwrap_or_default());
+    match (field("text"), field("blob")) {
+        (Some(content), _) => format!("[resource {uri}]\n{content}"),
+        (None, blob) => {
+            format!("[resource {uri}, {} characters of base64: not shown]", blob.map_or(0, str::len))
+        }
     }
 }
 

@@ -28,8 +28,8 @@ use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::plan::{self, Asked, Planned};
 use crate::prepared::Prepared;
-use crate::rules::RuleSet;
-use crate::scope;
+use crate::rules::{RuleSet, Standing};
+use crate::{reach, scope, taint};
 
 /// How long a permit may wait to be performed, counted from the decision.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);

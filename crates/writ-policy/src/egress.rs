@@ -12,6 +12,8 @@ pub mod host;
 
 pub mod address;
 
+pub mod credential;
+
 #[cfg(test)]
 mod tests;
 

@@ -21,6 +21,8 @@ mod stream;
 
 mod values;
 
+mod watch;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -35,6 +37,7 @@ use writ_types::error::Report;
 pub use guard::Guarded;
 pub use mask::has_mask;
 pub use stream::Stream;
+pub use watch::{ByteStream, Watch};
 
 use mask::{Span, What};
 use values::Values;
@@ -71,7 +74,7 @@ impl Redactor {
 
     /// Where something must be masked, in order, without overlaps.
     fn spans(&self, text: &str) -> Vec<Span> {
-        let mut spans = self.values().find(text);
+        let mut spans = self.values().find(text.as_bytes());
         spans.extend(formats::find(text));
         mask::merged(spans)
     }
@@ -84,7 +87,7 @@ impl Redactor {
     /// A text in which known secrets are masked and formats are left: for what is performed as it stands, which a mask
     /// would change.
     pub fn mask_values<'text>(&self, text: &'text str) -> Cow<'text, str> {
-        mask::applied(text, &mask::merged(self.values().find(text)))
+        mask::applied(text, &mask::merged(self.values().find(text.as_bytes())))
     }
 
     /// A text that holds nothing that is to be masked, and what was masked in it.
@@ -117,7 +120,7 @@ impl Redactor {
 
     /// The references of the secrets whose values stand in a text.
     pub fn secrets_in(&self, text: &str) -> BTreeSet<String> {
-        self.values().find(text).iter().filter_map(Span::secret).map(ToString::to_string).collect()
+        self.values().find(text.as_bytes()).iter().filter_map(Span::secret).map(ToString::to_string).collect()
     }
 
     /// Masks known secrets in every string of a JSON value, keys included.

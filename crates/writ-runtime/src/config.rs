@@ -9,6 +9,7 @@ use writ_agent::event::SystemText;
 use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::EgressScope;
+use writ_policy::egress::credential::Binding;
 use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 
@@ -95,6 +96,8 @@ pub struct RuntimeConfig {
     pub max_chronicle_entries: usize,
     /// What every session may reach before anything is granted to it.
     pub egress: EgressScope,
+    /// Secrets that programs use and never have.
+    pub credentials: Vec<Binding>,
     /// How long tools may run.
     pub timeouts: writ_tools::config::Config,
     /// Names of the tools that may be used; empty: all.

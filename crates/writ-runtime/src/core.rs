@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use secrecy::SecretString;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +28,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
+use writ_types::credential::CredentialRef;
 use writ_types::entry::{Entry, Fact};
 use writ_types::error::{Report, ToReport};
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -164,6 +166,13 @@ pub trait SecretSource: std::fmt::Debug + Send + Sync {
     ///
     /// If they cannot be read.
     fn known(&self) -> Result<Vec<KnownSecret>, Report>;
+
+    /// The value of one that the configuration names; `None`: there is none. It may block, too.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    fn value(&self, secret: &CredentialRef) -> Result<Option<SecretString>, Report>;
 }
 
 /// What every part of the engine shares.
@@ -264,8 +273,9 @@ impl Core {
             files,
             gates,
             models,
+            proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver))
+                .with_authority(egress.authority()),
             egress,
-            proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver)),
             search,
             servers,
             sandbox,

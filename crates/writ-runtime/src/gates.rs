@@ -368,7 +368,7 @@ impl Core {
         let folder = self.config.gates.join(slot(wanted.session).to_string());
         let ran = async {
             let folder = self.sandbox.open(WorkspaceConfig { data_dir: folder, project: None }).await?;
-            let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
+            let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
             folder.exec(*permit, self.clock.now(), options).await
         };
         let (end, said) = match ran.await {

@@ -160,13 +160,13 @@ async fn run(
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.session.workspace(&place.core).await?;
     let now = place.core.clock.now();
-    let options = ExecOptions { cancel: cancel.clone(), output: None, network: None };
+    let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
     let done = if exec.hosts.is_empty() {
         workspace.exec(permit, now, options).instrument(trace::sandbox(SandboxWork::Exec)).await
     } else {
         let tool = permit.prepared().tool.clone();
-        let running = |network| workspace.exec(permit, now, ExecOptions { network, ..options });
-        let beside = web::beside_proxy(place, &exec.hosts, &tool, running);
+        let running = |options| workspace.exec(permit, now, options);
+        let beside = web::beside_proxy(place, &exec.hosts, &tool, options, running);
         beside.instrument(trace::sandbox(SandboxWork::Exec)).await?
     };
     settle(done.map(|result| exec_outcome(result, exec.timeout_ms)))

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_egress::connect::Later;
+use writ_egress::credential::{Credentials, Held};
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::egress::EgressScope;
@@ -46,6 +47,8 @@ pub(crate) struct Gate {
     granted: Mutex<Vec<HostPattern>>,
     /// What it has asked about and is asked about each time. `None`: it asks about no such host.
     asked: Option<Mutex<BTreeSet<HostPattern>>>,
+    /// What its placeholders stand for.
+    credentials: Credentials,
     /// Nothing else is reached, and nobody is asked: what the session may reach is no business of this work.
     alone: bool,
 }
@@ -60,18 +63,22 @@ impl Gate {
     pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         granted.extend(place.core.take_once(&place.session).await?);
-        Ok(Self { place, granted: Mutex::new(granted), asked: Some(Mutex::default()), alone: false })
+        let credentials = place.core.credentials_of(&place.session).await;
+        let asked = Some(Mutex::default());
+        Ok(Self { place, granted: Mutex::new(granted), asked, credentials, alone: false })
     }
 
     /// For a fetch, whose permit opens its own host.
-    pub(crate) fn for_fetch(place: Place) -> Self {
-        Self { place, granted: Mutex::default(), asked: None, alone: false }
+    pub(crate) async fn for_fetch(place: Place) -> Self {
+        let credentials = place.core.credentials_of(&place.session).await;
+        Self { place, granted: Mutex::default(), asked: None, credentials, alone: false }
     }
 
     /// For a server of tools: it reaches the hosts that its owner's file names, and no others.
     pub(crate) fn for_server(place: Place, hosts: &[String]) -> Self {
         let granted = hosts.iter().filter_map(|host| host.parse().ok()).collect();
-        Self { place, granted: Mutex::new(granted), asked: None, alone: true }
+        let credentials = Credentials::default();
+        Self { place, granted: Mutex::new(granted), asked: None, credentials, alone: true }
     }
 
     /// What was approved for this work alone, also since it has begun.
@@ -178,6 +185,10 @@ impl Gatekeeper for Gate {
         Arc::new(scope)
     }
 
+    fn credentials(&self) -> Credentials {
+        self.credentials.clone()
+    }
+
     fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
         Box::pin(self.open_ask(target))
     }
@@ -216,6 +227,27 @@ impl Core {
         let granted = state.granted.iter().filter(|host| !is_once(&self.config.egress, host));
         scope.granted.extend(granted.cloned());
         scope
+    }
+
+    /// What stands for the owner's credentials in a session. One whose secret cannot be had stands for nothing.
+    pub(crate) async fn credentials_of(self: &Arc<Self>, session: &Session) -> Credentials {
+        let bindings = &self.config.credentials;
+        if bindings.is_empty() {
+            return Credentials::default();
+        }
+        let (core, session) = (Arc::clone(self), session.id.to_string());
+        let reading = tokio::task::spawn_blocking(move || {
+            let held = core.config.credentials.iter().filter_map(|binding| {
+                let value = core.secrets.value(&binding.secret).unwrap_or_else(|report| {
+                    tracing::warn!(credential = %binding.name, code = report.code, "a secret cannot be read");
+                    None
+                });
+                let placeholder = core.egress.placeholder(&session, binding.name.as_str())?;
+                Some(Held { binding: binding.clone(), placeholder, value })
+            });
+            Credentials::new(held.collect())
+        });
+        reading.await.unwrap_or_default()
     }
 
     /// Grants a session a host: for as long as it lives, or to its next program, where the owner wants to be asked each

@@ -169,4 +169,15 @@ pub struct ExecOptions {
     /// Where the listener of a program with network goes; see [`Listener`]. Given and used when, and only when, the
     /// command names hosts.
     pub network: Option<mpsc::Sender<Listener>>,
+    /// What a program with a way out is given besides.
+    pub way_out: WayOut,
+}
+
+/// What a program with a way out is given besides: it counts where the command names hosts, and nowhere else.
+#[derive(Clone, Debug, Default)]
+pub struct WayOut {
+    /// A certificate authority that it is to trust besides the system's, in PEM; `None`: none.
+    pub certificate: Option<String>,
+    /// More variables; a command's own are stronger.
+    pub variables: Vec<(String, String)>,
 }

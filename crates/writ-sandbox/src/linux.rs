@@ -280,7 +280,7 @@ impl Inner {
             gid: nix::unistd::getegid().as_raw(),
         };
         let home_binds = self.toolchains.home_binds.clone();
-        let setup = Setup { work, home: None, home_binds, network: false };
+        let setup = Setup { work, home: None, home_binds, network: false, trust: None };
         let order = Order {
             job,
             cwd: PathBuf::from(init::WORK),

@@ -19,6 +19,9 @@ pub const MAX_VALUE_BYTES: usize = 64 * 1024;
 /// The most secrets of one home.
 pub const MAX_SECRETS: usize = 1_000;
 
+/// What the key of the proxy's certificate authority is called.
+const AUTHORITY: &str = "authority";
+
 /// Keys that the engine holds. The approver key is none of them: see [`crate::approver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineKey {
@@ -148,6 +151,25 @@ impl SecretStore {
     /// If there is one already, or the backend cannot be written.
     pub fn generate_key(&self, key: EngineKey) -> Result<VerifyingKey, SecretsError> {
         self.vault.change(|document| keys::generate(document, key.as_str()))
+    }
+
+    /// The key of the proxy's certificate authority, as its maker writes it. The first time, what `make` makes is kept.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot be read or written, or `make` fails.
+    pub fn authority_key<E: From<SecretsError>>(
+        &self,
+        make: impl FnOnce() -> Result<SecretString, E>,
+    ) -> Result<SecretString, E> {
+        if let Some(Hidden(key)) = self.vault.read()?.keys.get(AUTHORITY) {
+            return Ok(key.clone());
+        }
+        let made = make()?;
+        Ok(self.vault.change(|document| {
+            let kept = document.keys.entry(AUTHORITY.to_owned()).or_insert(Hidden(made));
+            Ok(kept.0.clone())
+        })?)
     }
 
     /// Makes the key that is to follow another, or tells of the one that was made ready before.

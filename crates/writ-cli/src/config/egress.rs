@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use writ_models::config::ModelsConfig;
 use writ_models::provider::Routes;
+use writ_policy::egress::credential::Binding;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::egress::{EgressScope, Pin, Registry};
 
@@ -26,6 +27,9 @@ pub(crate) struct EgressLists {
     /// Hosts with a fixed address. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pin: Vec<Pin>,
+    /// Secrets that programs use and never have. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) credentials: Vec<Binding>,
 }
 
 impl Default for EgressLists {
@@ -37,6 +41,7 @@ impl Default for EgressLists {
             registries: Registry::DEFAULT.into(),
             opaque: Vec::new(),
             pin: Vec::new(),
+            credentials: Vec::new(),
         }
     }
 }

@@ -278,6 +278,9 @@ pub(crate) fn from_env(variables: &[(&str, Option<&str>)]) -> Layer {
             (Place::Key(key), Some(_)) if key.path.starts_with("egress.pin.") => {
                 Err(("pins are set in files".to_owned(), String::new()))
             }
+            (Place::Key(key), Some(_)) if key.path.starts_with("egress.credentials.") => {
+                Err(("credentials are bound in files".to_owned(), String::new()))
+            }
             (Place::Key(key), Some(text)) => key
                 .kind
                 .parse_text(text)

@@ -241,6 +241,16 @@ pub(crate) const KEYS: &[Key] = &[
     owner("egress.opaque", Kind::Hosts),
     owner("egress.pin.*.host", Kind::Host),
     owner("egress.pin.*.address", Kind::Address),
+    owner("egress.credentials.*.name", Kind::Text),
+    owner("egress.credentials.*.secret", Kind::Credential),
+    owner("egress.credentials.*.host", Kind::Text),
+    owner("egress.credentials.*.methods", Kind::Texts),
+    owner("egress.credentials.*.paths", Kind::Texts),
+    owner("egress.credentials.*.env", Kind::Text),
+    owner("egress.credentials.*.header", Kind::Text),
+    owner("egress.credentials.*.format", Kind::Text),
+    owner("egress.credentials.*.user", Kind::Text),
+    owner("egress.credentials.*.plain", Kind::Flag),
     owner("search.provider", Kind::OneOf(&["brave", "tavily"])),
     owner("search.api_key", Kind::Credential),
     owner("search.base_url", Kind::Url),
@@ -275,7 +285,7 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// Sections that are lists: `[[gates]]`.
-pub(crate) const LISTS: [&str; 3] = ["gates", "hooks", "egress.pin"];
+pub(crate) const LISTS: [&str; 4] = ["gates", "hooks", "egress.pin", "egress.credentials"];
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug)]

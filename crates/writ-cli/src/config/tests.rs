@@ -212,6 +212,8 @@ on = \"input\"
 provider = \"predicate\"
 contains = [\"a\"]
 action = \"replace\"
+[[egress.credentials]]
+name = \"mine\"
 ";
     let found = Fixture::new("", project).load(&[]).expect_err("refused");
     let keys: Vec<&str> = found.iter().filter_map(|text| text.split('\'').nth(1)).collect();
@@ -225,6 +227,7 @@ action = \"replace\"
             "limits.max_turn_secs",
             "gates.000.name",
             "gates.001.action",
+            "egress.credentials.000.name",
         ]
     );
 }

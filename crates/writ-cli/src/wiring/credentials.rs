@@ -17,7 +17,7 @@ use writ_search::error::KeyError;
 use writ_secrets::server::Fetched;
 use writ_secrets::store::SecretStore;
 use writ_types::credential::CredentialRef;
-use writ_types::error::{Report, ToReport as _};
+use writ_types::error::{Exit, Report, ToReport as _};
 
 use crate::config::Config;
 use crate::context::Context;
@@ -108,6 +108,17 @@ impl SecretSource for Known {
             fetched.map(|(name, value)| KnownSecret { name: name.to_string(), value: value.clone() });
         Ok(stored.chain(named).chain(fetched).collect())
     }
+
+    fn value(&self, secret: &CredentialRef) -> Result<Option<SecretString>, Report> {
+        match self.credentials.value(secret) {
+            Ok(value) => Ok(Some(value)),
+            Err(CredentialError::Missing) => Ok(None),
+            Err(error @ CredentialError::Unreadable(_)) => {
+                Err(Report::new(Exit::Blocked, "credential.unreadable", error.to_string())
+                    .hint("`writ doctor` shows what is wrong with the place where secrets lie."))
+            }
+        }
+    }
 }
 
 impl SearchKeys for Credentials {
@@ -126,7 +137,8 @@ pub(crate) fn named(config: &Config) -> BTreeSet<CredentialRef> {
     let routes = Routes::new(&config.models);
     let keys = routes.iter().flat_map(Routes::all).filter_map(|(_, route)| route.provider.key.clone());
     let others = [&config.telemetry.otlp_token, &config.search.api_key, &config.server.auth_token];
-    keys.chain(others.into_iter().flatten().cloned()).collect()
+    let bound = config.egress.credentials.iter().map(|binding| binding.secret.clone());
+    keys.chain(others.into_iter().flatten().cloned()).chain(bound).collect()
 }
 
 /// The environment variables that the configuration names as credentials, and those that a vault server which it names

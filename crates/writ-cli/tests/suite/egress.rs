@@ -25,6 +25,9 @@ mod searches;
 #[path = "egress/subscriptions.rs"]
 mod subscriptions;
 
+#[path = "egress/credentials.rs"]
+mod credentials;
+
 #[path = "egress/servers.rs"]
 mod servers;
 

@@ -22,6 +22,9 @@ mod quarantine;
 #[path = "mcp/remote.rs"]
 mod remote;
 
+#[path = "mcp/resources.rs"]
+mod resources;
+
 #[path = "mcp/standing.rs"]
 mod standing;
 

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
+use writ_policy::egress::credential::Misuse;
+
+use super::body::Passed;
 use super::head::HeadFault;
 use super::request::Malformed;
 use crate::gatekeeper::Refusal;
@@ -17,7 +19,7 @@ pub const CODE_HEADER: &str = "x-writ-code";
 pub const ASK_HEADER: &str = "x-writ-ask";
 
 /// A body: the proxy's own words, or what a host sends.
-pub(crate) type Body = Either<Full<Bytes>, Incoming>;
+pub(crate) type Body = Either<Full<Bytes>, Passed>;
 
 /// An answer in the proxy's own words. The reason stands in the status line, too: few programs show more of a
 /// refused tunnel.
@@ -37,7 +39,9 @@ fn own(status: u16, code: &'static str, text: &str) -> Response<Body> {
 /// The answer to a connection that was not made.
 pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     let status = match refusal {
-        Refusal::Asked { .. } | Refusal::NotAsked { .. } | Refusal::Denied { .. } => 403,
+        Refusal::Asked { .. } | Refusal::NotAsked { .. } | Refusal::Denied { .. } | Refusal::Misused(_) => {
+            403
+        }
         Refusal::Rate { .. } => 429,
         Refusal::Unresolved { .. } | Refusal::Unreachable { .. } => 502,
         Refusal::ConnectTimeout { .. } => 504,
@@ -50,6 +54,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
         }
         Refusal::NotAsked { .. }
         | Refusal::Denied { .. }
+        | Refusal::Misused(_)
         | Refusal::Unresolved { .. }
         | Refusal::Unreachable { .. }
         | Refusal::ConnectTimeout { .. } => {}
@@ -73,6 +78,15 @@ pub(crate) fn malformed(fault: Malformed) -> Response<Body> {
 /// The answer when the host sent no proper one.
 pub(crate) fn bad_gateway(code: &'static str) -> Response<Body> {
     own(502, code, "the host sent no proper answer")
+}
+
+/// The answer to a request in whose body a placeholder was found.
+pub(crate) fn placeholder_in_body() -> Response<Body> {
+    own(
+        403,
+        Misuse::Place.as_str(),
+        "a placeholder stands in the body: it may stand in its own header and nowhere else",
+    )
 }
 
 /// The beginning of a tunnel.

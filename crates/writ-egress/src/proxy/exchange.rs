@@ -12,28 +12,43 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
+use writ_policy::egress::credential::Misuse;
 use writ_policy::egress::host::Target;
+use writ_policy::redact::Watch;
 
 use super::answer::{self, Body};
+use super::body::{Found, Passed};
 use super::flow::{Counted, Flow, Place};
 use super::{Serving, head, hello, request};
 use crate::connect::{self, Stream};
+use crate::credential::{self, Misused};
 use crate::gatekeeper::Refusal;
 use writ_types::entry::Verdict;
 
 /// Bytes carried at once each way. A TLS record is at most 16 KiB, so larger steps gain nothing.
 const STEP: usize = 16 * 1024;
 /// The most headers of one message.
-const HEADERS_MAX: usize = 100;
+pub(crate) const HEADERS_MAX: usize = 100;
 
 /// One client connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    serving: Arc<Serving>,
+    pub(crate) serving: Arc<Serving>,
     /// The place for the first request's record; later requests wait for one of their own.
     place: Mutex<Option<Place>>,
     /// Held as long as anything of the connection lives.
     _slot: OwnedSemaphorePermit,
+}
+
+/// What is looked for on the way.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    /// In the request's body, where none may be.
+    pub(crate) placeholders: Option<Watch>,
+    /// In the answer, where they are masked.
+    pub(crate) values: Option<Watch>,
+    /// Whether a placeholder was found.
+    pub(crate) found: Found,
 }
 
 /// Serves a connection to its end.
@@ -95,12 +110,25 @@ impl Connection {
             }
         };
         flow.name(&target);
+        let refuse = |refusal: Refusal| {
+            flow.end(refusal.verdict(), refusal.rule());
+            answer::refusal(&refusal)
+        };
+        let credentials = self.serving.gatekeeper.credentials();
+        let swap = match credentials.judge(&head, &target, false) {
+            Ok(swap) => swap,
+            Err(misused) => return refuse(misused.into()),
+        };
+        if head.method == Method::CONNECT
+            && credentials.opens(&target)
+            && let Some(authority) = self.serving.authority.clone()
+        {
+            let client = hyper::upgrade::on(Request::from_parts(head, body));
+            return self.open(client, target, authority, flow).await;
+        }
         let stream = match self.reach(&target, &flow).await {
             Ok(stream) => Counted::new(stream, Arc::clone(&flow)),
-            Err(refusal) => {
-                flow.end(refusal.verdict(), refusal.rule());
-                return answer::refusal(&refusal);
-            }
+            Err(refusal) => return refuse(refusal),
         };
         if head.method == Method::CONNECT {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
@@ -108,13 +136,26 @@ impl Connection {
             return answer::tunnel();
         }
         let websocket = request::is_websocket(&head.headers);
+        if websocket && let Some(name) = credentials.bound_to(&target) {
+            // What it carries could not be masked.
+            return refuse(Misused { name, why: Misuse::Upgrade }.into());
+        }
         let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
         request::rewrite(&mut head, &target, websocket);
-        self.forward(Request::from_parts(head, body), upgrade, stream, flow).await
+        let looks = Looks {
+            placeholders: credentials.placeholders(),
+            values: credentials.values_for(&target),
+            found: Found::default(),
+        };
+        if let Some(swap) = swap {
+            flow.lend(swap.name());
+            swap.apply(&mut head.headers);
+        }
+        self.forward(Request::from_parts(head, body), upgrade, stream, flow, looks).await
     }
 
     /// A flow with a place for its record. `None`: the proxy is ending.
-    async fn flow(&self) -> Option<Arc<Flow>> {
+    pub(crate) async fn flow(&self) -> Option<Arc<Flow>> {
         let first = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let place = match first {
             Some(place) => place,
@@ -124,7 +165,7 @@ impl Connection {
     }
 
     /// Judges a target and connects to it.
-    async fn reach(&self, target: &Target, flow: &Flow) -> Result<Stream, Refusal> {
+    pub(crate) async fn reach(&self, target: &Target, flow: &Flow) -> Result<Stream, Refusal> {
         let serving = &self.serving;
         serving.admit(target)?;
         let scope = serving.gatekeeper.scope();
@@ -185,13 +226,19 @@ impl Connection {
     }
 
     /// Passes a plain request on, and its answer back.
-    async fn forward(
+    pub(crate) async fn forward(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         client: Option<OnUpgrade>,
-        host: Counted<Stream>,
+        host: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         flow: Arc<Flow>,
+        looks: Looks,
     ) -> Response<Body> {
+        if looks.values.is_some() {
+            credential::ask_plain(request.headers_mut());
+        }
+        let forbidden = looks.placeholders.clone();
+        let request = request.map(|body| Passed::forbidding(body, forbidden, &looks.found));
         let handshake = hyper::client::conn::http1::Builder::new()
             .max_buf_size(self.serving.limits.head_bytes)
             .max_headers(HEADERS_MAX)
@@ -216,7 +263,11 @@ impl Connection {
             drop(alive);
         });
         match sender.send_request(request).await {
-            Ok(answer) => self.pass_back(answer, client, &flow),
+            Ok(answer) => self.pass_back(answer, client, &flow, &looks),
+            Err(_) if looks.found.is_set() => {
+                flow.end(Verdict::Denied, Misuse::Place.as_str());
+                answer::placeholder_in_body()
+            }
             Err(why) => {
                 tracing::debug!(%why, "a host sent no proper answer");
                 flow.end(Verdict::Failed, "egress.bad_answer");
@@ -231,7 +282,12 @@ impl Connection {
         mut answer: Response<Incoming>,
         client: Option<OnUpgrade>,
         flow: &Arc<Flow>,
+        looks: &Looks,
     ) -> Response<Body> {
+        if looks.values.is_some() && !credential::is_plain(answer.headers()) {
+            flow.end(Verdict::Cut, "credential.encoded");
+            return answer::bad_gateway("credential.encoded");
+        }
         let switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         match (switched, client) {
             (true, Some(client)) => {
@@ -256,7 +312,14 @@ impl Connection {
         head.version = http::Version::HTTP_11;
         head.extensions.clear();
         request::strip(&mut head.headers, switched);
-        let body = if switched { Either::Left(Full::<Bytes>::default()) } else { Either::Right(body) };
+        let body = match &looks.values {
+            _ if switched => Either::Left(Full::<Bytes>::default()),
+            Some(values) => {
+                credential::mask_headers(&mut head.headers, values);
+                Either::Right(Passed::masking(body, values))
+            }
+            None => Either::Right(Passed::whole(body)),
+        };
         Response::from_parts(head, body)
     }
 }

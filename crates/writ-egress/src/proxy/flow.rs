@@ -37,6 +37,7 @@ struct Ending {
     address: Option<IpAddr>,
     verdict: Verdict,
     rule: String,
+    credential: Option<String>,
 }
 
 impl Flow {
@@ -49,6 +50,7 @@ impl Flow {
             address: None,
             verdict: Verdict::Malformed,
             rule: "proxy.empty".to_owned(),
+            credential: None,
         };
         Arc::new(Self {
             began: Instant::now(),
@@ -73,6 +75,19 @@ impl Flow {
         ending.address = Some(address.ip());
         ending.verdict = Verdict::Allowed;
         rule.clone_into(&mut ending.rule);
+    }
+
+    /// Says which credential is put into its request.
+    pub(crate) fn lend(&self, credential: &str) {
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.credential = Some(credential.to_owned());
+    }
+
+    /// Says that it is opened here: each request in it is a connection of its own.
+    pub(crate) fn opened(&self) {
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.verdict = Verdict::Allowed;
+        "opened".clone_into(&mut ending.rule);
     }
 
     /// Says how it ends. What cut it first stays.
@@ -142,6 +157,7 @@ impl Drop for Flow {
             sent: *self.sent.get_mut(),
             received: *self.received.get_mut(),
             ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            credential: ending.credential.take(),
         };
         if let Some(place) = ending.place.take() {
             place.send(record);

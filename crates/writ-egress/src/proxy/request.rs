@@ -81,6 +81,24 @@ pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
     Ok(target)
 }
 
+/// Whether a request inside an opened tunnel is for the tunnel's host.
+pub(crate) fn inside(head: &http::request::Parts, target: &Target) -> Result<(), Malformed> {
+    if !matches!(head.version, Version::HTTP_10 | Version::HTTP_11) {
+        return Err(Malformed::Version);
+    }
+    if head.method == Method::CONNECT || head.uri.path().is_empty() {
+        return Err(Malformed::NotProxied);
+    }
+    if let Some(authority) = head.uri.authority() {
+        let port = Some(target.scheme.default_port());
+        let named = Target::from_authority(target.scheme, authority.as_str(), port)?;
+        if named != *target || head.uri.scheme_str() != Some(target.scheme.as_str()) {
+            return Err(Malformed::OtherHost);
+        }
+    }
+    check_host(head, target, false)
+}
+
 /// One `Host`, and the same. Old clients leave it out: with HTTP/1.0, and before a tunnel.
 fn check_host(head: &http::request::Parts, target: &Target, connect: bool) -> Result<(), Malformed> {
     let mut hosts = head.headers.get_all(HOST).iter();

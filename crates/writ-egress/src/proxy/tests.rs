@@ -13,9 +13,12 @@ use tokio_util::sync::CancellationToken;
 use writ_policy::egress::EgressScope;
 
 use super::{Proxy, ProxyConfig, ProxyError};
+use crate::authority::Authority;
 use crate::connect::Stream as TcpStream;
 use crate::testing::{Keeper, Script, Server, pattern, pinned, provider};
 use writ_types::entry::Verdict;
+
+mod credentials;
 
 mod limits;
 
@@ -37,9 +40,13 @@ impl Running {
     }
 
     fn with(config: ProxyConfig, scope: EgressScope) -> Self {
+        Self::opening(config, scope, None)
+    }
+
+    fn opening(config: ProxyConfig, scope: EgressScope, authority: Option<Arc<Authority>>) -> Self {
         let script = Arc::new(Script::default());
         let keeper = Keeper::new(scope);
-        let proxy = Proxy::new(config, Arc::clone(&script) as Arc<_>);
+        let proxy = Proxy::new(config, Arc::clone(&script) as Arc<_>).with_authority(authority);
         let (listener, address) = listener();
         let stop = CancellationToken::new();
         let (gatekeeper, token) = (Arc::clone(&keeper) as Arc<_>, stop.clone());

@@ -27,10 +27,15 @@ impl Server {
 
     /// Answers the greeting.
     async fn greet(&mut self) {
+        self.greet_with(json!({})).await;
+    }
+
+    /// Answers the greeting, and says what it has.
+    async fn greet_with(&mut self, capabilities: Value) {
         let hello = self.heard().await;
         assert_eq!(hello["method"], "initialize");
         assert_eq!(hello["params"]["capabilities"], json!({}), "nothing is offered to servers");
-        self.answer(&hello, json!({"protocolVersion": "2025-06-18", "capabilities": {}})).await;
+        self.answer(&hello, json!({"protocolVersion": "2025-06-18", "capabilities": capabilities})).await;
         assert_eq!(self.heard().await["method"], "notifications/initialized");
     }
 }
@@ -243,4 +248,45 @@ async fn a_version_that_is_not_known_ends_it() {
     };
     let (client, ()) = tokio::join!(Client::connect(read, write), greeting);
     assert!(matches!(client, Err(McpError::Wrong { method: "initialize", .. })));
+}
+
+#[tokio::test]
+async fn resources_are_listed_and_read_by_tools_of_ours() {
+    let ((read, write), mut end) = pair();
+    let greeted = end.greet_with(json!({"resources": {"listChanged": true, "subscribe": true}}));
+    let (client, ()) = tokio::join!(Client::connect(read, write), greeted);
+    let client = client.unwrap();
+    let serving = async {
+        let asked = end.heard().await;
+        assert_eq!(asked["method"], "tools/list");
+        end.answer(&asked, json!({"tools": []})).await;
+        end.say("{\"method\":\"notifications/resources/list_changed\"}\n").await;
+        let first = end.heard().await;
+        assert_eq!((&first["method"], &first["params"]), (&json!("resources/list"), &json!({})));
+        let one = json!({"uri": "note://1", "name": "One"});
+        end.answer(&first, json!({"resources": [one], "nextCursor": "2"})).await;
+        let second = end.heard().await;
+        assert_eq!(second["params"], json!({"cursor": "2"}));
+        end.answer(&second, json!({"resources": []})).await;
+        let read = end.heard().await;
+        assert_eq!(
+            (&read["method"], &read["params"]),
+            (&json!("resources/read"), &json!({"uri": "note://1"}))
+        );
+        end.answer(&read, json!({"contents": [{"uri": "note://1", "text": "It says so."}]})).await;
+    };
+    let using = async {
+        let names: Vec<String> = client.tools().await.unwrap().into_iter().map(|tool| tool.name).collect();
+        assert_eq!(names, ["resources/list", "resources/read", "resources/templates/list"]);
+        let ask = |tool: &'static str, arguments: Value| {
+            let client = &client;
+            async move { client.call(tool, &arguments, Duration::from_secs(60), &CancellationToken::new()).await }
+        };
+        let listed = ask("resources/list", json!({})).await.unwrap();
+        assert_eq!(listed.structured.unwrap()["resources"][0]["uri"], "note://1");
+        let read = ask("resources/read", json!({"uri": "note://1"})).await.unwrap();
+        assert_eq!(read.text, "[resource note://1]\nIt says so.");
+        assert!(!client.tools_changed(), "nothing of them is kept");
+    };
+    tokio::join!(serving, using);
 }

@@ -338,6 +338,11 @@ impl HostPattern {
         self.port
     }
 
+    /// Whether everything below a name is meant.
+    pub const fn is_below(&self) -> bool {
+        self.below
+    }
+
     /// Whether a host is meant, whatever the port.
     pub fn covers_host(&self, host: &Host) -> bool {
         match (self.below, host.name(), self.host.name()) {

@@ -66,19 +66,28 @@ pub(super) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
 
 /// The text with its spans masked; they are in order, and their ends are between characters.
 pub(super) fn applied<'text>(text: &'text str, spans: &[Span]) -> Cow<'text, str> {
-    if spans.is_empty() {
-        return Cow::Borrowed(text);
+    match applied_to_bytes(text.as_bytes(), spans) {
+        Cow::Borrowed(_) => Cow::Borrowed(text),
+        Cow::Owned(bytes) => Cow::Owned(
+            String::from_utf8(bytes)
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        ),
     }
-    let mut out = String::with_capacity(text.len());
+}
+
+/// The same for bytes.
+pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[Span]) -> Cow<'bytes, [u8]> {
+    if spans.is_empty() {
+        return Cow::Borrowed(bytes);
+    }
+    let mut out = Vec::with_capacity(bytes.len());
     let mut done = 0;
     for span in spans {
-        out.push_str(text.get(done..span.at.start).unwrap_or_default());
-        out.push_str(BEGIN);
-        out.push_str(span.name());
-        out.push(END);
+        out.extend_from_slice(bytes.get(done..span.at.start).unwrap_or_default());
+        out.extend_from_slice(format!("{BEGIN}{}{END}", span.name()).as_bytes());
         done = span.at.end;
     }
-    out.push_str(text.get(done..).unwrap_or_default());
+    out.extend_from_slice(bytes.get(done..).unwrap_or_default());
     Cow::Owned(out)
 }
 

@@ -110,17 +110,17 @@ impl Values {
     }
 
     /// Where values stand, in order: in the text as it is, and across its line ends.
-    pub(super) fn find(&self, text: &str) -> Vec<Span> {
+    pub(super) fn find(&self, text: &[u8]) -> Vec<Span> {
         if self.needles.is_empty() {
             return Vec::new();
         }
-        let mut spans = self.scan(text.as_bytes(), text.as_bytes(), |at| at);
-        if text.contains('\n') {
+        let mut spans = self.scan(text, text, |at| at);
+        if text.contains(&b'\n') {
             // Encoders break lines, and so does whoever wants to hide something.
             let joined: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
             let (mut places, mut next) = (joined_places(text), 0_usize);
             let mut place = 0;
-            spans.extend(self.scan(&joined, text.as_bytes(), |at| {
+            spans.extend(self.scan(&joined, text, |at| {
                 // Asked in rising order.
                 while next <= at {
                     place = places.next().unwrap_or(text.len());
@@ -171,6 +171,17 @@ impl Values {
             .find(|from| text.get(*from..).is_some_and(|rest| self.begun(rest).is_some()))
     }
 
+    /// As [`Self::earliest_begun`], of a text of which lines may be joined.
+    pub(super) fn earliest_open(&self, text: &[u8]) -> Option<usize> {
+        let plain = self.earliest_begun(text, 1);
+        if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+            return plain;
+        }
+        let whole: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
+        let across = self.earliest_begun(&whole, 1).and_then(|at| joined_places(text).nth(at));
+        plain.into_iter().chain(across).min()
+    }
+
     /// A form that begins with all of a text, and goes on.
     fn begun(&self, text: &[u8]) -> Option<&Needle> {
         let at = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
@@ -188,9 +199,9 @@ const fn is_sextet(byte: u8) -> bool {
 }
 
 /// The bytes of a text without line ends and what indents lines, and where they stand.
-fn joined(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
+fn joined(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
     let mut indent = true;
-    text.bytes().enumerate().filter(move |(_, byte)| match byte {
+    text.iter().copied().enumerate().filter(move |(_, byte)| match byte {
         b'\n' | b'\r' => {
             indent = true;
             false
@@ -203,6 +214,6 @@ fn joined(text: &str) -> impl Iterator<Item = (usize, u8)> + '_ {
     })
 }
 
-fn joined_places(text: &str) -> impl Iterator<Item = usize> + '_ {
+fn joined_places(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     joined(text).map(|(place, _)| place)
 }

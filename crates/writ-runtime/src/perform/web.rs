@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use writ_egress::credential::Credentials;
 use writ_egress::fetch::{FetchError, Fetched};
 use writ_egress::gatekeeper::Gatekeeper;
 use writ_egress::proxy::ProxyError;
 use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::{Permit, Saving};
 use writ_policy::reach::{self, Reach};
-use writ_sandbox::exec::Listener;
+use writ_sandbox::exec::{ExecOptions, Listener, WayOut};
 use writ_sandbox::file::{LARGE_MAX, SAVE_MAX};
 use writ_search::error::SearchError;
 use writ_tools::outcome::{PerformedOutcome, WebHit};
@@ -38,11 +39,13 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     place: &Place,
     hosts: &[String],
     tool: &str,
-    run: impl FnOnce(Option<mpsc::Sender<Listener>>) -> F,
+    options: ExecOptions,
+    run: impl FnOnce(ExecOptions) -> F,
 ) -> Result<T, EngineError> {
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
     let stop = CancellationToken::new();
-    let gate: Arc<dyn Gatekeeper> = Arc::new(Gate::for_program(place.clone(), hosts).await?);
+    let gate = Arc::new(Gate::for_program(place.clone(), hosts).await?);
+    let way_out = way_out(place, &gate.credentials());
     let proxy = place.core.proxy.clone();
     let serving = async {
         match listeners.recv().await {
@@ -52,7 +55,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
         }
     };
     let running = async {
-        let done = run(Some(sender)).await;
+        let done = run(ExecOptions { network: Some(sender), way_out, ..options }).await;
         stop.cancel();
         done
     };
@@ -66,6 +69,14 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
         }
         Err(error @ ProxyError::NotRecorded(_)) => Err(EngineError::Unwritable(error.to_string())),
     }
+}
+
+/// What a program is given so that it can use credentials: whom to trust, and what stands for each.
+fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
+    let variables: Vec<(String, String)> =
+        credentials.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let certificate = (!variables.is_empty()).then(|| place.core.egress.authority_certificate()).flatten();
+    WayOut { certificate, variables }
 }
 
 /// Fetches a URL, and saves what it brings where the permit names a file. Ends early where `cancel` says so.
@@ -82,7 +93,7 @@ pub(super) async fn fetch(
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
     let body_max = saving.as_ref().map_or(BODY_MAX, most);
-    let gate = Gate::for_fetch(place.clone());
+    let gate = Gate::for_fetch(place.clone()).await;
     match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate, cancel).await {
         Ok(fetched) => match (saving, &fetch.save_to) {
             // What a host says instead of the file is no file.
@@ -189,6 +200,7 @@ pub(super) async fn search(
             sent: u64::try_from(wished.query.len()).unwrap_or(u64::MAX),
             received,
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            credential: None,
         };
         let fact = Fact::Connected { connections: vec![record] };
         place.core.append(place.session.id, place.at(), fact).await?;

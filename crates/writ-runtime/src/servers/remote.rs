@@ -108,6 +108,7 @@ impl Core {
             sent: u64::try_from(call.arguments.to_string().len()).unwrap_or(u64::MAX),
             received: received.unwrap_or_default(),
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            credential: None,
         };
         let fact = Fact::Connected { connections: vec![record] };
         self.append(place.session.id, place.at(), fact).await

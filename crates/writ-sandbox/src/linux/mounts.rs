@@ -2,7 +2,7 @@
 //! its own. Nothing else of the host is there.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,17 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
+
+/// Where certificates lie that programs are to trust besides the system's: the folder, the one certificate, and all.
+const TRUST: &str = "/etc/writ";
+pub(crate) const TRUST_MORE: &str = "/etc/writ/authority.pem";
+pub(crate) const TRUST_ALL: &str = "/etc/writ/authorities.pem";
+/// Size of that folder: a system's authorities have a quarter of a megabyte.
+const TRUST_OPTIONS: &str = "mode=0755,size=4m";
+/// Where systems keep their authorities in one file; all lie in folders that are seen inside.
+const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt"];
+/// The most of it that is read, in bytes.
+const SYSTEM_TRUST_MAX: u64 = 2 * 1024 * 1024;
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
@@ -119,6 +130,9 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
         piece.attach(&root)?;
     }
     work.mount(base)?;
+    if let Some(certificate) = &setup.trust {
+        lay_trust(certificate)?;
+    }
     umount2("/", MntFlags::MNT_DETACH).stage("leave the host")?;
     // «..» of the root leads to whatever is still attached over it.
     let above = fstat(open_folder(Path::new("/..")).stage("leave the host")?).stage("leave the host")?;
@@ -230,7 +244,9 @@ fn skeleton(base: &Base) -> Result<(), Fault> {
             std::os::unix::fs::symlink(target, inside(path)).stage("links")?;
         }
     }
-    for path in ["/proc", "/dev/pts", "/dev/shm", "/etc", "/tmp", "/run", "/var", "/root", WORK, INNER_HOME] {
+    for path in
+        ["/proc", "/dev/pts", "/dev/shm", "/etc", "/tmp", "/run", "/var", "/root", TRUST, WORK, INNER_HOME]
+    {
         fs::create_dir_all(inside(path)).stage("folders")?;
     }
     std::os::unix::fs::symlink("/tmp", inside("/var/tmp")).stage("links")?;
@@ -244,6 +260,23 @@ fn skeleton(base: &Base) -> Result<(), Fault> {
         mount(Some("writ"), &inside(INNER_HOME), Some("tmpfs"), QUIET, Some(size.as_str())).stage("home")?;
     }
     Ok(())
+}
+
+/// Lays out the certificates that programs are to trust.
+fn lay_trust(certificate: &str) -> Result<(), Fault> {
+    mount(Some("writ"), TRUST, Some("tmpfs"), QUIET, Some(TRUST_OPTIONS)).stage("trust")?;
+    let mut all = Vec::new();
+    for path in SYSTEM_TRUST {
+        if let Ok(file) = fs::File::open(path) {
+            file.take(SYSTEM_TRUST_MAX).read_to_end(&mut all).stage("trust")?;
+            break;
+        }
+    }
+    all.extend_from_slice(b"\n");
+    all.extend_from_slice(certificate.as_bytes());
+    fs::write(TRUST_MORE, certificate).stage("trust")?;
+    fs::write(TRUST_ALL, all).stage("trust")?;
+    freeze(Path::new(TRUST), READ_ONLY | NO_SUID | NO_DEV)
 }
 
 /// The files of `/etc`: never the host's.

@@ -10,6 +10,7 @@ use nix::sys::socket::{
 };
 use tokio::sync::mpsc;
 
+use super::mounts::{TRUST_ALL, TRUST_MORE};
 use super::spec::{self, Fault, Said, Stage};
 use super::zygote;
 use crate::exec::{Listener, PROXY_PORT};
@@ -45,6 +46,23 @@ pub(crate) fn hand_over(socket: Option<OwnedFd>, to: Option<&mpsc::Sender<Listen
 fn is_ours(socket: i32) -> io::Result<bool> {
     let address: SockaddrIn = getsockname(socket)?;
     Ok(address.port() == PROXY_PORT && address.ip().is_loopback())
+}
+
+/// What tells programs whom to trust: the system's authorities and the one that was laid beside them.
+pub(crate) fn trust() -> impl Iterator<Item = (String, String)> {
+    let all = [
+        "SSL_CERT_FILE",
+        "CURL_CA_BUNDLE",
+        "REQUESTS_CA_BUNDLE",
+        "PIP_CERT",
+        "GIT_SSL_CAINFO",
+        "CARGO_HTTP_CAINFO",
+        "AWS_CA_BUNDLE",
+        "npm_config_cafile",
+    ];
+    let more = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+    let all = all.into_iter().map(|name| (name.to_owned(), TRUST_ALL.to_owned()));
+    all.chain(more.into_iter().map(|name| (name.to_owned(), TRUST_MORE.to_owned())))
 }
 
 /// What tells programs about their way out. Names in both cases, because programs differ in what they read.

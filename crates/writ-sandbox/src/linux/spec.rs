@@ -51,6 +51,8 @@ pub(crate) struct Setup {
     pub(crate) home_binds: Vec<(PathBuf, String)>,
     /// Whether a listener for the way out is made and handed to the host.
     pub(crate) network: bool,
+    /// A certificate that programs are to trust besides the system's, in PEM.
+    pub(crate) trust: Option<String>,
 }
 
 /// What is done in it, once. Read by the job's process when the first process says that everything is in its place.

@@ -330,8 +330,16 @@ impl Workspace {
         }
         spec.order.cwd = places.resolve(walls, &exec.cwd);
         spec.setup.network = !exec.hosts.is_empty();
-        let env = self.env(&spec, verify, &places, exec.env);
-        spec.order.env = Environment(env);
+        if spec.setup.network {
+            spec.setup.trust.clone_from(&options.way_out.certificate);
+        }
+        let mut env = self.env(&spec, verify, &places, exec.env);
+        if spec.setup.network {
+            for (name, value) in &options.way_out.variables {
+                env.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        spec.order.env = Environment(env.into_iter().collect());
         if spec.setup.network || has_entries(&places.home.join(REGISTRY)) {
             // What was downloaded lies in the session's home, and the host's copy would hide it.
             spec.setup.home_binds.retain(|(_, at)| at != REGISTRY);
@@ -389,7 +397,7 @@ impl Workspace {
         verify: bool,
         places: &Places,
         own: std::collections::BTreeMap<String, String>,
-    ) -> Vec<(String, String)> {
+    ) -> std::collections::BTreeMap<String, String> {
         let (home, tmp) = match spec.base.walls {
             Walls::Full => (INNER_HOME.to_owned(), "/tmp".to_owned()),
             Walls::Reduced => (places.home.display().to_string(), places.scratch.display().to_string()),
@@ -412,6 +420,9 @@ impl Workspace {
             env.insert("TMPDIR".to_owned(), tmp);
             let rustup = self.sandbox.toolchains.rustup_home.as_ref();
             env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));
+            if spec.setup.trust.is_some() {
+                env.extend(network::trust());
+            }
             env.extend(own);
             // Last: a command's own variables do not lead it past its way out.
             env.extend(spec.setup.network.then(network::env).into_iter().flatten());
@@ -419,7 +430,7 @@ impl Workspace {
             // What a gate judges; a verification is given nothing.
             env.extend(own);
         }
-        env.into_iter().collect()
+        env
     }
 }
 

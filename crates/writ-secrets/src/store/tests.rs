@@ -474,3 +474,16 @@ impl keyring_core::api::CredentialStoreApi for Waiting {
         self
     }
 }
+
+#[test]
+fn the_key_of_the_authority_is_made_once_and_kept() {
+    let home = home();
+    let make = |text: &str| Ok::<_, SecretsError>(SecretString::from(text.to_owned()));
+    let first = plain(&home).authority_key(|| make("the first")).expect("made");
+    let again = SecretStore::open(&home.path().join("keys"), None, &config()).expect("opened");
+    let kept = again.authority_key(|| make("another")).expect("kept");
+    assert_eq!((first.expose_secret(), kept.expose_secret()), ("the first", "the first"));
+    assert!(again.list().expect("names").is_empty(), "it is none of the secrets");
+    let failed = plain(&self::home()).authority_key(|| Err::<SecretString, _>(SecretsError::NoRandomness));
+    assert!(failed.is_err());
+}

@@ -55,4 +55,7 @@ pub struct ConnectionRecord {
     pub received: u64,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// The name of the credential that was put into its request, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
 }

@@ -22,6 +22,10 @@ const NAMES: [&str; 4] = ["depot", "asked", "other", "blocked"];
 #[derive(Debug, Default)]
 struct Shared {
     asked: Mutex<Vec<String>>,
+    /// What `authorization` they held.
+    credentials: Mutex<Vec<String>>,
+    /// Without this `authorization` nothing of its folder is given.
+    guard: Mutex<Option<String>>,
     /// The folder that it serves; `None`: every page says its own path.
     files: Option<PathBuf>,
 }
@@ -72,6 +76,16 @@ impl Mirror {
     /// The first lines of all requests so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.shared.asked.lock().expect("a lock").clone()
+    }
+
+    /// The credentials of all requests so far.
+    pub(crate) fn credentials(&self) -> Vec<String> {
+        self.shared.credentials.lock().expect("a lock").clone()
+    }
+
+    /// Gives nothing of its folder without this `authorization`.
+    pub(crate) fn guard(&self, authorization: String) {
+        *self.shared.guard.lock().expect("a lock") = Some(authorization);
     }
 
     pub(crate) fn url(&self, host: &str, rest: &str) -> String {
@@ -146,7 +160,18 @@ fn serve(client: impl Read + Write, shared: &Shared) {
         let line = head.lines().next().unwrap_or_default().to_owned();
         let path = line.split(' ').nth(1).unwrap_or("/").to_owned();
         shared.asked.lock().expect("a lock").push(line);
-        if client.get_mut().write_all(&shared.answer(&path)).is_err() {
+        let credential = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("authorization").then(|| value.trim().to_owned())
+        });
+        shared.credentials.lock().expect("a lock").extend(credential.clone());
+        let guard = shared.guard.lock().expect("a lock").clone();
+        let answer = match path.as_str() {
+            "/echo" => said(&head),
+            _ if guard.is_some() && guard != credential => said_no(),
+            path => shared.answer(path),
+        };
+        if client.get_mut().write_all(&answer).is_err() {
             return;
         }
     }
@@ -172,6 +197,18 @@ impl Shared {
             format!("HTTP/1.1 {status}\r\ncontent-type: {media}\r\ncontent-length: {}\r\n\r\n", body.len());
         [head.as_bytes(), &body].concat()
     }
+}
+
+/// Says what it was told.
+fn said(head: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{head}", head.len())
+        .into_bytes()
+}
+
+/// Wants to know who asks.
+fn said_no() -> Vec<u8> {
+    b"HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Basic realm=\"depot\"\r\ncontent-length: 0\r\n\r\n"
+        .to_vec()
 }
 
 /// A file below a folder; for a folder, its index.

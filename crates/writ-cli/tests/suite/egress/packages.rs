@@ -11,7 +11,7 @@ use super::mirror::Mirror;
 use super::{connections, last_request};
 
 /// The word that every package says.
-const WORD: &str = "from-the-mirror-7c1";
+pub(super) const WORD: &str = "from-the-mirror-7c1";
 
 /// Makes what the mirror serves: a wheel, an npm package, a crate, a repository.
 const FIXTURE: &str = r#"
@@ -54,7 +54,7 @@ fn host(script: &str, args: &[&str]) {
 }
 
 /// A mirror of the fixture; what names its own address is written when that is known.
-fn mirror(folder: &Path) -> Mirror {
+pub(super) fn mirror(folder: &Path) -> Mirror {
     std::fs::create_dir(folder).expect("made");
     host(FIXTURE, &[folder.to_str().expect("UTF-8"), WORD]);
     let mirror = Mirror::of(folder);
@@ -82,7 +82,7 @@ fn sh(script: String, hosts: &[String]) -> (&'static str, Value) {
 }
 
 /// What the tools answered, newest turn, as one text each.
-fn results(bench: &Bench) -> Vec<String> {
+pub(super) fn results(bench: &Bench) -> Vec<String> {
     let request: Value = serde_json::from_str(&last_request(bench)).expect("JSON");
     let messages = request["messages"].as_array().expect("messages").clone();
     let of_tools = messages.iter().filter(|message| message["role"] == "tool");

@@ -124,6 +124,21 @@ def call(id, params):
     return behave(id, arguments["how"])
 
 
+def library(method, params):
+    """What it has to read, in mode `library`."""
+    if method == "resources/list":
+        if "cursor" not in params:
+            return {"resources": [{"uri": "note://1", "name": "Tea", "mimeType": "text/plain"}], "nextCursor": "more"}
+        return {"resources": [{"uri": "note://2", "name": "A picture", "mimeType": "image/png"}]}
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "note://{number}", "name": "Notes"}]}
+    with open(LOG, "a") as log:
+        log.write("read %s\n" % params["uri"])
+    if params["uri"] == "note://2":
+        return {"contents": [{"uri": "note://2", "mimeType": "image/png", "blob": "AAAA"}]}
+    return {"contents": [{"uri": params["uri"], "text": "Ann likes tea."}]}
+
+
 def main():
     if mode() == "broken":
         sys.stderr.write("no module named crm; token %s\n" % os.environ.get("TOKEN"))
@@ -133,8 +148,12 @@ def main():
         method, id = asked.get("method"), asked.get("id")
         if method == "initialize":
             result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "t", "version": "1"}}
+            if mode() == "library":
+                result["capabilities"]["resources"] = {"listChanged": True}
         elif method == "tools/list":
             result = {"tools": tools()}
+        elif mode() == "library" and method and method.startswith("resources/"):
+            result = library(method, asked["params"])
         elif method == "tools/call":
             result = call(id, asked["params"])
         else:

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ed25519_dalek::{Signature, SigningKey};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use writ_egress::{Egress, EgressConfig};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
@@ -23,6 +24,7 @@ use writ_store::ledger::row::LedgerQuery;
 use writ_store::store::Store;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::registry::Registry;
+use writ_types::credential::CredentialRef;
 use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::Decision;
 use writ_types::error::Report;
@@ -402,6 +404,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             home_uid: 4_242,
             overlays: dir.path().join("overlays"),
             sent: dir.path().join("sent"),
+            credentials: Vec::new(),
             approval_ttl: APPROVAL_TTL,
             budget: Default::default(),
             agent_config: Default::default(),
@@ -468,5 +471,9 @@ struct NoSecrets;
 impl SecretSource for NoSecrets {
     fn known(&self) -> Result<Vec<KnownSecret>, Report> {
         Ok(Vec::new())
+    }
+
+    fn value(&self, _: &CredentialRef) -> Result<Option<SecretString>, Report> {
+        Ok(None)
     }
 }

@@ -76,7 +76,7 @@ async fn cancelling_or_dropping_kills_everything() {
     let fixture = Fixture::new().await;
     let (marker, cancel) = (marker("cancel"), CancellationToken::new());
     let (output, mut pieces) = tokio::sync::mpsc::channel(4);
-    let options = ExecOptions { cancel: cancel.clone(), output: Some(output), network: None };
+    let options = ExecOptions { cancel: cancel.clone(), output: Some(output), ..ExecOptions::default() };
     let script = format!("echo ready; sleep {marker}");
     let running = fixture.workspace.run_exec(exec(&["sh", "-c", &script]), options);
     let stop = async {

@@ -1,0 +1,50 @@
+//! What a server has to read: three tools of ours, pinned and judged as its own are.
+
+use super::*;
+
+/// Rows: WIN-454 (as a client: resources)
+#[test]
+fn needs_userns_needs_python_a_resource_is_read_as_a_tool_is_called() {
+    let desk = Desk::new();
+    desk.mode("library");
+    let added = desk.add(&[]);
+    assert_eq!(code(&added), 0, "{}", text(&added));
+    let shown = text(&added);
+    assert!(
+        shown.contains("tool resources/read")
+            && shown.contains("Reads one resource of this server, by its URI."),
+        "{shown}"
+    );
+    desk.say(
+        "[tools.\"resources/list\"]\neffect = false\n[tools.\"resources/templates/list\"]\neffect = false\n",
+    );
+    let listed = desk.said("crm__resources_list {}");
+    assert!(listed.contains("note://1") && listed.contains("note://2"), "both pages: {listed}");
+    let forms = desk.said("crm__resources_templates_list {}");
+    assert!(forms.contains("note://{number}"), "{forms}");
+
+    let wish = r#"crm__resources_read {"uri": "note://1"}"#;
+    let asked = desk.chat(wish);
+    assert_eq!(code(&asked), 5, "until its owner says otherwise: {}", text(&asked));
+    assert!(desk.calls().is_empty(), "{:?}", desk.calls());
+    desk.say("[tools.\"resources/read\"]\neffect = false\n");
+    let said = desk.said(wish);
+    assert!(said.contains("[resource note://1]") && said.contains("Ann likes tea."), "{said}");
+    let outcomes = desk.bench.events("outcome");
+    let of_reading = |row: &&Value| row["payload"]["label"]["sources"][0]["origin"] == "crm__resources_read";
+    let outcome = outcomes.iter().find(of_reading).expect("an outcome that names it");
+    assert_eq!(outcome["payload"]["label"]["taint"], "external");
+    let picture = desk.said(r#"crm__resources_read {"uri": "note://2"}"#);
+    assert!(picture.contains("4 characters of base64: not shown"), "{picture}");
+    let odd = desk.said(&format!("crm__resources_read {{\"uri\": \"{}\"}}", "x".repeat(3_000)));
+    assert!(odd.contains("does not fit"), "{odd:.300}");
+    assert_eq!(desk.calls(), ["read note://1", "read note://2"]);
+
+    // A server that has none any more is not asked for one.
+    desk.mode("");
+    stop_engine_of(&desk.bench.home);
+    let gone = desk.said(wish);
+    assert!(gone.contains("the tool is not the one that was trusted"), "{gone}");
+    assert_eq!(desk.calls().len(), 2);
+    desk.verify();
+}

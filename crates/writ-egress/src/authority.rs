@@ -1,0 +1,213 @@
+//! The certificate authority of an installation: it opens the connections to hosts that a credential is bound to, and no
+//! others.
+//!
+//! Its key lies with the home's other keys, and no sandbox sees it; sandboxes are given the certificate. What it signs
+//! lives as long as the engine, in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, ServerConfig};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use writ_policy::egress::host::Host;
+use writ_types::digest::Digest;
+use writ_types::error::{Exit, Report, ToReport};
+use zeroize::Zeroizing;
+
+/// The one protocol that is spoken in opened connections, both ways.
+const HTTP1: &[u8] = b"http/1.1";
+/// The most hosts that certificates are kept for; a home has fewer credentials.
+const MAX_HOSTS: usize = 64;
+/// Characters of a line of PEM (RFC 7468).
+const PEM_LINE: usize = 64;
+/// From when and until when certificates hold: a clock that is wrong by days is no reason to trust less, and their keys
+/// are gone with the engine.
+const VALID_YEARS: [i32; 2] = [2020, 2120];
+/// How every placeholder begins.
+pub const PLACEHOLDER: &str = "writ_placeholder_";
+/// Hexadecimal digits of a placeholder that nobody can guess: 128 bits.
+const PLACEHOLDER_DIGITS: usize = 32;
+
+/// Why there is no authority.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The key that is kept is none.
+    #[error("the key of the proxy's certificate authority is damaged")]
+    Key,
+    /// A certificate could not be made.
+    #[error("a certificate could not be made: {0}")]
+    Certificate(#[source] rcgen::Error),
+    /// TLS cannot be set up with it.
+    #[error("TLS could not be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl ToReport for AuthorityError {
+    fn report(&self) -> Report {
+        let (exit, code) = match self {
+            Self::Key => (Exit::Config, "authority.key"),
+            Self::Certificate(_) => (Exit::Bug, "authority.certificate"),
+            Self::Tls(_) => (Exit::Bug, "authority.tls"),
+        };
+        Report::new(exit, code, self.to_string()).hint(match self {
+            Self::Key => "Restore the folder of keys, or take [[egress.credentials]] out.",
+            Self::Certificate(_) | Self::Tls(_) => "Take [[egress.credentials]] out, and report it.",
+        })
+    }
+}
+
+/// The authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    /// The key of every certificate that it signs; it is made anew at each start.
+    leaf: KeyPair,
+    servers: Mutex<BTreeMap<Host, TlsAcceptor>>,
+    upstream: TlsConnector,
+    /// What placeholders are derived from.
+    seed: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+impl Authority {
+    /// A key for a new one, as it is kept: hexadecimal PKCS#8.
+    ///
+    /// # Errors
+    ///
+    /// If none could be made.
+    pub fn generate_key() -> Result<SecretString, AuthorityError> {
+        let key = KeyPair::generate().map_err(AuthorityError::Certificate)?;
+        let der = Zeroizing::new(key.serialize_der());
+        Ok(hex::encode(der.as_slice()).into())
+    }
+
+    /// The authority of a key that was kept, which verifies hosts as `client` does.
+    pub(crate) fn new(key: &SecretString, client: &ClientConfig) -> Result<Self, AuthorityError> {
+        let der = Zeroizing::new(hex::decode(key.expose_secret()).map_err(|_| AuthorityError::Key)?);
+        let key = KeyPair::try_from(der.as_slice()).map_err(|_| AuthorityError::Key)?;
+        let mut params = params(Vec::new(), "Writ of this machine").map_err(AuthorityError::Certificate)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let certificate = params.self_signed(&key).map_err(AuthorityError::Certificate)?.der().clone();
+        let mut client = client.clone();
+        client.alpn_protocols = vec![HTTP1.to_vec()];
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+            leaf: KeyPair::generate().map_err(AuthorityError::Certificate)?,
+            servers: Mutex::default(),
+            upstream: TlsConnector::from(Arc::new(client)),
+            seed: der,
+        })
+    }
+
+    /// Its certificate, which sandboxes are to trust, in PEM.
+    pub fn certificate(&self) -> String {
+        let text = BASE64_STANDARD.encode(&self.certificate);
+        let lines: Vec<&str> =
+            text.as_bytes().chunks(PEM_LINE).filter_map(|line| str::from_utf8(line).ok()).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    }
+
+    /// What stands for a credential in one session: the same after each start, so that a program's own settings go on to
+    /// hold, and no other session's.
+    pub fn placeholder(&self, session: &str, name: &str) -> String {
+        let parts: [&[u8]; 5] =
+            [b"writ placeholder\0", &self.seed, session.as_bytes(), b"\0", name.as_bytes()];
+        let digest = Digest::of(&Zeroizing::new(parts.concat())).to_string();
+        let digits: String = digest.chars().take(PLACEHOLDER_DIGITS).collect();
+        format!("{PLACEHOLDER}{name}_{digits}")
+    }
+
+    /// Speaks as a host to a program.
+    pub(crate) fn acceptor(&self, host: &Host) -> Result<TlsAcceptor, AuthorityError> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = servers.get(host) {
+            return Ok(server.clone());
+        }
+        let name = host.to_resolvable();
+        let mut params = params(vec![name.clone()], &name).map_err(AuthorityError::Certificate)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&self.leaf, &self.issuer).map_err(AuthorityError::Certificate)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.leaf.serialize_der()));
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::clone(self.upstream.config().crypto_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate.der().clone()], key)?;
+        config.alpn_protocols = vec![HTTP1.to_vec()];
+        let server = TlsAcceptor::from(Arc::new(config));
+        if servers.len() < MAX_HOSTS {
+            servers.insert(host.clone(), server.clone());
+        }
+        Ok(server)
+    }
+
+    /// Speaks to the host itself, whose own certificate must hold.
+    pub(crate) const fn upstream(&self) -> &TlsConnector {
+        &self.upstream
+    }
+}
+
+/// What every certificate of ours says.
+fn params(names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, subject.chars().take(64).collect::<String>());
+    let [from, until] = VALID_YEARS;
+    params.not_before = date_time_ymd(from, 1, 1);
+    params.not_after = date_time_ymd(until, 1, 1);
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> ClientConfig {
+        ClientConfig::builder_with_provider(crate::testing::provider())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth()
+    }
+
+    #[test]
+    fn a_placeholder_is_of_one_session_and_the_same_after_each_start() {
+        let key = Authority::generate_key().expect("a key");
+        let start = || Authority::new(&key, &client()).expect("an authority");
+        let one = start().placeholder("session-1", "git");
+        assert_eq!(one, start().placeholder("session-1", "git"));
+        assert!(one.starts_with("writ_placeholder_git_") && one.len() == 53, "{one}");
+        let other = Authority::new(&Authority::generate_key().expect("a key"), &client()).expect("another");
+        for else_one in [
+            start().placeholder("session-2", "git"),
+            start().placeholder("session-1", "api"),
+            other.placeholder("session-1", "git"),
+        ] {
+            assert_ne!(one, else_one);
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_not_repeated() {
+        for odd in ["", "00", "zz", &"0".repeat(400)] {
+            let refused = Authority::new(&odd.to_owned().into(), &client()).expect_err("refused");
+            assert_eq!(refused.to_string(), "the key of the proxy's certificate authority is damaged");
+        }
+    }
+}

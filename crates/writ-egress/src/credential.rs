@@ -1,0 +1,222 @@
+//! What placeholders stand for, and what becomes of a request that holds one.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hyper::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE,
+};
+use hyper::http;
+use secrecy::{ExposeSecret as _, SecretString};
+use writ_policy::egress::credential::{Binding, Misuse, is_usable};
+use writ_policy::egress::host::Target;
+use writ_policy::redact::{KnownSecret, Watch};
+
+/// One credential of a session.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Where it may be used.
+    pub binding: Binding,
+    /// What programs have in its place.
+    pub placeholder: String,
+    /// Its value; `None`: there is none now.
+    pub value: Option<SecretString>,
+}
+
+/// The credentials of a session. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    held: Vec<Held>,
+    placeholders: Watch,
+    values: Watch,
+}
+
+/// A placeholder that stands where it is not bound to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the placeholder of the credential '{name}' was not used: {why}")]
+pub struct Misused {
+    /// The credential's name.
+    pub name: String,
+    /// What is wrong.
+    pub why: Misuse,
+}
+
+/// A secret on its way into a request.
+#[derive(Debug)]
+pub(crate) struct Swap<'a> {
+    held: &'a Held,
+    value: HeaderValue,
+}
+
+impl Credentials {
+    /// These.
+    pub fn new(held: Vec<Held>) -> Self {
+        if held.is_empty() {
+            return Self::default();
+        }
+        let known = |name: String, value: SecretString| KnownSecret { name, value };
+        let placeholders: Vec<KnownSecret> = held
+            .iter()
+            .map(|one| known(one.binding.name.to_string(), one.placeholder.clone().into()))
+            .collect();
+        let values: Vec<KnownSecret> = held
+            .iter()
+            .filter_map(|one| Some(known(one.binding.secret.to_string(), one.value.clone()?)))
+            .collect();
+        let (placeholders, values) = (Watch::new(&placeholders), Watch::new(&values));
+        Self(Some(Arc::new(Inner { held, placeholders, values })))
+    }
+
+    /// The variables of programs: what stands for each.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.held().map(|one| (one.binding.env.as_str(), one.placeholder.as_str()))
+    }
+
+    /// The one of this name.
+    pub fn named(&self, name: &str) -> Option<&Held> {
+        self.held().find(|one| one.binding.name.as_str() == name)
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.0.iter().flat_map(|inner| &inner.held)
+    }
+
+    /// Whether connections to a target are opened, because something is bound to it that goes over TLS.
+    pub(crate) fn opens(&self, target: &Target) -> bool {
+        self.held().any(|one| !one.binding.plain && one.binding.is_for(target))
+    }
+
+    /// The name of one that is bound to a target.
+    pub(crate) fn bound_to(&self, target: &Target) -> Option<String> {
+        self.held().find(|one| one.binding.is_for(target)).map(|one| one.binding.name.to_string())
+    }
+
+    /// What is looked for in answers of a target; `None`: nothing is bound to it.
+    pub(crate) fn values_for(&self, target: &Target) -> Option<Watch> {
+        let inner = self.0.as_ref()?;
+        inner.held.iter().any(|one| one.binding.is_for(target)).then(|| inner.values.clone())
+    }
+
+    /// What is looked for in requests; `None`: there are no placeholders.
+    pub(crate) fn placeholders(&self) -> Option<Watch> {
+        self.0.as_ref().map(|inner| inner.placeholders.clone())
+    }
+
+    /// What is wrong with placeholders that stand in something else than a header.
+    pub(crate) fn forbid(&self, target: &Target, text: &[u8]) -> Result<(), Misused> {
+        let names = self.0.as_ref().map(|inner| inner.placeholders.names_in(text)).unwrap_or_default();
+        let first = names.first().and_then(|name| self.named(name));
+        first.map_or(Ok(()), |held| Err(held.misplaced(target)))
+    }
+
+    /// Looks for placeholders in a request's head, and says which secret is to be put into which header.
+    ///
+    /// # Errors
+    ///
+    /// If one stands where it is not bound to; then the request goes nowhere.
+    pub(crate) fn judge(
+        &self,
+        head: &http::request::Parts,
+        target: &Target,
+        secure: bool,
+    ) -> Result<Option<Swap<'_>>, Misused> {
+        let Some(inner) = &self.0 else { return Ok(None) };
+        self.forbid(target, head.uri.to_string().as_bytes())?;
+        let mut swap = None;
+        for (name, value) in &head.headers {
+            self.forbid(target, name.as_str().as_bytes())?;
+            let names = inner.placeholders.names_in(value.as_bytes());
+            let Some(held) = names.first().and_then(|name| self.named(name)) else { continue };
+            if swap.is_some() || !held.binding.is_for(target) || !held.binding.is_in(name) {
+                return Err(held.misplaced(target));
+            }
+            let path = head.uri.path();
+            let admitted = held.binding.admits(target, secure, head.method.as_str(), path);
+            admitted.map_err(|why| held.misused(why))?;
+            if names.len() > 1 || !held.binding.is_filled(value.as_bytes(), &held.placeholder) {
+                return Err(held.misused(Misuse::Form));
+            }
+            swap = Some(held.swap()?);
+        }
+        Ok(swap)
+    }
+}
+
+/// What the owner's words say of a header.
+trait Place {
+    fn is_in(&self, name: &HeaderName) -> bool;
+}
+
+impl Place for Binding {
+    fn is_in(&self, name: &HeaderName) -> bool {
+        self.header.eq_ignore_ascii_case(name.as_str())
+    }
+}
+
+impl Held {
+    fn misused(&self, why: Misuse) -> Misused {
+        Misused { name: self.binding.name.to_string(), why }
+    }
+
+    fn misplaced(&self, target: &Target) -> Misused {
+        self.misused(if self.binding.is_for(target) { Misuse::Place } else { Misuse::Host })
+    }
+
+    /// The secret in its header's form.
+    pub(crate) fn swap(&self) -> Result<Swap<'_>, Misused> {
+        let missing = || self.misused(Misuse::Missing);
+        let value = self.value.as_ref().map(|value| value.expose_secret().trim());
+        let value = value.filter(|value| is_usable(value)).ok_or_else(missing)?;
+        let mut value = HeaderValue::from_str(&self.binding.filled(value)).map_err(|_| missing())?;
+        value.set_sensitive(true);
+        Ok(Swap { held: self, value })
+    }
+}
+
+impl Swap<'_> {
+    /// The credential's name.
+    pub(crate) fn name(&self) -> &str {
+        self.held.binding.name.as_str()
+    }
+
+    /// Puts it into a request. The answer is asked for as a whole: of parts, each could hold a part of the secret.
+    pub(crate) fn apply(self, headers: &mut HeaderMap) {
+        if let Ok(name) = HeaderName::try_from(&self.held.binding.header) {
+            headers.insert(name, self.value);
+        }
+        headers.remove(RANGE);
+        headers.remove(IF_RANGE);
+    }
+}
+
+/// Asks for an answer in which a value can be found.
+pub(crate) fn ask_plain(headers: &mut HeaderMap) {
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// Whether values can be found in an answer's body.
+pub(crate) fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Masks values in an answer's headers.
+pub(crate) fn mask_headers(headers: &mut HeaderMap, values: &Watch) {
+    // What is masked has another length.
+    headers.remove(CONTENT_LENGTH);
+    let odd: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| !values.names_in(name.as_str().as_bytes()).is_empty())
+        .cloned()
+        .collect();
+    for name in odd {
+        headers.remove(name);
+    }
+    for value in headers.values_mut() {
+        if let Cow::Owned(masked) = values.mask(value.as_bytes()) {
+            *value = HeaderValue::from_bytes(&masked).unwrap_or(HeaderValue::from_static("[masked]"));
+        }
+    }
+}

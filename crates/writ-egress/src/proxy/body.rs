@@ -1,0 +1,125 @@
+//! Bodies on their way through: as they are, looked through for placeholders, or with secrets masked.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use writ_policy::redact::{ByteStream, Watch};
+
+/// A body that goes through.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    body: Incoming,
+    looking: Option<Looking>,
+}
+
+#[derive(Debug)]
+struct Looking {
+    stream: ByteStream,
+    /// What is found ends the body, and is noted here; `None`: it is masked.
+    found: Option<Found>,
+    ended: bool,
+}
+
+/// Whether something was found in a body that must not go on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found(Arc<AtomicBool>);
+
+impl Found {
+    /// Whether it was.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Passed {
+    /// As it is.
+    pub(crate) const fn whole(body: Incoming) -> Self {
+        Self { body, looking: None }
+    }
+
+    /// It ends where one of these values stands in it, before the value goes on.
+    pub(crate) fn forbidding(body: Incoming, values: Option<Watch>, found: &Found) -> Self {
+        let looking =
+            |values: Watch| Looking { stream: values.stream(), found: Some(found.clone()), ended: false };
+        Self { body, looking: values.map(looking) }
+    }
+
+    /// These values are masked in it, and trailers are left out.
+    pub(crate) fn masking(body: Incoming, values: &Watch) -> Self {
+        Self { body, looking: Some(Looking { stream: values.stream(), found: None, ended: false }) }
+    }
+}
+
+impl Looking {
+    /// What goes on of a piece, or of the end.
+    fn look(&mut self, piece: Option<&[u8]>) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
+        let out = match piece {
+            Some(piece) => self.stream.push(piece),
+            None => self.stream.end(),
+        };
+        match &self.found {
+            Some(found) if !self.stream.found().is_empty() => {
+                found.0.store(true, Ordering::SeqCst);
+                Err("the body holds a placeholder".into())
+            }
+            Some(_) | None => Ok(out.into()),
+        }
+    }
+}
+
+impl Body for Passed {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        loop {
+            let this = &mut *self;
+            if this.looking.as_ref().is_some_and(|looking| looking.ended) {
+                return Poll::Ready(None);
+            }
+            let frame = match Pin::new(&mut this.body).poll_frame(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(frame) => frame.transpose()?,
+            };
+            let Some(looking) = &mut this.looking else { return Poll::Ready(frame.map(Ok)) };
+            let out = match frame {
+                None => {
+                    looking.ended = true;
+                    looking.look(None)?
+                }
+                Some(frame) => match frame.into_data() {
+                    Ok(piece) => looking.look(Some(&piece))?,
+                    // Trailers: nobody needs them, and they are looked through by nothing.
+                    Err(_trailers) => continue,
+                },
+            };
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(out))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.looking {
+            None => self.body.is_end_stream(),
+            // Bytes may still be held.
+            Some(looking) => looking.ended || (!looking.stream.is_begun() && self.body.is_end_stream()),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.looking {
+            Some(Looking { found: None, .. }) => SizeHint::default(),
+            // What is found ends it; else it has the length that it had.
+            Some(_) | None => self.body.size_hint(),
+        }
+    }
+}

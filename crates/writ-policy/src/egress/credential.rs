@@ -1,0 +1,444 @@
+//! Credentials that programs use and never have: where each belongs, and what a request may do with what stands for it.
+//!
+//! The owner binds a secret to a host, methods and paths, and to one header. A program is given a *placeholder*; where
+//! a request carries it as bound, whoever carries the request puts the secret in its place. Anywhere else a placeholder
+//! is a [`Misuse`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use writ_types::credential::{CredentialRef, Reference};
+use zeroize::Zeroizing;
+
+use super::Pin;
+use super::host::{HostPattern, Scheme, Target};
+use crate::redact::MIN_VALUE_BYTES;
+
+/// The most credentials of one home.
+pub const MAX_BINDINGS: usize = 32;
+/// The most methods or path patterns of one credential.
+const MAX_LISTED: usize = 32;
+/// The longest path pattern, header, format, user or variable of one, in bytes.
+const MAX_TEXT: usize = 256;
+/// The longest path that is compared with patterns, in bytes: what servers commonly take.
+const MAX_PATH: usize = 8 * 1024;
+/// The longest value that is put into a header, in bytes: what servers commonly take of one.
+pub const MAX_VALUE: usize = 4 * 1024;
+/// Where the value stands in a format.
+const VALUE: &str = "{}";
+/// What Basic credentials begin with (RFC 7617).
+const BASIC: &str = "Basic ";
+/// Headers that say how a message is framed or where it goes.
+const RESERVED: [&str; 10] = [
+    "host",
+    "connection",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "via",
+    "expect",
+];
+
+/// A secret, and the one place where it may be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    /// What records and masks call it.
+    pub name: Reference,
+    /// The secret.
+    pub secret: CredentialRef,
+    /// The host, with a port where it is not that of https.
+    pub host: HostPattern,
+    /// The methods, in capital letters.
+    pub methods: Vec<String>,
+    /// The paths: `*` stands for what has no `/` in it, `**` for anything.
+    pub paths: Vec<String>,
+    /// The variable in which programs find the placeholder.
+    pub env: String,
+    /// The header that it stands in. Default: `authorization`.
+    #[serde(default = "authorization")]
+    pub header: String,
+    /// The header's value, with `{}` where the secret stands. Default: `Bearer {}`.
+    #[serde(default = "bearer", skip_serializing_if = "is_bearer")]
+    pub format: String,
+    /// Whose password it is: the header then holds both as Basic credentials, whatever `format` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Whether it may go over plain HTTP, to a host that is pinned to an address. Default: no.
+    #[serde(default)]
+    pub plain: bool,
+}
+
+fn authorization() -> String {
+    "authorization".to_owned()
+}
+
+fn bearer() -> String {
+    format!("Bearer {VALUE}")
+}
+
+fn is_bearer(format: &str) -> bool {
+    format == bearer()
+}
+
+/// What is wrong with what the owner has written of a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the credential '{name}' cannot stand: {why}")]
+pub struct InvalidBinding {
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+/// A request with a placeholder that is not bound so. Nothing is put in its place, and the request goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Misuse {
+    /// It is bound to another host or port.
+    Host,
+    /// The request would be readable on its way.
+    Plain,
+    /// It is not bound to this method.
+    Method,
+    /// It is not bound to this path, or the path can be read in two ways.
+    Path,
+    /// It stands in another place than the header that it is bound to.
+    Place,
+    /// The header does not hold it as it is bound to.
+    Form,
+    /// The request asks for another protocol.
+    Upgrade,
+    /// The secret is not there, or cannot be used in a header.
+    Missing,
+}
+
+impl Misuse {
+    /// The name used in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "credential.host",
+            Self::Plain => "credential.plain",
+            Self::Method => "credential.method",
+            Self::Path => "credential.path",
+            Self::Place => "credential.place",
+            Self::Form => "credential.form",
+            Self::Upgrade => "credential.upgrade",
+            Self::Missing => "credential.missing",
+        }
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "it is bound to another host",
+            Self::Plain => "it does not go over plain HTTP",
+            Self::Method => "it is not bound to this method",
+            Self::Path => "it is not bound to this path",
+            Self::Place => "it may stand in its own header and nowhere else",
+            Self::Form => "its header does not have the form that it is bound to",
+            Self::Upgrade => "no other protocol can be changed to",
+            Self::Missing => "its secret is not set, or cannot stand in a header",
+        })
+    }
+}
+
+/// Looks over everything that the owner has bound.
+///
+/// # Errors
+///
+/// If one cannot stand, or two have the same name or variable.
+pub fn check(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidBinding> {
+    let (mut names, mut variables) = (BTreeSet::new(), BTreeSet::new());
+    for (number, binding) in bindings.iter().enumerate() {
+        let wrong = |why| Err(InvalidBinding { name: binding.name.to_string(), why });
+        if number >= MAX_BINDINGS {
+            return wrong("there are too many before it");
+        }
+        if !names.insert(&binding.name) {
+            return wrong("another one has this name");
+        }
+        if !variables.insert(&binding.env) {
+            return wrong("another one has this variable");
+        }
+        let pinned = |pin: &Pin| binding.host.covers_host(&pin.host);
+        if binding.plain && !pins.iter().any(pinned) {
+            return wrong("over plain HTTP its host must be pinned to an address, [[egress.pin]]");
+        }
+        binding.check().map_err(|why| InvalidBinding { name: binding.name.to_string(), why })?;
+    }
+    Ok(())
+}
+
+impl Binding {
+    fn check(&self) -> Result<(), &'static str> {
+        let token = |text: &str| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_token);
+        let shown = |text: &str| text.len() <= MAX_TEXT && text.bytes().all(|b| (b' '..0x7f).contains(&b));
+        let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+        let variable = self.env.bytes().next().is_some_and(first)
+            && self.env.bytes().all(|b| first(b) || b.is_ascii_digit());
+        let bounded = |list: &[String]| !list.is_empty() && list.len() <= MAX_LISTED;
+        let upper = |method: &String| token(method) && !method.bytes().any(|b| b.is_ascii_lowercase());
+        let path = |path: &String| path.starts_with('/') && shown(path) && !path.contains(['?', '#', ' ']);
+        let rules: [(bool, &'static str); 8] = [
+            (!self.host.is_below(), "its host must be one name, without '*.'"),
+            (bounded(&self.methods) && self.methods.iter().all(upper), "its methods are words such as GET"),
+            (
+                !self.methods.iter().any(|method| method == "CONNECT" || method == "TRACE"),
+                "CONNECT and TRACE carry no credential",
+            ),
+            (bounded(&self.paths) && self.paths.iter().all(path), "its paths begin with '/'"),
+            (variable && self.env.len() <= MAX_TEXT, "its variable is a name of letters, digits and '_'"),
+            (
+                token(&self.header) && !RESERVED.contains(&self.header.to_ascii_lowercase().as_str()),
+                "its header is none that can hold a credential",
+            ),
+            (
+                shown(&self.format) && self.format.matches(VALUE).count() == 1,
+                "its format holds '{}' once, where the secret stands",
+            ),
+            (
+                self.user.as_deref().is_none_or(|user| shown(user) && !user.contains(':')),
+                "its user is a plain word without ':'",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// The port that it is bound to.
+    pub fn port(&self) -> u16 {
+        let scheme = if self.plain { Scheme::Http } else { Scheme::Https };
+        self.host.port().unwrap_or(scheme.default_port())
+    }
+
+    /// Whether it is bound to this host and port.
+    pub fn is_for(&self, target: &Target) -> bool {
+        self.port() == target.port && self.host.covers_host(&target.host)
+    }
+
+    /// Whether a request may carry it. `path` comes without its query.
+    ///
+    /// # Errors
+    ///
+    /// What it is not bound to.
+    pub fn admits(&self, target: &Target, secure: bool, method: &str, path: &str) -> Result<(), Misuse> {
+        if !self.is_for(target) {
+            return Err(Misuse::Host);
+        }
+        if !secure && !self.plain {
+            return Err(Misuse::Plain);
+        }
+        if !self.methods.iter().any(|bound| bound == method) {
+            return Err(Misuse::Method);
+        }
+        if !is_plain(path) || !self.paths.iter().any(|pattern| matches(pattern, path)) {
+            return Err(Misuse::Path);
+        }
+        Ok(())
+    }
+
+    /// Whether a header's value is the one that is bound, with `value` in its place.
+    pub fn is_filled(&self, header: &[u8], value: &str) -> bool {
+        match &self.user {
+            None => header == self.filled(value).as_bytes(),
+            Some(user) => {
+                let (scheme, rest) = header.split_at_checked(BASIC.len()).unwrap_or_default();
+                scheme.eq_ignore_ascii_case(BASIC.as_bytes())
+                    && BASE64_STANDARD
+                        .decode(rest)
+                        .is_ok_and(|pair| pair == format!("{user}:{value}").into_bytes())
+            }
+        }
+    }
+
+    /// The header's value, with a value in its place.
+    pub fn filled(&self, value: &str) -> Zeroizing<String> {
+        match &self.user {
+            None => Zeroizing::new(self.format.replacen(VALUE, value, 1)),
+            Some(user) => {
+                let pair = Zeroizing::new(format!("{user}:{value}"));
+                Zeroizing::new(format!("{BASIC}{}", BASE64_STANDARD.encode(pair.as_bytes())))
+            }
+        }
+    }
+}
+
+/// Whether a value can be put into a header, and be found again in an answer.
+pub fn is_usable(value: &str) -> bool {
+    (MIN_VALUE_BYTES..=MAX_VALUE).contains(&value.len()) && value.bytes().all(|b| (b'!'..0x7f).contains(&b))
+}
+
+/// A byte of a header's name or of a method (RFC 9110, section 5.6.2).
+const fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'!' | b'+' | b'~')
+}
+
+/// Whether every server reads the same path: nothing in it goes up, and nothing that parts it is encoded.
+fn is_plain(path: &str) -> bool {
+    let encoded = ["%2e", "%2f", "%5c", "%25", "%00", "%3b"];
+    let lower = path.to_ascii_lowercase();
+    path.len() <= MAX_PATH
+        && path.starts_with('/')
+        && !path.contains('\\')
+        && !encoded.iter().any(|code| lower.contains(code))
+        && !path.split('/').any(|part| part == "." || part.starts_with(".."))
+}
+
+/// Whether a path is one of a pattern. Takes time that grows with both lengths.
+fn matches(pattern: &str, path: &str) -> bool {
+    let path = path.as_bytes();
+    // Which beginnings of the path the pattern so far can stand for.
+    let mut reached = vec![false; path.len() + 1];
+    if let Some(start) = reached.first_mut() {
+        *start = true;
+    }
+    let mut rest = pattern.as_bytes();
+    while let [first, after @ ..] = rest {
+        let across = *first == b'*' && after.first() == Some(&b'*');
+        rest = if across { after.get(1..).unwrap_or_default() } else { after };
+        let mut next = Vec::with_capacity(reached.len());
+        let mut before = false;
+        for (at, here) in reached.iter().enumerate() {
+            let byte = at.checked_sub(1).and_then(|at| path.get(at)).copied();
+            let reaches = if *first == b'*' {
+                *here || (before && (across || byte != Some(b'/')))
+            } else {
+                byte == Some(*first) && at.checked_sub(1).and_then(|at| reached.get(at)) == Some(&true)
+            };
+            before = reaches;
+            next.push(reaches);
+        }
+        reached = next;
+    }
+    reached.last() == Some(&true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding() -> Binding {
+        Binding {
+            name: "git".parse().expect("a name"),
+            secret: "secret:git".parse().expect("a secret"),
+            host: "api.test:8443".parse().expect("a host"),
+            methods: vec!["GET".into(), "POST".into()],
+            paths: vec!["/me".into(), "/repos/*/issues".into(), "/git/**".into()],
+            env: "GIT_TOKEN".into(),
+            header: authorization(),
+            format: bearer(),
+            user: None,
+            plain: false,
+        }
+    }
+
+    fn target(text: &str) -> Target {
+        Target::from_authority(Scheme::Https, text, Some(443)).expect("a target")
+    }
+
+    /// Threat 17, where nothing is sent yet.
+    #[test]
+    fn a_credential_goes_to_its_host_method_and_path_and_nowhere_else() {
+        let git = binding();
+        let at = |host: &str, method: &str, path: &str| git.admits(&target(host), true, method, path);
+        for path in ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs"] {
+            assert_eq!(at("api.test:8443", "GET", path), Ok(()), "{path}");
+        }
+        assert_eq!(at("api.test", "GET", "/me"), Err(Misuse::Host), "another port");
+        assert_eq!(at("x.api.test:8443", "GET", "/me"), Err(Misuse::Host));
+        for method in ["PUT", "get", "DELETE", ""] {
+            assert_eq!(at("api.test:8443", method, "/me"), Err(Misuse::Method), "{method}");
+        }
+        assert_eq!(git.admits(&target("api.test:8443"), false, "GET", "/me"), Err(Misuse::Plain));
+        for path in [
+            "/you",
+            "/me/",
+            "/ME",
+            "/repos/one/two/issues",
+            "/repos//issues/x",
+            "/git",
+            "/git/../admin",
+            "/git/%2e%2e/admin",
+            "/git/..;/admin",
+            "/git/a%2f..%2fadmin",
+            "/git/%252e/x",
+            "/git\\..\\x",
+            "",
+            "me",
+            &format!("/git/{}", "x".repeat(MAX_PATH)),
+        ] {
+            assert_eq!(at("api.test:8443", "GET", path), Err(Misuse::Path), "{path:.80}");
+        }
+    }
+
+    #[test]
+    fn a_header_holds_it_as_bound_or_not_at_all() {
+        let git = binding();
+        assert!(git.is_filled(b"Bearer p-1", "p-1") && !git.is_filled(b"Bearer p-1 ", "p-1"));
+        assert!(!git.is_filled(b"bearer p-1", "p-1") && !git.is_filled(b"p-1", "p-1"));
+        assert_eq!(git.filled("v").as_str(), "Bearer v");
+        let basic = Binding { user: Some("me".into()), ..git };
+        assert_eq!(basic.filled("v").as_str(), "Basic bWU6dg==");
+        assert!(basic.is_filled(b"Basic bWU6dg==", "v") && basic.is_filled(b"basic bWU6dg==", "v"));
+        for odd in ["Basic eW91OnY=", "Basic bWU6dg", "Basic bWU6dg== ", "Basic", "", "Bearer v"] {
+            assert!(!basic.is_filled(odd.as_bytes(), "v"), "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_stand_is_refused_with_its_name() {
+        type Change = fn(&mut Binding);
+        let wrong: [Change; 14] = [
+            |b| b.host = "*.api.test".parse().expect("a pattern"),
+            |b| b.methods.clear(),
+            |b| b.methods.push("get".into()),
+            |b| b.methods.push("CONNECT".into()),
+            |b| b.paths.clear(),
+            |b| b.paths.push("me".into()),
+            |b| b.paths.push("/me?x".into()),
+            |b| b.env = "A=B".into(),
+            |b| b.env.clear(),
+            |b| b.header = "Host".into(),
+            |b| b.header = "a b".into(),
+            |b| b.format = "Bearer".into(),
+            |b| b.user = Some("a:b".into()),
+            |b| b.plain = true,
+        ];
+        assert_eq!(check(&[binding()], &[]), Ok(()));
+        for (number, change) in wrong.into_iter().enumerate() {
+            let mut one = binding();
+            change(&mut one);
+            let refused = check(&[one], &[]).expect_err("refused");
+            assert!(refused.to_string().starts_with("the credential 'git' cannot stand"), "{number}");
+        }
+        let second = Binding { name: "other".parse().expect("a name"), ..binding() };
+        assert!(check(&[binding(), binding()], &[]).is_err() && check(&[binding(), second], &[]).is_err());
+        let many: Vec<Binding> = (0..=MAX_BINDINGS)
+            .map(|number| Binding {
+                name: format!("n{number}").parse().expect("a name"),
+                env: format!("N{number}"),
+                ..binding()
+            })
+            .collect();
+        assert!(check(&many, &[]).is_err());
+        let pin = Pin { host: "api.test".parse().expect("a host"), address: [127, 0, 0, 1].into() };
+        assert_eq!(check(&[Binding { plain: true, ..binding() }], &[pin]), Ok(()));
+    }
+
+    #[test]
+    fn values_that_could_break_a_header_or_not_be_found_again_are_not_used() {
+        assert!(is_usable("s3cret-value"));
+        for odd in
+            ["short", "with space 1", "with\r\nline", "with\0zero12", "ümläutümläut", &"x".repeat(5000)]
+        {
+            assert!(!is_usable(odd), "{odd:.40}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Known values in bytes that need not be text: what goes through a proxy.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::KnownSecret;
+use super::mask::{self, Span};
+use super::values::Values;
+
+/// Looks for values in bytes, in every encoding of the redactor's, and for nothing else: published formats are left.
+#[derive(Clone, Default)]
+pub struct Watch(Arc<Values>);
+
+impl Watch {
+    /// Looks for these.
+    pub fn new(secrets: &[KnownSecret]) -> Self {
+        Self(Arc::new(Values::new(secrets)))
+    }
+
+    /// The names of the values that stand in bytes.
+    pub fn names_in(&self, bytes: &[u8]) -> BTreeSet<String> {
+        self.0.find(bytes).iter().filter_map(Span::secret).map(ToString::to_string).collect()
+    }
+
+    /// The bytes with every value masked.
+    pub fn mask<'bytes>(&self, bytes: &'bytes [u8]) -> Cow<'bytes, [u8]> {
+        mask::applied_to_bytes(bytes, &mask::merged(self.0.find(bytes)))
+    }
+
+    /// Bytes that come in pieces.
+    pub fn stream(&self) -> ByteStream {
+        ByteStream { watch: self.clone(), held: Vec::new(), begun: false, found: BTreeSet::new() }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
+/// Bytes that come in pieces and go out masked. Holds back at most what may be the beginning of a value, so at most the
+/// longest form of one, and the line ends in it.
+pub struct ByteStream {
+    watch: Watch,
+    held: Vec<u8>,
+    begun: bool,
+    found: BTreeSet<String>,
+}
+
+impl fmt::Debug for ByteStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteStream").field("found", &self.found).finish_non_exhaustive()
+    }
+}
+
+/// The most bytes that are held back while a value may be under way, in lines of whatever length: sixteen times the longest
+/// value that a header takes, in base64. Where a value is spread further it is not recognised.
+const MAX_HELD: usize = 128 * 1024;
+
+impl ByteStream {
+    /// Takes a piece in; what comes out may be shown.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        self.begun = true;
+        self.held.extend_from_slice(piece);
+        let open = self.watch.0.earliest_open(&self.held).unwrap_or(self.held.len());
+        self.release(open.max(self.held.len().saturating_sub(MAX_HELD)))
+    }
+
+    /// The bytes have ended: what comes out is the rest of them.
+    pub fn end(&mut self) -> Vec<u8> {
+        self.release(self.held.len())
+    }
+
+    /// Whether anything came.
+    pub const fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// The names of the values that were masked so far.
+    pub const fn found(&self) -> &BTreeSet<String> {
+        &self.found
+    }
+
+    /// Lets out what comes before a place, and with it all of whatever begins there.
+    fn release(&mut self, end: usize) -> Vec<u8> {
+        let mut spans = mask::merged(self.watch.0.find(&self.held));
+        spans.retain(|span| span.at.start < end);
+        self.found.extend(spans.iter().filter_map(Span::secret).map(ToString::to_string));
+        let end = spans.last().map_or(end, |span| span.at.end.max(end));
+        let out = mask::applied_to_bytes(self.held.get(..end).unwrap_or_default(), &spans).into_owned();
+        self.held.drain(..end.min(self.held.len()));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE: &str = "s3cret-Value/of+9";
+
+    fn watch() -> Watch {
+        Watch::new(&[KnownSecret { name: "secret:one".into(), value: VALUE.to_owned().into() }])
+    }
+
+    /// Threat 18, in bytes: however they are cut, and though they are no text.
+    #[test]
+    fn a_value_is_masked_in_bytes_however_they_are_cut() {
+        let wrapped: String = VALUE.chars().map(|c| format!("{c}\r\n")).collect();
+        for form in [VALUE.to_owned(), hex::encode(VALUE), VALUE.chars().rev().collect(), wrapped] {
+            let whole = [b"\xff\x00 before ".as_slice(), form.as_bytes(), b" after \xfe"].concat();
+            for size in 1..=whole.len() {
+                let mut stream = watch().stream();
+                let mut out: Vec<u8> = whole.chunks(size).flat_map(|piece| stream.push(piece)).collect();
+                out.extend(stream.end());
+                assert!(out.starts_with(b"\xff\x00 before [masked:secret:one]"), "{size}: {form}");
+                assert!(out.ends_with(b"after \xfe"), "{size}: {form}");
+                assert_eq!(stream.found().len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_go_out_as_they_are_and_at_once() {
+        let mut stream = watch().stream();
+        let other: Vec<u8> = (0..=255).cycle().take(70_000).filter(|byte| *byte != b's').collect();
+        assert!(stream.push(&other).len() > 60_000);
+        assert_eq!(stream.push(b"data: one\n\n"), b"data: one\n\n", "an event is not held back");
+        assert!(watch().names_in(b"s3cret-Value/of+8").is_empty());
+    }
+
+    /// What is held has a bound, though every line could be the next piece of a value.
+    #[test]
+    fn what_is_held_has_a_bound() {
+        let mut stream = watch().stream();
+        let mut out = stream.push(b"s3cret").len();
+        for _ in 0..100 {
+            out += stream.push(&b"\n".repeat(4096)).len();
+        }
+        assert!(stream.held.len() <= MAX_HELD && out >= 100 * 4096 - MAX_HELD, "{out}");
+    }
+}
