@@ -27,7 +27,7 @@ pub(crate) static PLAN_PROPOSE: ToolDef = ToolDef {
     idempotent: false,
     output: OutputKind::Confirmation,
     actions: &[ActionKind::Plan],
-    roles: &[AgentRole::Planner, AgentRole::Executor],
+    roles: &[AgentRole::Executor],
     schema: schema_of::<PlanArgs>,
     needs: needs_nothing,
     prepare: prepare_head,
@@ -38,26 +38,29 @@ pub(crate) static PLAN_PROPOSE: ToolDef = ToolDef {
 struct PlanArgs {
     /// What it is for.
     title: String,
+    /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open).
+    #[schemars(with = "Vec<Map<String, Value>>")]
     steps: Vec<StepArgs>,
     /// How long it is good, 30 if not given.
     minutes: Option<u64>,
+    /// What models may cost meanwhile.
     max_cost_cents: Option<u64>,
+    /// Target branch.
     branch: Option<String>,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepArgs {
     tool: String,
-    /// As in the call; of files that are written, the path counts.
+    /// Of files that are written, the path counts.
     arguments: Map<String, Value>,
-    /// How often, once if not given.
     times: Option<u32>,
-    /// What stays open: the content of a message, or the page of a host.
     free: Option<FreeArg>,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
+/// What stays open of a step.
+#[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FreeArg {
     Content,
