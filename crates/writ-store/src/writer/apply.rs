@@ -92,11 +92,7 @@ impl Progress<'_> {
             }
             Op::PruneNonces { now } => self.count(approvals::prune_nonces(conn, *now)),
             Op::Redeem(redemption) => self.redeem(redemption),
-            Op::AddCounter { name, by } => {
-                let value = usage::add_counter(conn, name, *by)?;
-                self.receipt.counters.push(value);
-                Ok(())
-            }
+            Op::AddCounter { name, by } => self.add_counter(name, *by),
             Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
             Op::Keys(op) => keys::apply(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
@@ -107,6 +103,12 @@ impl Progress<'_> {
             Op::Set { key, value } => settings::set(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
+    }
+
+    fn add_counter(&mut self, name: &str, by: u64) -> Result<(), StoreError> {
+        let value = usage::add_counter(self.conn, name, by)?;
+        self.receipt.counters.push(value);
+        Ok(())
     }
 
     /// Counts an event of a turn, and at once those that follow it in the batch.
