@@ -357,10 +357,8 @@ impl Core {
         })?;
         let session = self.session(session)?;
         // Nothing may change the folder's diff while what was approved of it is applied.
-        let _held = match prepared.tool.as_str() {
-            APPLY | UNDO => Some(session.applying.lock().await),
-            _ => None,
-        };
+        let applies = [APPLY, UNDO].contains(&prepared.tool.as_str());
+        let _held = if applies { Some(session.applying.lock().await) } else { None };
         let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
         let authority = Arc::new(self.grant(&session, at).await?);
         let label = prepared.label.clone();
@@ -405,11 +403,10 @@ impl Core {
                 let exit = exit_of(&outcome, rendered.outcome);
                 let (heard, _) = place.told_after((&prepared.tool, &rendered), began, &cancel).await?;
                 ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
-                let fields = fields(&outcome, &self.redactor);
                 let about = (&prepared, attempt, &prepared.label);
+                let fields = fields(&outcome, &self.redactor);
                 let told = self.told(&session, about, &outcome, (rendered, &fields))?;
-                ops.push(self.entry(session.id, at, told.fact));
-                ops.extend(told.op);
+                ops.extend([self.entry(session.id, at, told.fact)].into_iter().chain(told.op));
                 ops.extend(heard);
                 (told.rendered, exit, ops)
             }

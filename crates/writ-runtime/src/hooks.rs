@@ -6,10 +6,10 @@ use writ_policy::gate::{Hook, Judged, Permission, ScriptDue};
 use writ_store::batch::{Batch, Op};
 use writ_tools::render::Rendered;
 use writ_types::entry::{Fact, GatePoint, GateVerdict, HookEvent};
-use writ_types::id::{AttemptId, SessionId};
+use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
-use crate::act::{Place, outcome_entry, outcome_name};
+use crate::act::{Place, outcome_name};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::gates::For;

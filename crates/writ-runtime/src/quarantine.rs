@@ -96,7 +96,10 @@ impl Place {
         let arguments = match &call.arguments {
             // Some providers send the object as text.
             Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
-            other => other.clone(),
+            other
+            @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                other.clone()
+            }
         };
         let mut handles = Vec::new();
         handles_in(&arguments, &mut handles);

@@ -448,8 +448,7 @@ pub struct ModelCall {
     /// What its provider may be told; set by the harness, from the owner's word alone.
     #[serde(default)]
     pub clearance: Clearance,
-    /// Why this model is asked and not the first of its role, or what is withheld from it; empty: it is the first, and is
-    /// told all.
+    /// Why it is not just the first model of its role that is asked, or what is withheld from it; empty: neither.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
