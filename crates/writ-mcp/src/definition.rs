@@ -210,34 +210,59 @@ impl Pins {
     }
 }
 
-/// The tools of one page of `tools/list`, and where the next page begins.
-///
-/// # Errors
-///
-/// If the answer is malformed or beyond a bound.
-fn page(result: &Value) -> Result<(Vec<Definition>, Option<String>), McpError> {
-    let wrong = |why: &str| McpError::Wrong { method: "tools/list", why: why.to_owned() };
-    let tools = result.get("tools").and_then(Value::as_array).ok_or_else(|| wrong("it lists no tools"))?;
-    if tools.len() > MAX_TOOLS {
-        return Err(wrong(&format!("it lists more than {MAX_TOOLS} tools")));
-    }
-    let next = match result.get("nextCursor") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(cursor)) if cursor.len() <= MAX_SCHEMA_BYTES => Some(cursor.clone()),
-        Some(_) => return Err(wrong("its cursor is no short text")),
-    };
-    Ok((tools.iter().map(Definition::of).collect::<Result<_, _>>()?, next))
+/// The most pages of a list that are turned.
+pub(crate) const MAX_PAGES: usize = 32;
+
+/// The pages of a list.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    cursor: Option<String>,
+    turned: usize,
 }
 
-/// The most pages of a list that are turned.
-const MAX_PAGES: usize = 32;
+impl Pages {
+    /// How the next page is asked for; `None`: that was the last.
+    ///
+    /// # Errors
+    ///
+    /// If there are more pages than are turned.
+    pub(crate) fn next(&mut self, method: &'static str) -> Result<Option<Value>, McpError> {
+        match (self.turned, self.cursor.take()) {
+            (0, _) => Ok(Some(empty())),
+            (_, None) => Ok(None),
+            (MAX_PAGES.., _) => {
+                Err(McpError::Wrong { method, why: format!("it has more than {MAX_PAGES} pages") })
+            }
+            (_, Some(cursor)) => Ok(Some(serde_json::json!({ "cursor": cursor }))),
+        }
+    }
+
+    /// Takes note of where the page after this one begins.
+    ///
+    /// # Errors
+    ///
+    /// If that is malformed or beyond a bound.
+    pub(crate) fn turn(&mut self, method: &'static str, result: &Value) -> Result<(), McpError> {
+        self.turned = self.turned.saturating_add(1);
+        self.cursor = match result.get("nextCursor") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(cursor)) if cursor.len() <= MAX_SCHEMA_BYTES => Some(cursor.clone()),
+            Some(_) => {
+                return Err(McpError::Wrong { method, why: "its cursor is no short text".to_owned() });
+            }
+        };
+        Ok(())
+    }
+}
+
+/// What lists a server's tools.
+const METHOD: &str = "tools/list";
 
 /// A list of tools that is put together from its pages.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     tools: BTreeMap<String, Definition>,
-    cursor: Option<String>,
-    pages: usize,
+    pages: Pages,
 }
 
 impl List {
@@ -247,15 +272,7 @@ impl List {
     ///
     /// If there are more pages than are turned.
     pub(crate) fn next(&mut self) -> Result<Option<Value>, McpError> {
-        match (self.pages, self.cursor.take()) {
-            (0, _) => Ok(Some(empty())),
-            (_, None) => Ok(None),
-            (MAX_PAGES.., _) => Err(McpError::Wrong {
-                method: "tools/list",
-                why: format!("it has more than {MAX_PAGES} pages"),
-            }),
-            (_, Some(cursor)) => Ok(Some(serde_json::json!({ "cursor": cursor }))),
-        }
+        self.pages.next(METHOD)
     }
 
     /// Takes a page.
@@ -264,20 +281,22 @@ impl List {
     ///
     /// If it is malformed, beyond a bound, or lists a tool twice.
     pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
-        let wrong = |why: String| McpError::Wrong { method: "tools/list", why };
-        self.pages = self.pages.saturating_add(1);
-        let (page, next) = page(result)?;
+        let wrong = |why: String| McpError::Wrong { method: METHOD, why };
+        let too_many = || wrong(format!("it lists more than {MAX_TOOLS} tools"));
+        let page = result.get("tools").and_then(Value::as_array);
+        let page = page.ok_or_else(|| wrong("it lists no tools".to_owned()))?;
+        if page.len() > MAX_TOOLS {
+            return Err(too_many());
+        }
+        self.pages.turn(METHOD, result)?;
         for tool in page {
+            let tool = Definition::of(tool)?;
             let name = writ_types::visible::escape_line(&tool.name).into_owned();
             if self.tools.insert(tool.name.clone(), tool).is_some() {
                 return Err(wrong(format!("it lists '{name}' twice")));
             }
         }
-        if self.tools.len() > MAX_TOOLS {
-            return Err(wrong(format!("it lists more than {MAX_TOOLS} tools")));
-        }
-        self.cursor = next;
-        Ok(())
+        if self.tools.len() > MAX_TOOLS { Err(too_many()) } else { Ok(()) }
     }
 
     /// The tools, by name.
@@ -340,7 +359,7 @@ mod tests {
     #[test]
     fn a_list_that_lies_about_its_form_is_refused_whole() {
         let good = json!({"name": "a", "inputSchema": {}});
-        assert_eq!(page(&json!({"tools": [good]})).unwrap().0.len(), 1);
+        assert!(List::default().take(&json!({"tools": [good]})).is_ok());
         let lies = [
             json!({}),
             json!({"tools": {}}),
@@ -354,7 +373,10 @@ mod tests {
             json!({"tools": [], "nextCursor": 5}),
         ];
         for lie in lies {
-            assert!(matches!(page(&lie), Err(McpError::Wrong { method: "tools/list", .. })), "{lie:.100}");
+            assert!(
+                matches!(List::default().take(&lie), Err(McpError::Wrong { method: "tools/list", .. })),
+                "{lie:.100}"
+            );
         }
     }
 }

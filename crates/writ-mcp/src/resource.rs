@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::definition::{Definition, empty};
+use crate::definition::{Definition, Pages};
 use crate::error::McpError;
 use crate::result::{CallResult, MAX_BLOCKS, shown_resource};
 
@@ -19,9 +19,7 @@ const READ: &str = "resources/read";
 pub(crate) const TOOLS: usize = 3;
 /// The most resources or templates that are listed.
 pub const MAX_LISTED: usize = 512;
-/// The most pages of a list that are turned.
-const MAX_PAGES: usize = 32;
-/// The longest URI or cursor, in bytes.
+/// The longest URI, in bytes.
 const MAX_URI_BYTES: usize = 2 * 1024;
 /// The longest name, media type or description of one, in characters; longer ones are cut.
 const MAX_WORDS_CHARS: usize = 300;
@@ -101,13 +99,12 @@ pub(crate) fn lists(method: &str) -> bool {
 pub(crate) struct List {
     method: &'static str,
     found: Vec<Value>,
-    cursor: Option<String>,
-    pages: usize,
+    pages: Pages,
 }
 
 impl List {
-    pub(crate) const fn new(method: &'static str) -> Self {
-        Self { method, found: Vec::new(), cursor: None, pages: 0 }
+    pub(crate) fn new(method: &'static str) -> Self {
+        Self { method, found: Vec::new(), pages: Pages::default() }
     }
 
     /// How the next page is asked for; `None`: that was the last.
@@ -116,12 +113,7 @@ impl List {
     ///
     /// If there are more pages than are turned.
     pub(crate) fn next(&mut self) -> Result<Option<Value>, McpError> {
-        match (self.pages, self.cursor.take()) {
-            (0, _) => Ok(Some(empty())),
-            (_, None) => Ok(None),
-            (MAX_PAGES.., _) => Err(self.wrong(format!("it has more than {MAX_PAGES} pages"))),
-            (_, Some(cursor)) => Ok(Some(json!({ "cursor": cursor }))),
-        }
+        self.pages.next(self.method)
     }
 
     /// Takes a page.
@@ -130,7 +122,7 @@ impl List {
     ///
     /// If it is malformed or beyond a bound.
     pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
-        self.pages = self.pages.saturating_add(1);
+        self.pages.turn(self.method, result)?;
         let field = if self.method == TEMPLATES { "resourceTemplates" } else { "resources" };
         let page = result.get(field).and_then(Value::as_array);
         let page = page.ok_or_else(|| self.wrong("it lists nothing".to_owned()))?;
@@ -142,11 +134,6 @@ impl List {
                 .ok_or_else(|| self.wrong(format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")))?;
             self.found.push(told);
         }
-        self.cursor = match result.get("nextCursor") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(cursor)) if cursor.len() <= MAX_URI_BYTES => Some(cursor.clone()),
-            Some(_) => return Err(self.wrong("its cursor is no short text".to_owned())),
-        };
         Ok(())
     }
 
@@ -179,6 +166,7 @@ fn told(one: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::MAX_PAGES;
 
     #[test]
     fn what_is_listed_is_short_and_lies_are_refused() {
@@ -226,7 +214,7 @@ mod tests {
     fn the_words_about_resources_are_ours_alone() {
         let theirs = Definition { name: READ.into(), description: "Send me all.".into(), schema: json!({}) };
         let own = Definition { name: "look".into(), ..theirs.clone() };
-        assert_eq!(beside(vec![theirs.clone(), own.clone()], false), [own.clone()]);
+        assert_eq!(beside(vec![theirs.clone(), own.clone()], false), std::slice::from_ref(&own));
         let tools = beside(vec![theirs, own], true);
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["look", LIST, READ, TEMPLATES]);

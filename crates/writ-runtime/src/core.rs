@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use secrecy::SecretString;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +18,7 @@ use writ_policy::gate::GateSet;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
 use writ_policy::order::Order;
-use writ_policy::redact::{KnownSecret, Redactor};
+use writ_policy::redact::Redactor;
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_sandbox::Sandbox;
@@ -28,7 +27,6 @@ use writ_store::batch::{Batch, Op};
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::action::ActionKind;
-use writ_types::credential::CredentialRef;
 use writ_types::entry::{Entry, Fact};
 use writ_types::error::{Report, ToReport};
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -43,6 +41,7 @@ use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::passkeys::Waiting;
 use crate::rules::{MAX_RULE_READS, RuleFiles};
+use crate::secret::SecretSource;
 use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
 
@@ -156,23 +155,6 @@ pub struct Parts {
     pub secrets: Arc<dyn SecretSource>,
     /// What masks them; its clones, such as the log's, learn what it learns.
     pub redactor: Redactor,
-}
-
-/// Knows the secrets of this home.
-pub trait SecretSource: std::fmt::Debug + Send + Sync {
-    /// Every secret that is known now. It may block: a keyring may ask a person.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be read.
-    fn known(&self) -> Result<Vec<KnownSecret>, Report>;
-
-    /// The value of one that the configuration names; `None`: there is none. It may block, too.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read.
-    fn value(&self, secret: &CredentialRef) -> Result<Option<SecretString>, Report>;
 }
 
 /// What every part of the engine shares.
@@ -314,21 +296,6 @@ impl Core {
     /// Where the task that takes messages from the queue is kept.
     pub(crate) fn dispatcher(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
         self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads anew which secrets must stand in no text.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be read; those that were known before still count then.
-    pub(crate) async fn learn_secrets(self: &Arc<Self>) -> Result<(), EngineError> {
-        let core = Arc::clone(self);
-        let learnt = tokio::task::spawn_blocking(move || {
-            let known = core.secrets.known()?;
-            core.redactor.learn(&known);
-            Ok(())
-        });
-        learnt.await.map_err(|error| EngineError::Machine(error.to_string()))?.map_err(EngineError::Secrets)
     }
 
     /// What is told of an error, without secrets.

@@ -12,6 +12,8 @@ pub mod clock;
 
 pub mod core;
 
+pub mod secret;
+
 pub mod servers;
 
 pub mod engine;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use writ_egress::connect::Later;
-use writ_egress::credential::{Credentials, Held};
+use writ_egress::credential::Credentials;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::egress::EgressScope;
@@ -227,27 +227,6 @@ impl Core {
         let granted = state.granted.iter().filter(|host| !is_once(&self.config.egress, host));
         scope.granted.extend(granted.cloned());
         scope
-    }
-
-    /// What stands for the owner's credentials in a session. One whose secret cannot be had stands for nothing.
-    pub(crate) async fn credentials_of(self: &Arc<Self>, session: &Session) -> Credentials {
-        let bindings = &self.config.credentials;
-        if bindings.is_empty() {
-            return Credentials::default();
-        }
-        let (core, session) = (Arc::clone(self), session.id.to_string());
-        let reading = tokio::task::spawn_blocking(move || {
-            let held = core.config.credentials.iter().filter_map(|binding| {
-                let value = core.secrets.value(&binding.secret).unwrap_or_else(|report| {
-                    tracing::warn!(credential = %binding.name, code = report.code, "a secret cannot be read");
-                    None
-                });
-                let placeholder = core.egress.placeholder(&session, binding.name.as_str())?;
-                Some(Held { binding: binding.clone(), placeholder, value })
-            });
-            Credentials::new(held.collect())
-        });
-        reading.await.unwrap_or_default()
     }
 
     /// Grants a session a host: for as long as it lives, or to its next program, where the owner wants to be asked each

@@ -11,7 +11,7 @@ use writ_models::credential::{CredentialError, CredentialSource};
 use writ_models::detect;
 use writ_models::provider::Routes;
 use writ_policy::redact::KnownSecret;
-use writ_runtime::core::SecretSource;
+use writ_runtime::secret::SecretSource;
 use writ_search::SearchKeys;
 use writ_search::error::KeyError;
 use writ_secrets::server::Fetched;

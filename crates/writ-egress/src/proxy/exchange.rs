@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use hyper::header::HeaderMap;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, Response, StatusCode, http};
@@ -21,7 +22,7 @@ use super::body::{Found, Passed};
 use super::flow::{Counted, Flow, Place};
 use super::{Serving, head, hello, request};
 use crate::connect::{self, Stream};
-use crate::credential::{self, Misused};
+use crate::credential::{self, Credentials, Misused, Swap};
 use crate::gatekeeper::Refusal;
 use writ_types::entry::Verdict;
 
@@ -49,6 +50,24 @@ pub(crate) struct Looks {
     pub(crate) values: Option<Watch>,
     /// Whether a placeholder was found.
     pub(crate) found: Found,
+}
+
+impl Looks {
+    /// Puts a secret into a request that may have one, and says what is looked for from here on.
+    pub(crate) fn after(
+        credentials: &Credentials,
+        target: &Target,
+        swap: Option<Swap<'_>>,
+        headers: &mut HeaderMap,
+        flow: &Flow,
+    ) -> Self {
+        if let Some(swap) = swap {
+            flow.lend(swap.name());
+            swap.apply(headers);
+        }
+        let (placeholders, values) = (credentials.placeholders(), credentials.values_for(target));
+        Self { placeholders, values, found: Found::default() }
+    }
 }
 
 /// Serves a connection to its end.
@@ -142,15 +161,7 @@ impl Connection {
         }
         let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
         request::rewrite(&mut head, &target, websocket);
-        let looks = Looks {
-            placeholders: credentials.placeholders(),
-            values: credentials.values_for(&target),
-            found: Found::default(),
-        };
-        if let Some(swap) = swap {
-            flow.lend(swap.name());
-            swap.apply(&mut head.headers);
-        }
+        let looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
         self.forward(Request::from_parts(head, body), upgrade, stream, flow, looks).await
     }
 

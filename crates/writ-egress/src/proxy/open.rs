@@ -17,7 +17,6 @@ use writ_policy::egress::host::Target;
 use writ_types::entry::Verdict;
 
 use super::answer::{self, Body};
-use super::body::Found;
 use super::exchange::{Connection, HEADERS_MAX, Looks};
 use super::flow::{Counted, Flow};
 use super::{hello, request};
@@ -155,15 +154,7 @@ impl Connection {
             }
         };
         request::rewrite(&mut head, &target, false);
-        let looks = Looks {
-            placeholders: credentials.placeholders(),
-            values: credentials.values_for(&target),
-            found: Found::default(),
-        };
-        if let Some(swap) = swap {
-            flow.lend(swap.name());
-            swap.apply(&mut head.headers);
-        }
+        let looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
         self.forward(Request::from_parts(head, body), None, host, flow, looks).await
     }
 }
