@@ -34,6 +34,7 @@ fn shell(request: &ParsedRequest) -> Reply {
     let asked = request.last_user_text();
     let words: Vec<&str> = asked.strip_prefix("run ").unwrap_or_default().split_whitespace().collect();
     match words.get(request.results().count()) {
+        Some(&"nothing") => Reply::call("shell_exec", json!({ "argv": ["/no/such/program"] })),
         Some(word) => Reply::call("shell_exec", json!({ "argv": ["echo", word] })),
         None => Reply::text(&format!("Done with: {asked}")),
     }
@@ -50,9 +51,9 @@ fn commands(bench: &Bench) -> Vec<String> {
 const KEYS: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\n\
     print(json.dumps({'verdict': 'abstain', 'reason': ' '.join(sorted(read)) + '; ' + read['event']}))\n";
 
-/// Rows: SCL-049 (in part: what it sees) SCL-050 SCL-053 SCL-054 SCL-055 SCL-056
+/// Rows: SCL-049 (in part: what it sees) SCL-053 SCL-054
 ///
-/// Part: SF-193 SF-196
+/// Part: SCL-055 SCL-056 SF-193 SF-196
 #[test]
 fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_is_about() {
     let bench = Bench::new("openai", shell);
@@ -186,6 +187,8 @@ fn needs_userns_each_hook_has_its_own_time_and_only_a_critical_one_stops() {
 
 /// A hook for each use: a record, a filter of messages, a limit of calls. The state is the hook's own.
 ///
+/// Rows: SCL-050 (with the events, which show the duration)
+///
 /// Part: SCL-066
 #[test]
 fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
@@ -208,11 +211,12 @@ fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     let more = bench.chat("run a3", &[]);
     assert_eq!(commands(&bench), ["a1", "a2"], "the state outlives the turn: {}", text(&more));
-    let other = bench.chat("run b1", &["--new"]);
-    assert_eq!(commands(&bench), ["a1", "a2", "b1"], "and is of one conversation: {}", text(&other));
+    let other = bench.chat("run b1 nothing", &["--new"]);
+    assert_eq!(commands(&bench), ["a1", "a2", "b1", ""], "and is of one conversation: {}", text(&other));
     let record: Vec<String> =
         said(&bench).into_iter().filter(|row| row[1] == "record").map(|row| row[3].clone()).collect();
-    assert!(record.len() == 3 && record.iter().all(|line| line.starts_with("shell_exec done")), "{record:?}");
+    let ends: Vec<&str> = record.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!(ends, ["done", "done", "done", "failed"], "{record:?}");
 }
 
 #[test]
