@@ -241,6 +241,7 @@ fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
         | PerformedOutcome::Subscribed { .. }
         | PerformedOutcome::Unsubscribed { .. }
         | PerformedOutcome::Reachable { .. }
+        | PerformedOutcome::Planned { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. } => None,
     }

@@ -61,6 +61,7 @@ fn propagate(records: &Value, text: &str, sinks: &[Sink]) -> Result<()> {
         text: text.to_owned(),
         label: label.clone(),
         fields: Field::of(records),
+        kept: None,
     };
     let seen = [
         ChatMessage {

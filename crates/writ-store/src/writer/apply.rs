@@ -106,12 +106,6 @@ impl Progress<'_> {
         }
     }
 
-    fn add_counter(&mut self, name: &str, by: u64) -> Result<(), StoreError> {
-        let value = usage::add_counter(self.conn, name, by)?;
-        self.receipt.counters.push(value);
-        Ok(())
-    }
-
     /// Counts an event of a turn, and at once those that follow it in the batch.
     fn count_events(&mut self, turn: TurnId, n: u64, after: &[Op]) -> Result<(), StoreError> {
         if let Some((of, next, end)) = &mut self.counted
