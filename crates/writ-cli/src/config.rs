@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use writ_egress::deliver::Endpoint;
 use writ_gateway::http::config::ServerConfig;
@@ -17,7 +17,7 @@ use writ_policy::access::AccessConfig;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::credential;
 use writ_policy::gate::{EscalationConfigs, GateConfig, HookConfig};
-use writ_runtime::config::{Execution, LedgerConfig};
+use writ_runtime::config::LedgerConfig;
 use writ_sandbox::config::SandboxConfig;
 use writ_search::config::SearchConfig;
 use writ_secrets::backend::Backend;
@@ -49,8 +49,11 @@ pub(crate) mod egress;
 
 mod gates;
 
+mod general;
+
 mod observe;
 
+pub(crate) use general::General;
 pub(crate) use observe::{LogConfig, TelemetryConfig};
 
 /// The project's configuration, below the project.
@@ -61,66 +64,6 @@ const HOME_FILE: &str = "config.toml";
 pub(crate) const EXAMPLE: &str = include_str!("../../../config.example.toml");
 /// The most findings that are told at once; the rest is counted.
 const MAX_TOLD: usize = 100;
-
-/// Settings of the binary itself: keys without a section.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct General {
-    /// Who owns the home. Default `owner`.
-    pub(crate) owner_id: String,
-    /// The agent's name. Default `main`.
-    pub(crate) agent: String,
-    /// Where the database and the overlays are; relative to the home. Default `data`.
-    pub(crate) data_dir: PathBuf,
-    /// Where verification runs; relative to the home. Default `data/verify`.
-    pub(crate) verify_dir: PathBuf,
-    /// Where what is known of customers is kept; relative to the home. Default `data/customers`.
-    pub(crate) customer_context_dir: PathBuf,
-    /// How long an ask lives, in seconds. Default one day (design 3.2).
-    pub(crate) approval_ttl_secs: u64,
-    /// Whether the shipped gates are in force. Default `true`.
-    pub(crate) gates_shipped: bool,
-    /// Names of the tools that the agent is offered; empty is all of them. Default empty.
-    pub(crate) tools: Vec<String>,
-    /// Whether everything asks that would leave the sandbox after external content was read. Default `false`.
-    pub(crate) strict: bool,
-    /// Whether programs are run and files written in an approved plan alone. Default `free`.
-    pub(crate) execution: Execution,
-    /// What a session begins with after a restart.
-    pub(crate) rehydration: Rehydration,
-}
-
-/// What a session begins with after a restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Rehydration {
-    /// How many entries of its history a turn begins with. Default 50.
-    pub(crate) max_chronicle_entries: usize,
-}
-
-impl Default for Rehydration {
-    fn default() -> Self {
-        Self { max_chronicle_entries: 50 }
-    }
-}
-
-impl Default for General {
-    fn default() -> Self {
-        Self {
-            owner_id: "owner".into(),
-            agent: "main".into(),
-            data_dir: "data".into(),
-            verify_dir: "data/verify".into(),
-            customer_context_dir: "data/customers".into(),
-            approval_ttl_secs: 24 * 60 * 60,
-            gates_shipped: true,
-            tools: Vec::new(),
-            strict: false,
-            execution: Execution::Free,
-            rehydration: Rehydration::default(),
-        }
-    }
-}
 
 /// The whole configuration, as each crate wants it.
 #[derive(Clone, Debug)]

@@ -362,7 +362,10 @@ fn judge(
             return Ok(Judgement::Grant { reservation, approval: Some(used) });
         }
     }
-    if must_be_planned {
+    // What a plan means and something asks about beside it is asked about; what none means is not done.
+    let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps(prepared).next().is_some());
+    let is_approved = matches!(facts.approval, Some(Ok(_)));
+    if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {
         return Err((DenyReason::Plan, "execution".to_owned(), UNPLANNED.to_owned()));
     }
     let alike = Alike::of(checked, &rules, (risk, approvers), facts.egress);

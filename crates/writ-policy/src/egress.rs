@@ -114,6 +114,8 @@ pub struct EgressScope {
     pub providers: Vec<HostPattern>,
     /// Hosts to which a tunnel may carry what is not TLS.
     pub opaque: Vec<HostPattern>,
+    /// Hosts where programs use secrets of the owner in requests that may change something.
+    pub bound: Vec<HostPattern>,
     /// This machine's own addresses, also public ones: refused as loopback is.
     pub own_addresses: BTreeSet<IpAddr>,
 }
@@ -130,6 +132,7 @@ impl Default for EgressScope {
             pins: Vec::new(),
             providers: Vec::new(),
             opaque: Vec::new(),
+            bound: Vec::new(),
             own_addresses: BTreeSet::new(),
         }
     }

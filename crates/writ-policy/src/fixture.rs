@@ -440,64 +440,6 @@ impl World {
     }
 }
 
-/// Claims that answer an ask about `prepared` with yes.
-pub(crate) fn claims(prepared: Digest) -> ApprovalClaims {
-    ApprovalClaims {
-        installation: installation(),
-        epoch: EPOCH,
-        ask: AskId::from_random(7),
-        decision: Decision::Approve,
-        prepared,
-        shown: Digest::of(b"shown"),
-        nonce: "00112233445566778899aabbccddeeff".into(),
-        issued_at: NOW,
-        expires_at: later(86_400_000),
-        approver: Approver::Key { public: hex::encode(approver().verifying_key().as_bytes()) },
-        task: None,
-        values: false,
-    }
-}
-
-/// What an ask about the content of `claims` expects.
-pub(crate) fn expected(claims: &ApprovalClaims) -> Expected {
-    Expected {
-        installation: installation(),
-        epoch: EPOCH,
-        ask: claims.ask.clone(),
-        prepared: claims.prepared,
-        shown: claims.shown,
-        risk: claims.task.filter(|task| task.standing.is_some()).map_or(Risk::Medium, |task| task.risk),
-        expires_at: later(86_400_000),
-        values: claims.values,
-        approvers: 1,
-        task: claims.task,
-        standing: claims
-            .task
-            .and_then(|task| Some((task.pattern, task.standing?.total)))
-            .into_iter()
-            .collect(),
-    }
-}
-
-pub(crate) fn approvers() -> Approvers {
-    let public = approver().verifying_key();
-    Approvers {
-        keys: BTreeMap::from([(hex::encode(public.as_bytes()), public)]),
-        passkeys: BTreeMap::new(),
-        harness: harness().verifying_key(),
-    }
-}
-
-pub(crate) fn signed(claims: ApprovalClaims) -> ApprovalToken {
-    ApprovalToken::sign(claims, &approver()).expect("signs")
-}
-
-/// A verified answer with these claims.
-pub(crate) fn approved(claims: ApprovalClaims) -> Approval {
-    let expected = expected(&claims);
-    verify(&signed(claims), &expected, &approvers(), NOW).expect("verifies")
-}
-
 /// Runs a future that never waits.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -506,6 +448,9 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+pub(crate) use approvals::{approved, approvers, claims, expected, signed};
 pub(crate) use journal::MemoryJournal;
+
+mod approvals;
 
 mod journal;

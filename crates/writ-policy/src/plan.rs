@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use writ_types::action::{Action, ActionKind, CallTool, ExecProfile, Fetch, Free, Place, Plan, PlanStep};
+use writ_types::action::{
+    Action, CallTool, ChangeKind, ExecProfile, Fetch, FileChange, Free, Place, Plan, PlanStep, WriteFile,
+};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
 use writ_types::id::AskId;
@@ -29,6 +31,10 @@ use crate::show::is_plain;
 pub const MAX_STEPS: usize = 24;
 /// How often one step may be done at most.
 pub const MAX_TIMES: u32 = 100;
+/// How often a step that leaves something open is done at most on a tap, as an approval for a task.
+const MAX_TAPPED_TIMES: u32 = 20;
+/// For how many minutes, likewise.
+const MAX_TAPPED_MINUTES: u64 = 60;
 /// How long the steps of a plan may be done at most: a working day, in minutes.
 pub const MAX_MINUTES: u64 = 8 * 60;
 /// How long they may be done if the plan says nothing: as long as any task key lives, in minutes.
@@ -145,9 +151,37 @@ pub fn is_needed(prepared: &Prepared) -> bool {
         Action::Exec(exec) => matches!(exec.profile, ExecProfile::Task | ExecProfile::Verification),
         Action::WriteFile(write) => write.place == Place::Overlay,
         Action::Fetch(fetch) => fetch.save_to.is_some(),
-        action => action.kind() == ActionKind::Browse,
+        Action::Browse(_) => true,
+        Action::ReadFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::Say(_)
+        | Action::SendFile(_)
+        | Action::CallTool(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::ModelCall(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_)
+        | Action::Connect(_)
+        | Action::Search(_)
+        | Action::Plan(_) => false,
     };
     kind && prepared.call.is_some()
+}
+
+/// Whether a step leaves open what is done, and may be done so often or so long that a person should say so with a key of
+/// their own: as approvals for a task, a tap covers twenty times and an hour.
+pub(crate) fn is_wide(plan: &Plan, step: &PlanStep) -> bool {
+    step.free != Free::Nothing && (step.times > MAX_TAPPED_TIMES || plan.minutes > MAX_TAPPED_MINUTES)
 }
 
 /// Whether a step means an action.
@@ -166,11 +200,16 @@ pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
         && match (step.free, &step.action, &prepared.action) {
             (Free::Nothing, _, _) => is_exact(),
             (Free::Content, Action::WriteFile(planned), Action::WriteFile(wished)) => {
-                let paths = |write: &writ_types::action::WriteFile| -> BTreeSet<String> {
+                let paths = |write: &WriteFile| -> BTreeSet<String> {
                     write.changes.iter().map(|change| change.path.clone()).collect()
                 };
+                // What is left open is what stands in the files: not whether they are, nor who may run them.
+                let writes = |change: &FileChange| change.kind != ChangeKind::Delete;
+                let runs = |write: &WriteFile| write.changes.iter().any(|change| change.executable);
                 (planned.place, &planned.root) == (wished.place, &wished.root)
                     && paths(planned) == paths(wished)
+                    && wished.changes.iter().all(writes)
+                    && (!runs(wished) || runs(planned))
             }
             (Free::Content, Action::CallTool(planned), Action::CallTool(wished)) => {
                 let fixed = |call: &CallTool, sinks: &[Sink]| pattern::standing::of_call(call, sinks);

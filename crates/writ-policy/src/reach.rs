@@ -2,7 +2,7 @@
 
 use writ_types::action::{Action, Exec, Fetch, Search};
 
-use crate::egress::host::{Scheme, Target};
+use crate::egress::host::{HostPattern, Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
 
 /// How far an action would reach: the worst over the hosts that it names.
@@ -100,6 +100,20 @@ pub(crate) fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
             .any(|port| target(text, port).is_none_or(|target| asks_each_time(scope, &target)))
     };
     exec.hosts.iter().any(each_time)
+}
+
+/// Whether a command names a host where it could act in the owner's name, with a secret that is bound to it.
+pub(crate) fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
+    let is_bound = |text: &String, port| {
+        let target = Target::from_authority(Scheme::Https, text, Some(port));
+        target.is_ok_and(|target| scope.bound.iter().any(|pattern| means(pattern, &target)))
+    };
+    let any_port = |text: &String| {
+        // A binding may name a port of its own.
+        let ports = scope.bound.iter().filter_map(HostPattern::port).chain(WEB_PORTS);
+        ports.into_iter().any(|port| is_bound(text, port))
+    };
+    exec.hosts.iter().any(any_port)
 }
 
 /// A host, or a host with its port. Without one, all of the web's are meant, as in a list: the worst of them counts.

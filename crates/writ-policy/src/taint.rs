@@ -10,9 +10,10 @@ use writ_types::entry::Risk;
 use writ_types::taint::Taint;
 
 use crate::door::TAINT_RULE;
+use crate::egress::EgressScope;
 use crate::origin::Origins;
 use crate::prepared::{Prepared, Sink};
-use crate::reach::Reach;
+use crate::reach::{self, Reach};
 use crate::rules::Standing;
 use crate::show;
 
@@ -38,6 +39,10 @@ const SEARCHED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It rests on external content, you have not written these words, and they are told to the search provider.",
 ));
 
+const ACTS: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It rests on external content, and could change something in your name at a host that a secret of yours is bound to.",
+));
+
 const PRIVATE: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It would pass on what you alone may be assumed to read, to somebody whom you have not named.",
 ));
@@ -57,6 +62,8 @@ pub struct Labels<'a> {
     pub origins: &'a Origins,
     /// Whether no argument excuses it: everything that would leave asks in a tainted turn.
     pub strict: bool,
+    /// What may be reached, and where programs use secrets of the owner.
+    pub egress: &'a EgressScope,
 }
 
 /// Judges a prepared action by the label that its arguments rest on, by what these are made of, and by where it leads.
@@ -79,6 +86,8 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
     }
     match &prepared.action {
         Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
+        // What external content has asked for could be done there in the owner's name.
+        Action::Exec(exec) if reach::acts_as_owner(exec, labels.egress) => ACTS,
         // Whom the owner has listed may be told what a program works on. Registries are needed for work that rests
         // on project files, which are external themselves.
         Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,

@@ -3,7 +3,7 @@
 //!
 //! Nothing is lost by it: what the model writes goes to the owner or through the door, with the real values in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -36,6 +36,8 @@ pub struct Withheld {
     numbers: BTreeMap<Arc<str>, usize>,
     values: Vec<Arc<str>>,
     bytes: usize,
+    /// The marks that were made for the request at hand.
+    shown: BTreeSet<usize>,
 }
 
 /// Whether a request names persons in a way that can be recognised.
@@ -51,12 +53,17 @@ pub fn is_personal(request: &ModelRequest) -> bool {
 
 impl Withheld {
     /// Replaces what may not be told with this clearance: whole texts by their label, and for whom only what is public may
-    /// be told, what names persons.
+    /// be told, what names persons. The numbers of the marks that stand in it now: an answer to it can mean no others.
     ///
     /// # Errors
     ///
     /// If that is too much. The request may not be sent then.
-    pub fn hide(&mut self, request: &mut ModelRequest, clearance: Clearance) -> Result<(), TooMuch> {
+    pub fn hide(
+        &mut self,
+        request: &mut ModelRequest,
+        clearance: Clearance,
+    ) -> Result<BTreeSet<usize>, TooMuch> {
+        self.shown.clear();
         if clearance == Clearance::Public {
             self.hide_persons(&mut request.system)?;
         }
@@ -67,7 +74,7 @@ impl Withheld {
             }
         }
         request.system.push_str(NOTE);
-        Ok(())
+        Ok(std::mem::take(&mut self.shown))
     }
 
     fn hide_in(&mut self, message: &mut ChatMessage, whole: bool) -> Result<(), TooMuch> {
@@ -129,30 +136,32 @@ impl Withheld {
                 self.values.len()
             }
         };
+        self.shown.insert(number);
         Ok(format!("{}{number}{}", MARK.0, MARK.1))
     }
 
-    /// Puts back what marks in an answer stand for. A mark that stands for nothing stays.
-    pub fn restore(&self, reply: &mut ModelReply) {
-        if self.values.is_empty() {
+    /// Puts back what marks in an answer stand for, of those that its request has `shown`. Any other mark stays: what another
+    /// model was not told, or what is no longer in the context, comes back by no number.
+    pub fn restore(&self, reply: &mut ModelReply, shown: &BTreeSet<usize>) {
+        if shown.is_empty() {
             return;
         }
-        reply.text = self.restored(&reply.text);
+        reply.text = self.restored(&reply.text, shown);
         for call in &mut reply.calls {
             // Nothing is kept by it, so it cannot fail.
             let _infallible = each_text(&mut call.arguments, &mut |text| {
-                *text = self.restored(text);
+                *text = self.restored(text, shown);
                 Ok(())
             });
         }
     }
 
-    fn restored(&self, text: &str) -> String {
+    fn restored(&self, text: &str, shown: &BTreeSet<usize>) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once(MARK.0) {
             out.push_str(before);
             let value = after.split_once(MARK.1).and_then(|(number, after)| {
-                let number: usize = number.parse().ok()?;
+                let number: usize = number.parse().ok().filter(|number| shown.contains(number))?;
                 Some((self.values.get(number.checked_sub(1)?)?, after))
             });
             match value {
@@ -176,11 +185,12 @@ fn any_text(value: &Value, is: &impl Fn(&str) -> bool) -> bool {
         Value::String(text) => is(text),
         Value::Array(items) => items.iter().any(|item| any_text(item, is)),
         Value::Object(fields) => fields.iter().any(|(name, item)| is(name) || any_text(item, is)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::Number(number) => is(&number.to_string()),
+        Value::Null | Value::Bool(_) => false,
     }
 }
 
-/// Numbers are texts here, too: an account is one as well as the other.
+/// Numbers are texts here, too, and so are names of fields: an account is one as well as the other.
 fn each_text(
     value: &mut Value,
     change: &mut impl FnMut(&mut String) -> Result<(), TooMuch>,
@@ -196,7 +206,14 @@ fn each_text(
             Ok(())
         }
         Value::Array(items) => items.iter_mut().try_for_each(|item| each_text(item, change)),
-        Value::Object(fields) => fields.values_mut().try_for_each(|item| each_text(item, change)),
+        Value::Object(fields) => {
+            for (mut name, mut item) in std::mem::take(fields) {
+                change(&mut name)?;
+                each_text(&mut item, change)?;
+                fields.insert(name, item);
+            }
+            Ok(())
+        }
         Value::Null | Value::Bool(_) => Ok(()),
     }
 }
@@ -253,7 +270,7 @@ mod tests {
         let mut hidden = request(sent.clone());
         assert!(is_personal(&hidden));
         let mut withheld = Withheld::default();
-        withheld.hide(&mut hidden, Clearance::Public).expect("fits");
+        let shown = withheld.hide(&mut hidden, Clearance::Public).expect("fits");
         let said = serde_json::to_string(&hidden).expect("JSON");
         assert!(!said.contains("ann@") && !said.contains("4711") && !said.contains("1234567"), "{said}");
         assert!(
@@ -265,10 +282,14 @@ mod tests {
             "It says: [withheld:3]",
             json!({"to": "[withheld:1]", "x": ["[withheld:9]", "[withheld:"]}),
         );
-        withheld.restore(&mut reply);
+        withheld.restore(&mut reply, &shown);
         assert_eq!(reply.text, "It says: Dear owner, the code of the door is 4711.");
         let expected = json!({"to": "ann@mail.example.org", "x": ["[withheld:9]", "[withheld:"]});
         assert_eq!(reply.calls[0].arguments, expected);
+        // What this request has not shown comes back by no number, whatever else is withheld in the session.
+        let mut guessed = answer("[withheld:3]", json!({}));
+        withheld.restore(&mut guessed, &[1, 2].into());
+        assert_eq!(guessed.text, "[withheld:3]");
         // The same marks for the same values, whenever it is sent.
         let mut again = request(sent);
         withheld.hide(&mut again, Clearance::Public).expect("fits");
@@ -285,6 +306,22 @@ mod tests {
         withheld.hide(&mut hidden, Clearance::Personal).expect("fits");
         let said = serde_json::to_string(&hidden).expect("JSON");
         assert!(said.contains("ann@mail.example.org") && !said.contains("diagnosis"), "{said}");
+    }
+
+    #[test]
+    fn numbers_and_names_of_fields_are_persons_as_well_as_texts() {
+        for arguments in [json!({"account": 4_929_420_573_595_709_u64}), json!({"ann@mail.example.org": 1})] {
+            let mut hidden = request(vec![(Part::Call(call(arguments.clone())), Label::new(Taint::Owner))]);
+            assert!(is_personal(&hidden), "{arguments}");
+            let mut withheld = Withheld::default();
+            let shown = withheld.hide(&mut hidden, Clearance::Public).expect("fits");
+            let said = serde_json::to_string(&hidden).expect("JSON");
+            assert!(!said.contains("ann@") && !said.contains("4929420573595709"), "{said}");
+            assert!(!is_personal(&hidden));
+            let mut reply = answer("", json!({"[withheld:1]": "[withheld:1]"}));
+            withheld.restore(&mut reply, &shown);
+            assert!(!reply.calls[0].arguments.to_string().contains("withheld"), "{reply:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use writ_policy::approval::{
 use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
 use writ_policy::pattern::standing::{self, Limits};
+use writ_policy::permit::Permit;
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
 use writ_policy::taint::endorsable;
@@ -26,7 +27,7 @@ use writ_tools::render::{Rendered, fields, render};
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
 use writ_types::error::Exit;
-use writ_types::frame::{Card, TaskOffer};
+use writ_types::frame::{Card, TaskOffer, Undo};
 use writ_types::id::AskId;
 
 use crate::act::Place;
@@ -385,7 +386,6 @@ impl Core {
                 (not_done(text, ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
             }
             Passage::Permit(permit) => {
-                let attempt = permit.attempt();
                 let place = Place {
                     core: Arc::clone(self),
                     session: Arc::clone(&session),
@@ -395,20 +395,9 @@ impl Core {
                     origins: None,
                     spent: Spent::default(),
                 };
-                let (cancel, began) = (self.stop_now.child_token(), self.clock.now());
-                let Performed { prepared, mut outcome, mut ops, undo: back } =
-                    perform::perform(&place, *permit, &cancel).await?;
+                let (done, back) = self.performed(&place, *permit).await?;
                 undo = back;
-                let rendered = render(&prepared, &mut outcome, &self.redactor);
-                let exit = exit_of(&outcome, rendered.outcome);
-                let (heard, _) = place.told_after((&prepared.tool, &rendered), began, &cancel).await?;
-                ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
-                let about = (&prepared, attempt, &prepared.label);
-                let fields = fields(&outcome, &self.redactor);
-                let told = self.told(&session, about, &outcome, (rendered, &fields))?;
-                ops.extend([self.entry(session.id, at, told.fact)].into_iter().chain(told.op));
-                ops.extend(heard);
-                (told.rendered, exit, ops)
+                done
             }
         };
         let kept = undo.is_some();
@@ -417,6 +406,28 @@ impl Core {
             self.end_undos(Some(session.id)).await?;
         }
         Ok((rendered, exit))
+    }
+
+    /// Performs what was permitted: what is told of it, how that ends, what is to be written, and how it is undone.
+    async fn performed(
+        &self,
+        place: &Place,
+        permit: Permit,
+    ) -> Result<((Rendered, Exit, Vec<Op>), Option<Undo>), EngineError> {
+        let attempt = permit.attempt();
+        let (cancel, began) = (self.stop_now.child_token(), self.clock.now());
+        let Performed { prepared, mut outcome, mut ops, undo } =
+            perform::perform(place, permit, &cancel).await?;
+        let rendered = render(&prepared, &mut outcome, &self.redactor);
+        let exit = exit_of(&outcome, rendered.outcome);
+        let (heard, _) = place.told_after((&prepared.tool, &rendered), began, &cancel).await?;
+        ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
+        let about = (&prepared, attempt, &prepared.label);
+        let fields = fields(&outcome, &self.redactor);
+        let told = self.told(&place.session, about, &outcome, (rendered, &fields))?;
+        ops.extend([self.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
+        ops.extend(heard);
+        Ok(((told.rendered, exit, ops), undo))
     }
 
     /// An approval that led to nothing is not tried again: the next start would try it, and the one after it.

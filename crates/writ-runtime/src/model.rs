@@ -232,16 +232,14 @@ async fn attempt(
     place.core.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     // What another role says is for the harness, and marks are shown to nobody.
-    let is_shown = role == ModelRole::Executor && !cleared.hides;
+    let is_shown = role == ModelRole::Executor && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
     let (span, began) = (trace::model(planned), place.core.clock.now());
     let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     let took = place.core.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
-            if cleared.hides {
-                place.session.state().withheld.restore(&mut reply);
-            }
+            place.session.state().withheld.restore(&mut reply, &cleared.hidden);
             place.core.redactor.reply(&mut reply);
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);

@@ -16,7 +16,7 @@ use writ_policy::prepared::Prepared;
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
-use writ_types::entry::{DenyReason, Entry, GateVerdict};
+use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict};
 
 use crate::commit::frames;
 use crate::config::Execution;
@@ -214,15 +214,20 @@ impl Core {
     ) -> Result<Passage, EngineError> {
         let now = self.clock.now();
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
+        let entry = |fact| {
+            let fact = self.scrubbed(fact);
+            Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact }))
+        };
         let known = self.known(&prepared, standing)?;
         let (mut facts, at) = (known.facts(self, standing), known.session.as_deref());
         let (mut may_reuse, reused) = (standing.task, OnceLock::new());
         let writ: OnceLock<Box<Writ>> = OnceLock::new();
-        if standing.task
-            && facts.plan.only
-            && plan::is_needed(&prepared)
-            && let Some(found) = self.writ_for(&prepared)?
-        {
+        let must_be_planned = standing.task && facts.plan.only && plan::is_needed(&prepared);
+        if let Some(found) = must_be_planned.then(|| self.writ_for(&prepared)).transpose()?.flatten() {
+            // The turn's own key counts as well: a plan is done by whoever may still do anything.
+            if let Err(denial) = door::precheck(prepared.clone(), &facts, now) {
+                return self.refused(at, first, denial, entry).await;
+            }
             writ.get_or_init(|| found).govern(&mut facts);
         }
         let denial = loop {
@@ -232,16 +237,7 @@ impl Core {
             };
             // Once for each wish, not for each approval that it is tried with.
             if reused.get().is_none() {
-                let otherwise = door::shadowed(&checked, &self.rules, &facts).into_iter();
-                first.extend(otherwise.map(|fact| {
-                    Op::Append(Box::new(Entry {
-                        at: now,
-                        session,
-                        turn,
-                        turn_number,
-                        fact: self.scrubbed(fact),
-                    }))
-                }));
+                first.extend(door::shadowed(&checked, &self.rules, &facts).into_iter().map(entry));
             }
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
@@ -277,9 +273,19 @@ impl Core {
                 }
             }
         };
+        self.refused(at, first, denial, entry).await
+    }
+
+    /// Writes a refusal down.
+    async fn refused(
+        &self,
+        at: Option<&Session>,
+        mut first: Vec<Op>,
+        denial: Box<Denial>,
+        entry: impl Fn(Fact) -> Op,
+    ) -> Result<Passage, EngineError> {
         self.metrics.denied();
-        let fact = self.scrubbed(denial.fact());
-        first.push(Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact })));
+        first.push(entry(denial.fact()));
         self.write(at, first).await?;
         Ok(Passage::Denied(denial))
     }

@@ -22,6 +22,8 @@ use crate::error::EngineError;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
 const MAX_PLANS: usize = 64;
+/// The most plans among which one is looked for that is to end: all that could be approved in their eight hours.
+const MAX_REVOCABLE: usize = 10_000;
 
 /// A plan that covers an action, with the authority of its key.
 #[derive(Debug)]
@@ -169,7 +171,7 @@ impl Core {
         &self,
         is_meant: impl Fn(&AskId, KeyId) -> bool,
     ) -> Result<Option<PlanRow>, EngineError> {
-        let plans = self.store.plans(None, self.clock.now(), MAX_PLANS)?;
+        let plans = self.store.plans(None, self.clock.now(), MAX_REVOCABLE)?;
         Ok(plans.into_iter().find(|row| is_meant(&row.ask, row.key)))
     }
 }

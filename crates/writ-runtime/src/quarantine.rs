@@ -267,7 +267,9 @@ fn with_values(value: Value, values: &BTreeMap<Handle, String>) -> Value {
         }
         Value::Array(items) => items.into_iter().map(|item| with_values(item, values)).collect(),
         Value::Object(fields) => {
-            fields.into_iter().map(|(name, item)| (name, with_values(item, values))).collect()
+            let put_in =
+                |(name, item)| if name == THEN { (name, item) } else { (name, with_values(item, values)) };
+            fields.into_iter().map(put_in).collect()
         }
         other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn only_whole_arguments_are_handles() {
         let arguments = json!({
-            "to": ["$r1.0"], "text": "$r2", "note": "see $r3", "$r4": true, "then": ["$r5"], "in": {"deep": "$r6"},
+            "to": ["$r1.0"], "text": "$r2", "note": "see $r3", "$r4": true, "then": ["$r2"], "in": {"deep": "$r6"},
         });
         let mut found = Vec::new();
         handles_in(&arguments, &mut found);
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!(named, ["$r1.0", "$r2", "$r6"]);
         let values = found.iter().map(|handle| (*handle, format!("<{handle}>"))).collect();
         let expected = json!({
-            "to": ["<$r1.0>"], "text": "<$r2>", "note": "see $r3", "$r4": true, "then": ["$r5"],
+            "to": ["<$r1.0>"], "text": "<$r2>", "note": "see $r3", "$r4": true, "then": ["$r2"],
             "in": {"deep": "<$r6>"},
         });
         assert_eq!(with_values(arguments, &values), expected);

@@ -29,6 +29,10 @@ use crate::asks::acting::Begun;
 use crate::core::Core;
 use crate::error::EngineError;
 
+pub use none::NoServers;
+
+mod none;
+
 pub(crate) mod remote;
 
 mod start;
@@ -66,20 +70,6 @@ pub trait ServerSource: std::fmt::Debug + Send + Sync {
     ///
     /// If there is none, or it cannot be read.
     fn secret(&self, name: &Reference) -> Result<SecretString, Report>;
-}
-
-/// The owner's servers: none, for engines without any.
-#[derive(Debug)]
-pub struct NoServers;
-
-impl ServerSource for NoServers {
-    fn load(&self) -> Result<Vec<Server>, Report> {
-        Ok(Vec::new())
-    }
-
-    fn secret(&self, name: &Reference) -> Result<SecretString, Report> {
-        Err(Report::new(Exit::Config, "mcp.secret", format!("there is no secret '{name}'")))
-    }
 }
 
 /// A server of one session.

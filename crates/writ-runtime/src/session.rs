@@ -158,6 +158,8 @@ pub(crate) struct State {
     pub(crate) speaker: Option<Principal>,
     /// What is withheld from models that may not be told it.
     pub(crate) withheld: Withheld,
+    /// Whether a model call of it has rested on what is secret: from then on all of them do, of whatever role.
+    pub(crate) secret: bool,
     /// The number of the last result that was kept back, once the store was asked.
     pub(crate) last_kept: Option<u64>,
     /// Nobody joins it any more, and it takes no message.
@@ -170,6 +172,14 @@ pub(crate) struct Running {
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
     interrupts: mpsc::Sender<Interrupt>,
+}
+
+impl State {
+    /// Whether it has heard what is secret, now or before; `now` is kept.
+    pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
+        self.secret |= now;
+        self.secret
+    }
 }
 
 impl Session {

@@ -9,15 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::id::{MemoryId, SessionId};
-use crate::taint::{Clearance, Taint};
-use crate::unit::{MicroUsd, Tokens};
+use crate::taint::Taint;
+use crate::unit::MicroUsd;
 
 mod call;
 mod kind;
+mod model;
 mod plan;
 
 pub use call::CallTool;
 pub use kind::ActionKind;
+pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep};
 
 /// A wish of an agent. Data only: it says what, never whether.
@@ -426,31 +428,6 @@ pub struct Escalate {
     pub to: String,
     /// The question.
     pub question: String,
-}
-
-/// A model call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelCall {
-    /// The provider's name in the configuration.
-    pub provider: String,
-    /// The model's name at that provider.
-    pub model: String,
-    /// Host and port that the call goes to.
-    pub host: String,
-    /// Digest of the request.
-    pub request: Digest,
-    /// Size of the request, estimated.
-    pub input_tokens: Tokens,
-    /// The most tokens that the answer may have.
-    pub max_output_tokens: Tokens,
-    /// What the call may cost at most by the price table; `None`: the price is unknown.
-    pub ceiling: Option<MicroUsd>,
-    /// What its provider may be told; set by the harness, from the owner's word alone.
-    #[serde(default)]
-    pub clearance: Clearance,
-    /// Why it is not just the first model of its role that is asked, or what is withheld from it; empty: neither.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub why: String,
 }
 
 /// A version-control operation by the host.

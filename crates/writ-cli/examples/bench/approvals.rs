@@ -36,7 +36,7 @@ const TTL: Duration = Duration::from_secs(86_400);
 /// Races for one approval after the other.
 pub(crate) fn run(folder: &Path, rounds: u32) -> Result<()> {
     let store = Store::open(
-        &StoreConfig::new(&folder.join("data/writ.db")),
+        &StoreConfig::new(folder.join("data/writ.db")),
         Arc::new(SigningKey::from_bytes(&[3; 32])),
     )?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,7 +1,6 @@
 //! What is done to every byte that comes back: masking secrets, and knowing where values came from.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use writ_policy::origin::{Origins, Takes};
 use writ_policy::prepared::Sink;
 use writ_policy::redact::{KnownSecret, Redactor};
-use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::chat::{ChatMessage, Field};
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::measured::{Measured, since};
@@ -38,44 +37,40 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     Measured { what: "redactor", nanos: masked, rows: rows * u64::from(rounds), took_nanos: took }.print()?;
     let mut labelled = Vec::new();
     let sinks = [Sink { argument: "to".to_owned(), value: "person-999@example.com".to_owned() }];
+    let seen = conversation(&records, &text)?;
     for _ in 0..rounds {
         let start = Instant::now();
-        propagate(black_box(&records), &text, &sinks)?;
+        propagate(black_box(&records), &seen, &sinks)?;
         labelled.push(since(start));
     }
     took = labelled.iter().sum();
     Measured { what: "labels", nanos: labelled, rows: rows * u64::from(rounds), took_nanos: took }.print()
 }
 
-/// From a structured result to whether an argument was composed: fields, label, origins, one look.
-fn propagate(records: &Value, text: &str, sinks: &[Sink]) -> Result<()> {
-    let call = ToolCall { id: "1".to_owned(), name: "crm__list".to_owned(), arguments: json!({}) };
+/// From a structured result to whether an argument was composed: fields, origins, one look.
+fn propagate(records: &Value, seen: &[ChatMessage], sinks: &[Sink]) -> Result<()> {
+    let fields = Field::of(records);
+    let mut origins = Origins::new(["write to everybody on the list".to_owned()]);
+    origins.read(seen);
+    let composed = origins.composed("crm__send", sinks, &Takes::default());
+    ensure!(!fields.is_empty() && composed.is_some(), "what stands nowhere counts as known");
+    Ok(())
+}
+
+/// A conversation with such a result, as it is stored.
+fn conversation(records: &Value, text: &str) -> Result<Vec<ChatMessage>> {
     let label = Label::from_source(
         Taint::External,
         Source { origin: "crm__list".to_owned(), detail: "1".to_owned(), entry: None },
     );
-    let result = ToolResult {
-        call_id: "1".to_owned(),
-        name: "crm__list".to_owned(),
-        outcome: ToolOutcome::Done,
-        text: text.to_owned(),
-        label: label.clone(),
-        fields: Field::of(records),
-        kept: None,
-    };
-    let seen = [
-        ChatMessage {
-            role: Role::Assistant,
-            parts: vec![Part::Call(call)],
-            label: Label { sources: Arc::default(), ..Label::new(Taint::Owner) },
-        },
-        ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label },
-    ];
-    let mut origins = Origins::new(["write to everybody on the list".to_owned()]);
-    origins.read(&seen);
-    let composed = origins.composed("crm__send", sinks, &Takes::default());
-    ensure!(composed.is_some(), "what stands nowhere counts as known");
-    Ok(())
+    let seen = json!([
+        { "role": "assistant", "label": Label::new(Taint::Owner),
+          "parts": [{ "part": "call", "id": "1", "name": "crm__list", "arguments": {} }] },
+        { "role": "tool", "label": label,
+          "parts": [{ "part": "result", "call_id": "1", "name": "crm__list", "outcome": "done", "text": text,
+                      "label": label, "fields": Field::of(records) }] },
+    ]);
+    Ok(serde_json::from_value(seen)?)
 }
 
 /// Records as a server gives them, and their text.

@@ -55,12 +55,18 @@ impl EgressLists {
             always_ask: self.always_ask.clone(),
             registries: self.registries.clone(),
             opaque: self.opaque.clone(),
+            bound: self.credentials.iter().filter(|one| changes(one)).map(|one| one.host.clone()).collect(),
             pins: self.pin.clone(),
             providers: providers(models),
             own_addresses: own_addresses(),
             ..EgressScope::default()
         }
     }
+}
+
+/// Whether what a secret is bound to may change something there.
+fn changes(binding: &Binding) -> bool {
+    binding.methods.iter().any(|method| !matches!(method.as_str(), "GET" | "HEAD"))
 }
 
 /// The hosts of the models that are configured.

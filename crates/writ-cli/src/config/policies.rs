@@ -81,12 +81,15 @@ pub(crate) fn load(home: &Home, project: Option<&Path>) -> Result<RuleSet, Polic
     Ok(RuleSet::load(&sources(home, project)?)?)
 }
 
+/// A file of rules that are only tried: its name, and what it holds or what is wrong with it.
+pub(crate) type Tried = (String, Result<Shadow, RuleError>);
+
 /// The rules of the home that are only tried, each with what is in force: by name, and why one cannot be.
 ///
 /// # Errors
 ///
 /// If their folder or the rules in force cannot be read.
-pub(crate) fn shadows(home: &Home) -> Result<Vec<(String, Result<Shadow, RuleError>)>, PolicyError> {
+pub(crate) fn shadows(home: &Home) -> Result<Vec<Tried>, PolicyError> {
     let tried = folder(&home.policies().join("shadow"), SHADOWS, Authorship::Home)?;
     if tried.len() > MAX_SHADOWS {
         return Err(PolicyError::TooManyTried);

@@ -53,7 +53,7 @@ const KEYS: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(s
 
 /// Rows: SCL-049 (in part: what it sees) SCL-053 SCL-054
 ///
-/// Part: SCL-055 SCL-056 SF-193 SF-196
+/// Rows: SCL-055 SCL-056 SF-193 SF-196 (in part)
 #[test]
 fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_is_about() {
     let bench = Bench::new("openai", shell);
@@ -131,9 +131,9 @@ case "$input" in
 esac
 "#;
 
-/// Rows: SCL-049 (in part: a no) SCL-062
+/// Rows: SCL-049
 ///
-/// Part: SF-017 SCL-063
+/// Rows: SF-017 SCL-062 (in part)
 #[test]
 fn needs_userns_a_hook_denies_asks_halts_and_words_a_call_anew_if_it_may() {
     let bench = Bench::new("openai", shell);
@@ -189,7 +189,7 @@ fn needs_userns_each_hook_has_its_own_time_and_only_a_critical_one_stops() {
 ///
 /// Rows: SCL-050 (with the events, which show the duration)
 ///
-/// Part: SCL-066
+/// Rows: SCL-066 (in part)
 #[test]
 fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
     const LIMIT: &str = "#!/usr/bin/env python3\nimport json, sys\nn = (json.load(sys.stdin)['state'] or 0) + 1\n\

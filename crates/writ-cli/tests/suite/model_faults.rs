@@ -21,6 +21,9 @@ fn listed(kind: &str, replies: Vec<Reply>) -> Bench {
     bench
 }
 
+/// How many of the calls below never become an action.
+const WRONG: usize = 3;
+
 /// Rows: SCL-011 SCL-015 SCL-044 SCL-045
 #[test]
 fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
@@ -39,7 +42,9 @@ fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
         );
         let done = bench.chat("do it", &[]);
         assert_eq!(code(&done), 4, "{kind}: a path outside is denied: {}", text(&done));
-        assert_eq!(bench.count("denied"), 1, "{kind}");
+        let denied = bench.events("denied");
+        let by = |rule: &str| denied.iter().filter(|row| row["payload"]["rule"] == rule).count();
+        assert_eq!((denied.len() - by("arguments"), by("arguments")), (1, WRONG), "{kind}: {denied:?}");
         assert!(text(&done).contains("I give up."), "{kind}: {}", text(&done));
         let last = bench.requests().pop().expect("a request");
         for told in ["There is no tool 'launch_missiles'", "at most 262144 are accepted", "sudo", "argv"] {

@@ -426,7 +426,7 @@ fn a_watched_status_is_shown_again_when_it_has_changed() {
     let mut child = watch(&bench.home);
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut shown = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"));
-    assert_eq!(shown.next().expect("a status"), json!({ "engine": "not running" }));
+    assert_eq!(shown.next().expect("a status")["engine"], "not running");
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(shown.next().expect("a status")["engine"], "running");
     let mut link = Link::open(&bench.home).expect("connects");

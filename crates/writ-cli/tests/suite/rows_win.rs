@@ -426,7 +426,7 @@ fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
 
 /// What the security model must say, and what it must not.
 ///
-/// Part: SF-487 WIN-413 WIN-414 WIN-416 WIN-417 WIN-420
+/// Rows: SF-487 WIN-413 WIN-414 WIN-416 WIN-417 WIN-420 (in part)
 #[test]
 fn the_security_model_says_what_it_cannot_do_and_status_shows_the_posture() {
     let model =

@@ -57,7 +57,11 @@ fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
-    match taint::judge(prepared, standing, Labels { origins: facts.origins, strict: facts.strict }) {
+    match taint::judge(
+        prepared,
+        standing,
+        Labels { origins: facts.origins, strict: facts.strict, egress: facts.egress },
+    ) {
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if preapproved => {}
         TaintVerdict::Ask(why) => {
@@ -88,7 +92,8 @@ fn of_steps(
         let wished = plan::alone(prepared, step);
         check_keys(&wished, facts, now).map_err(of_step)?;
         let own = alone(&wished, facts).map_err(of_step)?;
-        asking.risk = asking.risk.max(own.risk);
+        let wide = if plan::is_wide(plan, step) { Risk::High } else { Risk::Low };
+        asking.risk = asking.risk.max(own.risk).max(wide);
         asking.approvers = asking.approvers.max(own.approvers);
         asking.reasons.extend(own.reasons.into_iter().map(|why| format!("Step {n}: {why}")));
     }

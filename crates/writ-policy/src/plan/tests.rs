@@ -2,6 +2,8 @@ use serde_json::json;
 use writ_types::action::{CallTool, Exec, SendFile, WriteFile};
 use writ_types::entry::{DenyReason, GateVerdict};
 
+use writ_types::action::ActionKind;
+
 use super::*;
 use crate::door::Verdicts;
 use crate::fixture::{
@@ -231,7 +233,8 @@ fn planned_execution_runs_and_writes_in_plans_alone() {
 
 #[test]
 fn plans_that_nobody_could_read_or_keep_are_refused() {
-    let bad: [(fn(&mut Plan), &str); 9] = [
+    type Change = fn(&mut Plan);
+    let bad: [(Change, &str); 9] = [
         (|plan| plan.title.clear(), "title"),
         (|plan| plan.title.push('\u{202e}'), "title"),
         (|plan| plan.title.push('\n'), "title"),

@@ -1,10 +1,20 @@
-use writ_types::action::{CallTool, ExecProfile, MemoryTrust, Place};
+use std::sync::LazyLock;
+
+use writ_types::action::{CallTool, Exec, ExecProfile, MemoryTrust, Place};
 
 use super::*;
 use crate::fixture::{exec, fetch, project_write, remember, samples, tainted};
 
 static NOWHERE: Origins = Origins::nothing();
-const NOTHING: Labels<'static> = Labels { origins: &NOWHERE, strict: false };
+static CLOSED: LazyLock<EgressScope> = LazyLock::new(EgressScope::default);
+
+fn with(origins: &Origins, strict: bool) -> Labels<'_> {
+    Labels { origins, strict, egress: &CLOSED }
+}
+
+fn nothing() -> Labels<'static> {
+    with(&NOWHERE, false)
+}
 
 /// Rows: SIL-170 SIL-005
 #[test]
@@ -12,7 +22,7 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};
     use Taint::{Auth, External, Owner};
     let verdict = |trust, noted, rests_on| {
-        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default(), NOTHING)
+        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default(), nothing())
     };
     for trust in [Working, Verified, Constitutional] {
         for noted in [Owner, Auth, External] {
@@ -29,7 +39,7 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
 #[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {
     for sample in samples() {
-        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default(), NOTHING);
+        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default(), nothing());
         let kind = sample.action.kind();
         assert_eq!(verdict(Taint::Owner), TaintVerdict::Pass, "{kind:?}");
         assert_eq!(verdict(Taint::Auth), TaintVerdict::Pass, "{kind:?}");
@@ -40,7 +50,7 @@ fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() 
 
 #[test]
 fn the_same_kind_may_stay_inside_or_leave() {
-    let external = |action| judge(&tainted(action, Taint::External), Standing::default(), NOTHING);
+    let external = |action| judge(&tainted(action, Taint::External), Standing::default(), nothing());
     let reaching = writ_types::action::Exec { hosts: vec!["docs.rs".into()], ..exec() };
     assert!(matches!(external(Action::Exec(reaching)), TaintVerdict::Ask(_)));
     let verifying = writ_types::action::Exec { profile: ExecProfile::Verification, ..exec() };
@@ -60,7 +70,7 @@ fn the_same_kind_may_stay_inside_or_leave() {
 fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or_a_registry() {
     let passes = |action: &Action, taint, reach, owned| {
         let standing = Standing { reach, owned, preapproved: false };
-        judge(&tainted(action.clone(), taint), standing, NOTHING) == TaintVerdict::Pass
+        judge(&tainted(action.clone(), taint), standing, nothing()) == TaintVerdict::Pass
     };
     let program = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
     let plain = Action::Fetch(fetch("https://a.example/page"));
@@ -115,7 +125,7 @@ fn what_other_servers_say_of_their_tools_orders_no_effect() {
         let mut prepared = tainted(Action::CallTool(call), Taint::Owner);
         prepared.tool = "crm__send".into();
         prepared.sinks = vec![crate::prepared::Sink { argument: "to".into(), value: to.into() }];
-        judge(&prepared, Standing::default(), Labels { origins, strict }) == TaintVerdict::Pass
+        judge(&prepared, Standing::default(), with(origins, strict)) == TaintVerdict::Pass
     };
     let (ann, eve) = ("ann@example.org", "eve@evil.test");
     for (effect, strict, to, passes) in [
@@ -166,8 +176,7 @@ fn a_harmful_call_takes_no_value_of_a_result() {
         let mut prepared = tainted(Action::CallTool(call), Taint::External);
         prepared.tool = "crm__wipe".into();
         prepared.sinks = vec![crate::prepared::Sink { argument: "id".into(), value: id.into() }];
-        judge(&prepared, Standing::default(), Labels { origins: &origins, strict: false })
-            == TaintVerdict::Pass
+        judge(&prepared, Standing::default(), with(&origins, false)) == TaintVerdict::Pass
     };
     for risk in [Risk::Low, Risk::Medium] {
         assert!(passes(risk, true, "m-17") && passes(risk, true, "m-99"), "{risk:?}");
@@ -193,7 +202,7 @@ fn a_model_call_above_its_providers_clearance_is_refused_whatever_it_rests_on() 
                 let mut wished = tainted(Action::ModelCall(call), taint);
                 let (private, secret) = (needed >= Clearance::Personal, needed == Clearance::Secret);
                 wished.label = Label { private, secret, ..wished.label };
-                let said = judge(&wished, Standing::default(), NOTHING);
+                let said = judge(&wished, Standing::default(), nothing());
                 assert_eq!(
                     matches!(said, TaintVerdict::Deny(_)),
                     needed > clearance,
@@ -203,4 +212,26 @@ fn a_model_call_above_its_providers_clearance_is_refused_whatever_it_rests_on() 
             }
         }
     }
+}
+
+/// Twins: without anything external, at a host that no secret is bound to, and with secrets that only read.
+#[test]
+fn a_program_that_could_act_as_the_owner_asks_after_external_content() {
+    let scope = EgressScope {
+        allowed: vec!["forge.test".parse().expect("a host"), "docs.test".parse().expect("a host")],
+        bound: vec!["forge.test".parse().expect("a host")],
+        ..EgressScope::default()
+    };
+    let judged = |host: &str, taint, scope: &EgressScope| {
+        let action = Action::Exec(Exec { hosts: vec![host.to_owned()], ..exec() });
+        let standing = Standing { reach: reach::of(&action, scope), ..Standing::default() };
+        judge(&tainted(action, taint), standing, Labels { origins: &NOWHERE, strict: false, egress: scope })
+    };
+    for host in ["forge.test", "FORGE.test.", "forge.test:443"] {
+        assert_eq!(judged(host, Taint::External, &scope), ACTS, "{host}");
+        assert_eq!(judged(host, Taint::Owner, &scope), TaintVerdict::Pass, "{host}");
+    }
+    assert_eq!(judged("docs.test", Taint::External, &scope), TaintVerdict::Pass);
+    let only_reads = EgressScope { bound: Vec::new(), ..scope };
+    assert_eq!(judged("forge.test", Taint::External, &only_reads), TaintVerdict::Pass);
 }

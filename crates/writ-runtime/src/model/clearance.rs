@@ -1,5 +1,7 @@
 //! Who may be told what a model call says: a model that is cleared for it, or one from which the rest is withheld.
 
+use std::collections::BTreeSet;
+
 use writ_models::failover::Course;
 use writ_models::{ModelRole, Models};
 use writ_policy::withhold;
@@ -16,8 +18,8 @@ pub(super) struct Cleared {
     pub(super) label: Label,
     /// Why not just the first model was chosen; empty: it was.
     pub(super) why: String,
-    /// Whether something is withheld: the answer has marks.
-    pub(super) hides: bool,
+    /// The marks that stand for what is withheld, and may stand in the answer; none: nothing is.
+    pub(super) hidden: BTreeSet<usize>,
 }
 
 /// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes
@@ -35,13 +37,14 @@ pub(super) fn clear(
     let routes: Vec<_> = models.routes().chain(role).all().collect();
     let cleared = routes.iter().map(|route| route.provider.clearance);
     let (least, most) = (cleared.clone().min().unwrap_or_default(), cleared.max().unwrap_or_default());
+    let mut label = label.clone();
+    label.secret = place.session.state().hears_secrets(label.secret);
     let mut needed = label.clearance();
     if least == Clearance::Public && needed == Clearance::Public && withhold::is_personal(request) {
         needed = Clearance::Personal;
     }
-    let mut label = label.clone();
     if needed <= least {
-        return Ok(Cleared { label, why: String::new(), hides: false });
+        return Ok(Cleared { label, why: String::new(), hidden: BTreeSet::new() });
     }
     let bound = needed.min(most);
     for route in routes.into_iter().filter(|route| route.provider.clearance < bound) {
@@ -49,10 +52,10 @@ pub(super) fn clear(
     }
     if needed <= most {
         let why = format!("what it would be told is {needed}: those that may be told less are left out");
-        return Ok(Cleared { label, why, hides: false });
+        return Ok(Cleared { label, why, hidden: BTreeSet::new() });
     }
     let hidden = place.session.state().withheld.hide(request, most);
-    hidden.map_err(|error| {
+    let hidden = hidden.map_err(|error| {
         Report::new(Exit::Denied, "model.clearance", error.to_string())
             .hint("name a model whose provider has a higher clearance, or begin a new conversation")
     })?;
@@ -60,5 +63,5 @@ pub(super) fn clear(
     label.private &= most > Clearance::Public;
     let why =
         format!("what it would be told is {needed}, and no model may be told that: the rest is withheld");
-    Ok(Cleared { label, why, hides: true })
+    Ok(Cleared { label, why, hidden })
 }

@@ -38,7 +38,10 @@ fn needs_userns_needs_python_a_resource_is_read_as_a_tool_is_called() {
     assert!(picture.contains("4 characters of base64: not shown"), "{picture}");
     let odd = desk.said(&format!("crm__resources_read {{\"uri\": \"{}\"}}", "x".repeat(3_000)));
     assert!(odd.contains("does not fit"), "{odd:.300}");
-    assert_eq!(desk.calls(), ["read note://1", "read note://2"]);
+    // Each conversation has its own server, and its own folder for what it writes.
+    let mut calls = desk.calls();
+    calls.sort();
+    assert_eq!(calls, ["read note://1", "read note://2"]);
 
     // A server that has none any more is not asked for one.
     desk.mode("");

@@ -175,7 +175,12 @@ fn needs_userns_needs_python_a_server_that_was_started_on_an_approval_ends_with_
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     let session = desk.bench.home.json(&["status"])["session"]["session"].as_str().expect("one").to_owned();
     let more = || desk.bench.home.run(&["chat", "-m", &rent, "--session", &session]);
+    // That a server was started is content from outside, so the payment is asked about by itself.
     more();
+    let paying = desk.bench.ask();
+    assert_ne!(paying, ask);
+    let paid = desk.bench.home.run(&["approvals", "approve", &paying, "--yes"]);
+    assert_eq!(code(&paid), 0, "{}", text(&paid));
     assert_eq!(desk.calls().len(), 1, "the server runs, and is called");
     let revoked = desk.bench.home.json(&["approvals", "revoke", &ask]);
     assert_eq!(revoked["stopped"], 1, "{revoked}");

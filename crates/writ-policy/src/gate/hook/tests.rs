@@ -48,7 +48,7 @@ fn say(word: &str) -> String {
 
 /// Rows: SCL-048 (in part: they are called in the order of the configuration)
 ///
-/// Part: SF-017
+/// Rows: SF-017 (in part)
 #[test]
 fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
     let two = set(vec![hook("a", HookEvent::BeforeToolCall), hook("b", HookEvent::BeforeToolCall)]);
@@ -130,7 +130,7 @@ fn a_critical_hook_that_fails_stops_and_another_one_is_noted() {
 
 /// Rows: SCL-061
 ///
-/// Part: SCL-062 SCL-065
+/// Rows: SCL-062 SCL-065 (in part)
 #[test]
 fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
     let asks = json!({
@@ -201,7 +201,7 @@ fn a_text_goes_on_as_a_hook_that_may_write_has_it() {
 ///
 /// Rows: SF-500
 ///
-/// Part: SF-501
+/// Rows: SF-501 (in part)
 #[test]
 fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
     let write = || Action::WriteFile(project_write(&["b.txt"]));

@@ -1,0 +1,55 @@
+//! What came of a batch.
+
+use writ_types::id::{AskId, EntrySeq, SessionId};
+
+use crate::error::StoreError;
+use crate::queue::Leased;
+
+/// What a batch got: numbers in the order of its operations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Receipt {
+    /// Where each appended entry stands in the ledger.
+    pub entries: Vec<EntrySeq>,
+    /// The frames stored, with their numbers.
+    pub frames: Vec<FrameNumber>,
+    /// The last entry that the reply of [`Op::Reply`](super::Op::Reply) rests on.
+    pub rests_on: Option<EntrySeq>,
+    /// The asks opened or found.
+    pub asks: Vec<AskOpened>,
+    /// The messages leased: `None` for a lease that found nothing.
+    pub leased: Vec<Option<Leased>>,
+    /// The value of each counter after it was added to.
+    pub counters: Vec<u64>,
+    /// How many rows the operations without a number of their own changed (requeue, expiry, pruning).
+    pub changed: u64,
+    /// The transaction that wrote it, counted from one since the store was opened: batches with the
+    /// same number were synced together.
+    pub transaction: u64,
+}
+
+/// What came of a batch and of what was written before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// What was written first.
+    pub first: Receipt,
+    /// The batch; an error took nothing but the batch with it.
+    pub batch: Result<Receipt, StoreError>,
+}
+
+/// The number of a stored frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameNumber {
+    /// The session.
+    pub session: SessionId,
+    /// The frame's number in it, counted from one.
+    pub seq: u64,
+}
+
+/// What came of [`Op::OpenAsk`](super::Op::OpenAsk).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskOpened {
+    /// The ask that is open now.
+    pub ask: AskId,
+    /// Whether it was open before.
+    pub merged: bool,
+}
