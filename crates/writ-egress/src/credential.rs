@@ -141,9 +141,17 @@ impl Credentials {
             }
             swap = Some(held.swap()?);
         }
-        Ok(swap)
+        let is_override = OVERRIDES.iter().any(|name| head.headers.contains_key(*name));
+        match swap {
+            Some(swap) if is_override => Err(swap.held.misused(Misuse::Override)),
+            swap => Ok(swap),
+        }
     }
 }
+
+/// Headers by which servers and their frameworks take another method or path than the request's own.
+const OVERRIDES: [&str; 5] =
+    ["x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"];
 
 /// What the owner's words say of a header.
 trait Place {
@@ -182,18 +190,18 @@ impl Swap<'_> {
         self.held.binding.name.as_str()
     }
 
-    /// Puts it into a request. The answer is asked for as a whole: of parts, each could hold a part of the secret.
+    /// Puts it into a request.
     pub(crate) fn apply(self, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderName::try_from(&self.held.binding.header) {
             headers.insert(name, self.value);
         }
-        headers.remove(RANGE);
-        headers.remove(IF_RANGE);
     }
 }
 
-/// Asks for an answer in which a value can be found.
+/// Asks for an answer in which a value can be found: as a whole, since of parts each could hold a part of it.
 pub(crate) fn ask_plain(headers: &mut HeaderMap) {
+    headers.remove(RANGE);
+    headers.remove(IF_RANGE);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 

@@ -115,6 +115,8 @@ pub enum Misuse {
     Form,
     /// The request asks for another protocol.
     Upgrade,
+    /// A header of the request asks for another method or path than those that it is made with.
+    Override,
     /// The secret is not there, or cannot be used in a header.
     Missing,
 }
@@ -130,6 +132,7 @@ impl Misuse {
             Self::Place => "credential.place",
             Self::Form => "credential.form",
             Self::Upgrade => "credential.upgrade",
+            Self::Override => "credential.override",
             Self::Missing => "credential.missing",
         }
     }
@@ -145,6 +148,7 @@ impl fmt::Display for Misuse {
             Self::Place => "it may stand in its own header and nowhere else",
             Self::Form => "its header does not have the form that it is bound to",
             Self::Upgrade => "no other protocol can be changed to",
+            Self::Override => "no header may ask for another method or path",
             Self::Missing => "its secret is not set, or cannot stand in a header",
         })
     }

@@ -171,15 +171,15 @@ impl Values {
             .find(|from| text.get(*from..).is_some_and(|rest| self.begun(rest).is_some()))
     }
 
-    /// As [`Self::earliest_begun`], of a text of which lines may be joined.
-    pub(super) fn earliest_open(&self, text: &[u8]) -> Option<usize> {
-        let plain = self.earliest_begun(text, 1);
-        if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-            return plain;
-        }
-        let whole: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
-        let across = self.earliest_begun(&whole, 1).and_then(|at| joined_places(text).nth(at));
-        plain.into_iter().chain(across).min()
+    /// The place before which nothing can be the beginning of a value that goes on after a text, also across its line ends. It
+    /// depends on lengths and line ends alone, never on what a value is: whoever sees what is held back learns nothing.
+    pub(super) fn settled(&self, text: &[u8]) -> usize {
+        let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max();
+        // One more: a form may begin within a character of its encoding.
+        let Some(kept) = longest.map(|longest| longest + 1) else { return text.len() };
+        let places: Vec<usize> = joined_places(text).collect();
+        let across = places.len().checked_sub(kept).and_then(|at| places.get(at).copied());
+        across.unwrap_or(0).min(text.len().saturating_sub(kept))
     }
 
     /// A form that begins with all of a text, and goes on.
