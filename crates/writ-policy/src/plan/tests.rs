@@ -231,6 +231,49 @@ fn planned_execution_runs_and_writes_in_plans_alone() {
     assert!(world.decide(prepared(Action::Recall(recall))).is_ok());
 }
 
+/// What a gate wants a person to see is asked about in planned mode as well; what no step means is refused all the same.
+#[test]
+fn a_gate_that_asks_about_a_planned_step_is_answered_and_not_told_to_plan() {
+    let plan = of(vec![step(Action::Exec(exec()), Free::Nothing)]);
+    let mut world = under(&plan, shipped(), &[1]);
+    world.planned = true;
+    world.verdicts = Verdicts { gates: vec![("g".into(), GateVerdict::RequireApproval, "look".into())] };
+    assert!(world.ask(prepared(Action::Exec(exec()))).rules.contains("gate g"));
+    let other = Exec { argv: vec!["true".into(), "x".into()], ..exec() };
+    assert_eq!(world.denial(prepared(Action::Exec(other))).reason, DenyReason::Plan);
+}
+
+/// A step that is open, and done very often or for very long, is no matter of a tap. Twins: as often as an approval for a task
+/// covers, and as often as one likes where nothing is open.
+#[test]
+fn wide_open_steps_take_a_key() {
+    let overlay = || Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) });
+    let risk = |free, times, minutes| {
+        let step = PlanStep { times, ..step(overlay(), free) };
+        wide(shipped()).ask(prepared(Action::Plan(Plan { minutes, ..of(vec![step]) }))).risk
+    };
+    assert!(risk(Free::Content, 20, 60) < Risk::High && risk(Free::Nothing, 100, 480) < Risk::High);
+    assert_eq!((risk(Free::Content, 21, 60), risk(Free::Content, 20, 61)), (Risk::High, Risk::High));
+}
+
+/// What is left open is what stands in a file, not whether it is there, nor whether it may be run.
+#[test]
+fn open_content_deletes_nothing_and_makes_nothing_a_program() {
+    let write = |kind, executable| {
+        let mut write = WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
+        for change in &mut write.changes {
+            (change.kind, change.executable) = (kind, executable);
+        }
+        Action::WriteFile(write)
+    };
+    let planned = step(write(ChangeKind::Modify, false), Free::Content);
+    assert!(means(&planned, &prepared(write(ChangeKind::Create, false))));
+    assert!(!means(&planned, &prepared(write(ChangeKind::Delete, false))));
+    assert!(!means(&planned, &prepared(write(ChangeKind::Modify, true))));
+    let program = step(write(ChangeKind::Modify, true), Free::Content);
+    assert!(means(&program, &prepared(write(ChangeKind::Modify, true))));
+}
+
 #[test]
 fn plans_that_nobody_could_read_or_keep_are_refused() {
     type Change = fn(&mut Plan);

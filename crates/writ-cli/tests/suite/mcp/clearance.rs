@@ -14,6 +14,9 @@ fn words(readers: &str) -> String {
 /// A desk whose model looks a customer up and repeats what it reads, under the settings of `env`.
 fn desk(readers: &str, env: &[(&str, &str)]) -> Desk {
     let mut desk = Desk::obeying(|request: &ParsedRequest| {
+        if request.system.starts_with("You judge a text") {
+            return Reply::text(r#"{"score": 1, "pass": true, "flags": []}"#);
+        }
         match request.messages.iter().rev().find_map(|message| message.results.first()) {
             None => Reply::call("crm__look", json!({ "id": 7 })),
             Some(result) => Reply::text(&format!("It said: {}", result.text)),
@@ -85,5 +88,24 @@ fn needs_userns_needs_python_a_cleared_model_is_asked_instead() {
     assert!(!asked[0].to_string().contains(ANSWER) && asked[1].to_string().contains(ANSWER));
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
     assert!(exported.contains("those that may be told less are left out"), "{exported}");
+    desk.verify();
+}
+
+/// A model that judges what the agent says is told no more than the agent's own: not what marks in the answer stood for.
+#[test]
+fn needs_userns_needs_python_a_model_that_judges_is_not_told_what_was_withheld() {
+    let desk = desk("secret", &[("WRIT_PROVIDERS__TEST__CLEARANCE", "personal")]);
+    let config = desk.bench.home.root().join("config.toml");
+    let before = std::fs::read_to_string(&config).unwrap_or_default();
+    let gate =
+        "[[gates]]\nname = \"tone\"\non = \"output\"\nprovider = \"llm\"\nprompt = \"Is it polite?\"\n";
+    std::fs::write(&config, format!("{before}\n{gate}")).expect("written");
+    desk.say("");
+    let done = desk.chat(&wish());
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    assert!(text(&done).contains(ANSWER), "the owner reads it: {}", text(&done));
+    assert!(!told(&desk, ANSWER), "and no model does");
+    let judged = desk.bench.requests().into_iter().filter(|body| body.contains("You judge a text"));
+    assert!(judged.last().is_some_and(|body| body.contains("[withheld:")), "what was said was judged");
     desk.verify();
 }
