@@ -105,7 +105,7 @@ fn needs_userns_needs_python_a_model_that_judges_is_not_told_what_was_withheld()
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(text(&done).contains(ANSWER), "the owner reads it: {}", text(&done));
     assert!(!told(&desk, ANSWER), "and no model does");
-    let judged = desk.bench.requests().into_iter().filter(|body| body.contains("You judge a text"));
-    assert!(judged.last().is_some_and(|body| body.contains("[withheld:")), "what was said was judged");
+    let mut judged = desk.bench.requests().into_iter().filter(|body| body.contains("You judge a text"));
+    assert!(judged.next_back().is_some_and(|body| body.contains("[withheld:")), "what was said was judged");
     desk.verify();
 }
