@@ -34,7 +34,7 @@ pub use config::{
     MAX_ATTEMPTS, MAX_ESCALATIONS, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS,
 };
 pub use escalation::Escalation;
-pub use hook::{Hook, HookConfig, MAX_HOOKS, MAX_STATE_BYTES, Permission, Program, program};
+pub use hook::{HOOK, Hook, HookConfig, MAX_HOOKS, MAX_STATE_BYTES, Permission, Program, program};
 pub use judging::{Due, Judging, MAX_VALUE_BYTES, ModelDue, ScriptDue};
 pub use said::{MAX_SAID_BYTES, ModelSaid, ScriptEnd};
 pub use subject::Subject;

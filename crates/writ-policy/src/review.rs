@@ -76,14 +76,42 @@ impl Member {
 
 /// Groups what waits, and marks what is unlike `approved`.
 pub fn review(waiting: &[Asked<'_>], approved: &[Asked<'_>]) -> Vec<Group> {
+    let mut known: BTreeMap<&str, Known> = BTreeMap::new();
+    for asked in approved {
+        known.entry(&asked.prepared.tool).or_default().take_in(asked);
+    }
     let mut groups: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+    let nothing = Known::default();
     for asked in waiting {
-        let before: Vec<&Asked<'_>> =
-            approved.iter().filter(|other| other.prepared.tool == asked.prepared.tool).collect();
-        let (ask, anomalies, alone) = (asked.ask.clone(), anomalies(asked, &before), alone(asked));
+        let before = known.get(asked.prepared.tool.as_str()).unwrap_or(&nothing);
+        let (ask, anomalies, alone) = (asked.ask.clone(), anomalies(asked, before), alone(asked));
         groups.entry(likeness(asked.prepared)).or_default().push(Member { ask, anomalies, alone });
     }
     groups.into_iter().map(|(likeness, members)| Group { likeness, members }).collect()
+}
+
+/// What was approved of a tool.
+#[derive(Default)]
+struct Known {
+    places: BTreeSet<(String, String)>,
+    /// The largest of each amount.
+    amounts: BTreeMap<String, Amount>,
+    /// The hour of the day of each, by UTC.
+    hours: Vec<i64>,
+    /// The length of the longest text.
+    longest: Option<usize>,
+}
+
+impl Known {
+    fn take_in(&mut self, asked: &Asked<'_>) {
+        self.places.extend(places(asked.prepared));
+        for (name, amount) in amounts(asked.prepared) {
+            let most = self.amounts.entry(name).or_insert(amount);
+            *most = (*most).max(amount);
+        }
+        self.hours.push(hour(asked.at));
+        self.longest = self.longest.max(Some(asked.shown_bytes));
+    }
 }
 
 /// What asks of one group have in common.
@@ -107,23 +135,21 @@ fn alone(asked: &Asked<'_>) -> Option<&'static str> {
     }
 }
 
-fn anomalies(asked: &Asked<'_>, before: &[&Asked<'_>]) -> Vec<String> {
+fn anomalies(asked: &Asked<'_>, before: &Known) -> Vec<String> {
     let mut found = Vec::new();
     let own = places(asked.prepared);
-    let known: BTreeSet<(String, String)> = before.iter().flat_map(|other| places(other.prepared)).collect();
-    for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !known.contains(*place)) {
+    for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !before.places.contains(*place)) {
         found.push(format!("{} = {} was never approved before", show::argument(name), show::argument(value)));
     }
     if own.len() > MAX_PLACES {
         found.push(format!("it names {} things", own.len()));
     }
     for (argument, amount) in amounts(asked.prepared) {
-        let largest = before.iter().flat_map(|other| amounts(other.prepared));
-        let largest = largest.filter(|(name, _)| *name == argument).map(|(_, amount)| amount).max();
+        let largest = before.amounts.get(&argument);
         let argument = show::argument(&argument);
         match largest {
             None => found.push(format!("no {argument} was approved before; this is {amount}")),
-            Some(most) if amount > most => {
+            Some(most) if amount > *most => {
                 found
                     .push(format!("{argument} = {amount} is more than the {most} that was approved at most"));
             }
@@ -133,11 +159,10 @@ fn anomalies(asked: &Asked<'_>, before: &[&Asked<'_>]) -> Vec<String> {
     if asked.prepared.label.taint == Taint::External && !asked.prepared.sinks.is_empty() {
         found.push("what it names may come from outside".to_owned());
     }
-    if is_odd_hour(asked.at, before) {
+    if is_odd_hour(asked.at, &before.hours) {
         found.push("nothing like it was approved at about this time of day".to_owned());
     }
-    let longest = before.iter().map(|other| other.shown_bytes).max();
-    if longest.is_some_and(|longest| asked.shown_bytes > longest.saturating_mul(UNUSUAL_SIZE)) {
+    if before.longest.is_some_and(|longest| asked.shown_bytes > longest.saturating_mul(UNUSUAL_SIZE)) {
         found.push(format!("its text is more than {UNUSUAL_SIZE} times as long as any that was approved"));
     }
     found
@@ -171,11 +196,15 @@ fn amounts(prepared: &Prepared) -> Vec<(String, Amount)> {
     }
 }
 
-/// Whether an hour of the day, by UTC, is far from those of all that was approved.
-fn is_odd_hour(at: Timestamp, before: &[&Asked<'_>]) -> bool {
-    let hour = |at: Timestamp| at.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY);
-    let apart = |other: &&Asked<'_>| {
-        let apart = (hour(at) - hour(other.at)).abs();
+/// The hour of the day, by UTC.
+const fn hour(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY)
+}
+
+/// Whether an hour of the day is far from those of all that was approved.
+fn is_odd_hour(at: Timestamp, before: &[i64]) -> bool {
+    let apart = |other: &i64| {
+        let apart = (hour(at) - other).abs();
         apart.min(HOURS_OF_DAY - apart)
     };
     before.len() >= MIN_HOURS_KNOWN

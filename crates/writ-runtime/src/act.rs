@@ -341,7 +341,7 @@ impl Place {
 
     /// What the ledger is told of a call that could not become an action: among them are hosts and paths that lead elsewhere
     /// than they seem to.
-    fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
+    pub(crate) fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
         let kinds = self.core.servers.registry().get(tool).map(|tool| tool.actions).unwrap_or_default();
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
         let fact = Fact::Denied {

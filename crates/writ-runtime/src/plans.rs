@@ -14,7 +14,6 @@ use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::{Action, Plan};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report};
-use writ_types::id::{AskId, KeyId};
 
 use crate::act::Place;
 use crate::core::Core;
@@ -22,8 +21,6 @@ use crate::error::EngineError;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
 const MAX_PLANS: usize = 64;
-/// The most plans among which one is looked for that is to end: all that could be approved in their eight hours.
-const MAX_REVOCABLE: usize = 10_000;
 
 /// A plan that covers an action, with the authority of its key.
 #[derive(Debug)]
@@ -160,19 +157,6 @@ impl Core {
             }));
         }
         Ok(shown)
-    }
-
-    /// The task key of a plan that is in force, by its ask or by itself.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    pub(crate) fn plan_key(
-        &self,
-        is_meant: impl Fn(&AskId, KeyId) -> bool,
-    ) -> Result<Option<PlanRow>, EngineError> {
-        let plans = self.store.plans(None, self.clock.now(), MAX_REVOCABLE)?;
-        Ok(plans.into_iter().find(|row| is_meant(&row.ask, row.key)))
     }
 }
 

@@ -8,8 +8,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use writ_types::error::Exit;
 
+use crate::client::Client;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt::block_on;
 
 /// The largest file of cases, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -44,6 +46,36 @@ pub(crate) fn read<T: DeserializeOwned>(
         return Err(wrong(&format!("{shown} holds {} cases; from 1 to {most} can be", case.len())));
     }
     Ok(case)
+}
+
+/// Has the engine judge each case with the parameters that `params` makes of it, in a conversation that is gone afterwards, and
+/// tells what `compared` makes of each answer.
+///
+/// # Errors
+///
+/// If the engine cannot be asked, or a case did not pass.
+pub(crate) fn judge<T>(
+    context: &Context,
+    cases: &[T],
+    params: impl Fn(&T) -> Value,
+    compared: impl Fn(&T, &Value) -> Value,
+    line: impl Fn(&Value) -> String,
+) -> Result<(), Failure> {
+    block_on(async {
+        let mut client = Client::ensure(context).await?;
+        let (mut results, mut session) = (Vec::new(), Value::Null);
+        for case in cases {
+            let mut params = params(case);
+            if let Some(params) = params.as_object_mut() {
+                params.insert("session".to_owned(), session);
+            }
+            let judged = client.call("gates.judge", params).await?;
+            session = judged.get("session").cloned().unwrap_or_default();
+            results.push(compared(case, &judged));
+        }
+        client.call("sessions.close", json!({ "session": session })).await?;
+        tell(context, &results, line)
+    })
 }
 
 /// Tells every result, as `line` has it, and how many passed.

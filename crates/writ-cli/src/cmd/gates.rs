@@ -9,11 +9,9 @@ use writ_types::entry::{GatePoint, GateVerdict};
 use writ_types::error::Exit;
 
 use crate::args::GatesCommand;
-use crate::client::Client;
 use crate::cmd::cases;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::interrupt::block_on;
 
 /// The most cases of one file: a script runs for each.
 const MAX_CASES: usize = 1_000;
@@ -47,21 +45,13 @@ pub(crate) fn run(context: &Context, command: &GatesCommand) -> Result<(), Failu
     context.ready()?;
     let GatesCommand::Test { file } = command;
     let cases = read(file)?;
-    block_on(async {
-        let mut client = Client::ensure(context).await?;
-        let (mut results, mut session) = (Vec::new(), Value::Null);
-        for case in &cases {
-            let params = json!({
-                "session": session, "on": case.on, "text": case.text.as_deref().unwrap_or_default(),
-                "action": case.action, "tool": case.tool, "arguments": case.arguments,
-            });
-            let judged = client.call("gates.judge", params).await?;
-            session = judged.get("session").cloned().unwrap_or_default();
-            results.push(compared(case, &judged));
-        }
-        client.call("sessions.close", json!({ "session": session })).await?;
-        cases::tell(context, &results, line)
-    })
+    let params = |case: &Case| {
+        json!({
+            "on": case.on, "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
+            "tool": case.tool, "arguments": case.arguments,
+        })
+    };
+    cases::judge(context, &cases, params, compared, line)
 }
 
 /// What was expected, what was said, and whether they are the same.

@@ -4,22 +4,18 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use writ_policy::gate::{Hook, MAX_HOOKS};
+use writ_policy::gate::{HOOK, Hook, MAX_HOOKS};
 use writ_policy::show::escape_line;
 use writ_types::entry::{GateVerdict, HookEvent};
 use writ_types::error::Exit;
 
 use crate::args::HooksCommand;
-use crate::client::Client;
 use crate::cmd::cases;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::interrupt::block_on;
 
 /// The most cases of one file: programs run for each.
 const MAX_CASES: usize = 1_000;
-/// What the names of hooks begin with among those of gates.
-const HOOK: &str = "hook ";
 
 /// What all hooks of an event together come to, in their words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,21 +107,13 @@ fn lines(listed: &[Value]) -> Vec<String> {
 
 fn test(context: &Context, file: &Path) -> Result<(), Failure> {
     let cases = read(file)?;
-    block_on(async {
-        let mut client = Client::ensure(context).await?;
-        let (mut results, mut session) = (Vec::new(), Value::Null);
-        for case in &cases {
-            let params = json!({
-                "session": session, "on": case.on.point(), "text": case.text.as_deref().unwrap_or_default(),
-                "action": case.action, "tool": case.tool, "arguments": case.arguments,
-            });
-            let judged = client.call("gates.judge", params).await?;
-            session = judged.get("session").cloned().unwrap_or_default();
-            results.push(compared(case, &judged));
-        }
-        client.call("sessions.close", json!({ "session": session })).await?;
-        cases::tell(context, &results, line)
-    })
+    let params = |case: &Case| {
+        json!({
+            "on": case.on.point(), "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
+            "tool": case.tool, "arguments": case.arguments,
+        })
+    };
+    cases::judge(context, &cases, params, compared, line)
 }
 
 fn compared(case: &Case, judged: &Value) -> Value {

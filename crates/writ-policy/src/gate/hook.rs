@@ -19,7 +19,7 @@ pub const MAX_HOOKS: usize = MAX_GATES;
 /// The most that a hook may keep of a conversation, in bytes of JSON: a few numbers, or a list of names.
 pub const MAX_STATE_BYTES: usize = 4 * 1024;
 /// What the name of a hook begins with, beside the names of gates and rules.
-const HOOK: &str = "hook ";
+pub const HOOK: &str = "hook ";
 /// The version of what hooks are told.
 const VERSION: u64 = 1;
 

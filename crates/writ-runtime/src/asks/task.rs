@@ -164,7 +164,7 @@ impl Core {
         let in_force = is_left || self.acting.is_on(id);
         // What was called the owner's is so for as long as its conversation.
         let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
-        let plan = self.plan_key(|ask, _| ask == id)?;
+        let plan = self.store.plan_of(id, now)?;
         if stored.revoked || !(values || plan.is_some() || in_force) {
             return Err(none());
         }

@@ -93,7 +93,7 @@ pub(super) async fn revoke(
         affected.dedup_by_key(|session| session.id);
         affected
     };
-    let plan = core.plan_key(|_, own| own == key)?;
+    let plan = core.store.plan_under(key, now)?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -119,7 +119,7 @@ fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, Eng
     if let Some(order) = order {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    match core.plan_key(|_, own| own == key)? {
+    match core.store.plan_under(key, core.clock.now())? {
         Some(plan) => Ok(Some(("plan".to_owned(), plan.ends_at))),
         None => issued::in_force(core, key),
     }

@@ -63,6 +63,7 @@ impl Place {
             Ok(Some(question)) => question,
             Err(error) => {
                 let refused = toolset.refusal(&error, label, &self.core.redactor);
+                first.push(self.malformed(&call.name, &refused));
                 return Ok(Some(self.result(call, refused, "wrong arguments", std::mem::take(first))));
             }
         };

@@ -159,13 +159,43 @@ impl Store {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<PlanRow>, StoreError> {
+        self.plans_where("(?1 IS NULL OR plan.session = ?1)", session.map(|id| id.to_string()), now, limit)
+    }
+
+    /// The plan that is in force at `now` and was approved with this ask.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn plan_of(&self, ask: &AskId, now: Timestamp) -> Result<Option<PlanRow>, StoreError> {
+        let found = self.plans_where("plan.ask = ?1", Some(ask.to_string()), now, 1)?;
+        Ok(found.into_iter().next())
+    }
+
+    /// The plan that is in force at `now` and whose task key this is.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn plan_under(&self, key: KeyId, now: Timestamp) -> Result<Option<PlanRow>, StoreError> {
+        let found = self.plans_where("plan.key = ?1", Some(key.to_string()), now, 1)?;
+        Ok(found.into_iter().next())
+    }
+
+    fn plans_where(
+        &self,
+        which: &'static str,
+        of: Option<String>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<PlanRow>, StoreError> {
         let sql = format!(
             "SELECT plan.*, {SPENT} AS spent FROM plan JOIN approval ON approval.ask = plan.ask
-             WHERE (?1 IS NULL OR plan.session = ?1) AND plan.ends_at > ?2 AND approval.revoked = 0
+             WHERE {which} AND plan.ends_at > ?2 AND approval.revoked = 0
              AND NOT EXISTS (SELECT 1 FROM revocation WHERE revocation.id = plan.key)
              ORDER BY begins_at DESC, plan.ask LIMIT ?3"
         );
-        let params = params![session.map(|id| id.to_string()), now.as_millis(), codec::limit(limit)];
+        let params = params![of, now.as_millis(), codec::limit(limit)];
         self.read(|conn| {
             let mut plans = query(conn, &sql, params, decode)?;
             for plan in &mut plans {

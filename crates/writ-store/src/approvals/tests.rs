@@ -408,6 +408,12 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     let left = || home.store.plans(None, at(4), 9).expect("reads").first().map(|plan| plan.left.clone());
     assert_eq!(left(), Some(vec![2, 1]));
     let other = KeyId::from_parts(at(0), 8);
+    let found = |ask, key, millis| {
+        let by_ask = home.store.plan_of(&ask_id(ask), at(millis)).expect("reads").is_some();
+        (by_ask, home.store.plan_under(key, at(millis)).expect("reads").is_some())
+    };
+    assert_eq!(found(1, key, 4), (true, true));
+    assert_eq!([found(2, other, 4), found(1, key, 50_000)], [(false, false); 2], "another one, and too late");
     for (step, times, key, millis) in [(0, 2, other, 4), (0, 3, key, 4), (2, 1, key, 4), (0, 2, key, 50_000)]
     {
         assert_eq!(
@@ -424,7 +430,7 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     assert!(seen("nonce 1/step/0/1") && seen("nonce 1/step/0/2") && !seen("nonce 1/step/1/1"));
     home.commit(vec![Op::Revoke { id: key.to_string(), at: at(6), expires_at: None }]);
     assert_eq!(home.try_commit(vec![use_of(1, 1, key, 7)]).map(drop), spent(), "its key was revoked");
-    assert_eq!(left(), None);
+    assert_eq!((left(), found(1, key, 7)), (None, (false, false)));
 
     let taken_back = planned(None);
     begin(&taken_back);
