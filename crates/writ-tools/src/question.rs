@@ -283,14 +283,19 @@ fn is_identifier(text: &str) -> bool {
         && letters <= MAX_IDENTIFIER_LETTERS
 }
 
-/// Whether a word stands in a text, and not only as a part of another.
-fn stands_in(text: &str, word: &str) -> bool {
-    let is_border = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
-    text.match_indices(word).any(|(at, _)| {
-        let before = text.get(..at).and_then(|before| before.chars().next_back());
-        let after = text.get(at + word.len()..).and_then(|after| after.chars().next());
-        is_border(before) && is_border(after)
+/// Whether a code stands in a text whole, and not only as a part of another: `INV-2024` does not stand in
+/// `INV-2024-17`, and `INV-2024-17` does in `of INV-2024-17.`
+fn stands_in(text: &str, code: &str) -> bool {
+    text.match_indices(code).any(|(at, _)| {
+        let before = text.get(..at).is_some_and(|before| goes_on(before.chars().rev()));
+        let after = text.get(at + code.len()..).is_some_and(|after| goes_on(after.chars()));
+        !before && !after
     })
+}
+
+/// Whether a code goes on with these characters: with a letter, a digit, or a mark that joins it to one.
+fn goes_on(mut next: impl Iterator<Item = char>) -> bool {
+    next.find(|c| !"-_./".contains(*c)).is_some_and(char::is_alphanumeric)
 }
 
 #[cfg(test)]
