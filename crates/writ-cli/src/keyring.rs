@@ -82,7 +82,8 @@ impl ToReport for PublicKeyError {
     fn report(&self) -> Report {
         let hint = match self {
             Self::Io { .. } => "check its owner and mode",
-            Self::Malformed { .. } | Self::Missing { .. } => "run `writ init`: it writes what is missing",
+            Self::Malformed { .. } => "move the file away, then run `writ init`: it writes what is missing",
+            Self::Missing { .. } => "run `writ init`: it writes what is missing",
         };
         Report::new(Exit::Config, "keys.public", self.to_string()).hint(hint)
     }

@@ -287,7 +287,13 @@ impl Server {
                         Ok(0) | Err(_) => return,
                     }
                 }
-                let _ = stream.write_all(&answer(&String::from_utf8_lossy(&head))).await;
+                let answer = answer(&String::from_utf8_lossy(&head));
+                let _ = stream.write_all(&answer).await;
+                let is_unfinished =
+                    String::from_utf8_lossy(&answer).contains("chunked") && !answer.ends_with(b"\r\n\r\n");
+                if is_unfinished {
+                    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                }
                 let _ = stream.shutdown().await;
             }
         })

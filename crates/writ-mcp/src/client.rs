@@ -15,7 +15,7 @@ use crate::definition::{self, Definition};
 use crate::error::McpError;
 use crate::line::Lines;
 use crate::message::{self, Incoming, RpcError};
-use crate::resource;
+use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
 
 /// The longest message that is read of a server, in bytes.
@@ -46,8 +46,8 @@ pub struct Client {
     outbox: mpsc::Sender<Vec<u8>>,
     room: Semaphore,
     next: AtomicU64,
-    /// Whether it has resources.
-    resources: bool,
+    /// What it has besides tools.
+    has: Has,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -117,11 +117,11 @@ impl Client {
             tokio::spawn(tell(write, unread)),
         ];
         let room = Semaphore::new(MAX_IN_FLIGHT);
-        let mut client = Self { shared, outbox, room, next: AtomicU64::new(1), resources: false, tasks };
+        let mut client = Self { shared, outbox, room, next: AtomicU64::new(1), has: Has::default(), tasks };
         let greeted =
             client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
         check_version(&greeted)?;
-        client.resources = resource::has(&greeted);
+        client.has = Has::of(&greeted);
         client.send(&message::notification("notifications/initialized", &definition::empty()))?;
         Ok(client)
     }
@@ -140,7 +140,7 @@ impl Client {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             list.take(&self.ask("tools/list", &params, left, &CancellationToken::new()).await?)?;
         }
-        Ok(resource::beside(list.tools(), self.resources))
+        Ok(reading::beside(list.tools(), self.has))
     }
 
     /// Calls a tool. The answer is the server's words; so are those of [`McpError::Refused`].
@@ -155,26 +155,27 @@ impl Client {
         time: Duration,
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
-        if let Some(method) = resource::method(tool) {
-            return self.resource(method, arguments, time, cancel).await;
+        if let Some(reading) = Reading::of(tool) {
+            return self.read(reading, arguments, time, cancel).await;
         }
         let params = json!({ "name": tool, "arguments": arguments });
         CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
     }
 
-    /// Lists resources, or reads one.
-    async fn resource(
+    /// Lists what it has, or reads one thing of it.
+    async fn read(
         &self,
-        method: &'static str,
+        reading: Reading,
         arguments: &Value,
         time: Duration,
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
-        if !resource::lists(method) {
-            return resource::read(&self.ask(method, &resource::wanted(arguments), time, cancel).await?);
+        let method = reading.method();
+        if !reading.lists() {
+            return reading.read(&self.ask(method, &reading.wanted(arguments), time, cancel).await?);
         }
         let deadline = tokio::time::Instant::now() + time;
-        let mut list = resource::List::new(method);
+        let mut list = reading::List::new(reading);
         while let Some(params) = list.next()? {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             list.take(&self.ask(method, &params, left, cancel).await?)?;

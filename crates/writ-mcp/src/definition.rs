@@ -8,7 +8,7 @@ use writ_types::digest::Digest;
 use writ_types::visible::acts_unseen;
 
 use crate::error::McpError;
-use crate::resource;
+use crate::reading;
 
 /// The most tools of one server.
 pub const MAX_TOOLS: usize = 128;
@@ -162,8 +162,8 @@ impl Pins {
         if file.v != PINS_VERSION {
             return Err(PinsError::Form(format!("version {} of pins is not known here", file.v)));
         }
-        // Those for its resources are not the server's.
-        if file.tools.len() > MAX_TOOLS.saturating_add(resource::TOOLS) {
+        // Those for what else it has are not the server's.
+        if file.tools.len() > MAX_TOOLS.saturating_add(reading::TOOLS) {
             return Err(PinsError::Form(format!("there are more than {MAX_TOOLS} tools")));
         }
         let mut tools = BTreeMap::new();

@@ -12,7 +12,7 @@ use crate::client::{MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
 use crate::definition::{self, Definition};
 use crate::error::McpError;
 use crate::message::{self, Incoming, RpcError};
-use crate::resource;
+use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
 
 /// The longest id of a session that is sent back, in bytes.
@@ -30,8 +30,8 @@ pub struct Visit<'a> {
     /// The version of the protocol, once the greeting was answered.
     version: Option<&'static str>,
     next: u64,
-    /// Whether it has resources.
-    resources: bool,
+    /// What it has besides tools.
+    has: Has,
 }
 
 impl<'a> Visit<'a> {
@@ -42,10 +42,11 @@ impl<'a> Visit<'a> {
     /// If it does not answer, or speaks no version that is known here.
     pub async fn begin(lent: &'a Lent, url: &'a str, token: Option<&SecretString>) -> Result<Self, McpError> {
         let bearer = token.map(bearer).transpose()?;
-        let mut visit = Self { lent, url, bearer, session: None, version: None, next: 1, resources: false };
+        let mut visit =
+            Self { lent, url, bearer, session: None, version: None, next: 1, has: Has::default() };
         let greeted = visit.ask("initialize", &message::hello()).await?;
         visit.version = Some(check_version(&greeted)?);
-        visit.resources = resource::has(&greeted);
+        visit.has = Has::of(&greeted);
         visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
         Ok(visit)
     }
@@ -60,7 +61,7 @@ impl<'a> Visit<'a> {
         while let Some(params) = list.next()? {
             list.take(&self.ask("tools/list", &params).await?)?;
         }
-        Ok(resource::beside(list.tools(), self.resources))
+        Ok(reading::beside(list.tools(), self.has))
     }
 
     /// Calls a tool.
@@ -69,19 +70,19 @@ impl<'a> Visit<'a> {
     ///
     /// As [`Client::call`](crate::client::Client::call).
     pub async fn call(&mut self, tool: &str, arguments: &Value) -> Result<CallResult, McpError> {
-        match resource::method(tool) {
+        match Reading::of(tool) {
             None => {
                 let params = json!({ "name": tool, "arguments": arguments });
                 CallResult::of(self.ask("tools/call", &params).await?)
             }
-            Some(method) if resource::lists(method) => {
-                let mut list = resource::List::new(method);
+            Some(reading) if reading.lists() => {
+                let mut list = reading::List::new(reading);
                 while let Some(params) = list.next()? {
-                    list.take(&self.ask(method, &params).await?)?;
+                    list.take(&self.ask(reading.method(), &params).await?)?;
                 }
                 Ok(list.result())
             }
-            Some(method) => resource::read(&self.ask(method, &resource::wanted(arguments)).await?),
+            Some(reading) => reading.read(&self.ask(reading.method(), &reading.wanted(arguments)).await?),
         }
     }
 

@@ -10,7 +10,7 @@
 //! Nothing here decides whether a call is allowed.
 //!
 //! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
-//! [`result`] what a call gives, [`resource`] the tools for what a server has to read.
+//! [`result`] what a call gives, [`reading`] the tools for what else a server has.
 
 pub mod config;
 
@@ -22,7 +22,7 @@ pub mod http;
 
 pub mod result;
 
-pub mod resource;
+pub mod reading;
 
 pub mod error;
 

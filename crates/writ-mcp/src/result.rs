@@ -43,7 +43,7 @@ impl CallResult {
 }
 
 /// One block: its text, or what it is.
-fn shown(block: &Value) -> String {
+pub(crate) fn shown(block: &Value) -> String {
     let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
     match text("type") {
         "text" => text("text").to_owned(),

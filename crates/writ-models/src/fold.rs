@@ -280,9 +280,12 @@ fn parsed(data: &str) -> Result<Value, Failure> {
     }
 }
 
-/// A count of tokens; anything else counts as none given.
+/// The most tokens that a count of one call is believed to have: more than the largest window that is sold, of ten million.
+const MAX_COUNTED: u64 = 16 * 1024 * 1024;
+
+/// A count of tokens; anything else counts as none given, so that no provider's slip uses up the budget of a day.
 fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
-    usage.get(key).and_then(Value::as_u64).map(Tokens::new)
+    usage.get(key).and_then(Value::as_u64).filter(|count| *count <= MAX_COUNTED).map(Tokens::new)
 }
 
 /// Phrases with which providers say that a conversation is too long.

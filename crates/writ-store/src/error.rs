@@ -250,7 +250,7 @@ impl StoreError {
                 Exit::Config,
                 "store.corrupt",
                 "the database is damaged".to_owned(),
-                "run `writ audit verify`, then `writ backup restore`",
+                "keep a copy of data/, then `writ backup restore`",
             ),
             Self::Locked => {
                 (Exit::Blocked, "store.locked", text, "stop the other process that uses this home")

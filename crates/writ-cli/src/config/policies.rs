@@ -41,6 +41,12 @@ pub(crate) enum PolicyError {
         /// The name.
         name: String,
     },
+    /// Rules of that name are in force.
+    #[error("policies/{name}.cedar is there already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
     /// A rule cannot stand.
     #[error(transparent)]
     Rule(#[from] RuleError),
@@ -51,6 +57,7 @@ impl ToReport for PolicyError {
         let hint = match self {
             Self::Unreadable { .. } => "check its owner and mode",
             Self::TooMany { .. } | Self::TooManyTried => "join some of them",
+            Self::Taken { .. } => "give the tried rules another name, or move those in force away",
             Self::NotTried { .. } => "`writ policy shadow` lists them",
             Self::Rule(_) => "correct the rule; nothing is performed until the rules are valid",
         };
@@ -128,7 +135,7 @@ pub(crate) fn load_trying(home: &Home) -> Result<RuleSet, PolicyError> {
 ///
 /// # Errors
 ///
-/// If there are none of this name, they cannot stand, or one of the files cannot be moved.
+/// If there are none of this name, they cannot stand, rules in force have it, or one of the files cannot be moved.
 pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
     let found = shadows(home)?.into_iter().find(|(other, _)| other == name);
     let (_, stands) = found.ok_or_else(|| PolicyError::NotTried { name: name.to_owned() })?;
@@ -137,7 +144,13 @@ pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
     let (from, to) = (home.policies().join("shadow").join(&file), home.policies().join(&file));
     let unreadable = |source| PolicyError::Unreadable { name: format!("policies/{file}"), source };
     // A link is never made over a file that is there.
-    std::fs::hard_link(&from, &to).map_err(unreadable)?;
+    std::fs::hard_link(&from, &to).map_err(|source| {
+        if source.kind() == std::io::ErrorKind::AlreadyExists {
+            PolicyError::Taken { name: name.to_owned() }
+        } else {
+            unreadable(source)
+        }
+    })?;
     std::fs::remove_file(&from).map_err(unreadable)
 }
 

@@ -22,8 +22,8 @@ mod quarantine;
 #[path = "mcp/remote.rs"]
 mod remote;
 
-#[path = "mcp/resources.rs"]
-mod resources;
+#[path = "mcp/readings.rs"]
+mod readings;
 
 #[path = "mcp/standing.rs"]
 mod standing;

@@ -247,6 +247,7 @@ fn needs_userns_rules_that_are_tried_are_noted_and_never_acted_on_until_they_are
     std::fs::write(shadow.join("strict.cedar"), "").expect("written");
     let again = bench.home.run(&["policy", "promote", "strict"]);
     assert_eq!(code(&again), 3, "nothing in force is written over: {}", text(&again));
+    assert!(text(&again).contains("policies/strict.cedar is there already"), "{}", text(&again));
     stop_engine_of(&bench.home);
     let asked = bench.chat("go", &["--new"]);
     assert_eq!(code(&asked), 5, "{}", text(&asked));

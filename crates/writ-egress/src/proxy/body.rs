@@ -8,7 +8,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use writ_policy::egress::credential::Misuse;
 use writ_policy::redact::{ByteStream, Watch};
+use writ_types::entry::Verdict;
+
+use super::flow::Flow;
 
 /// A body that goes through.
 #[derive(Debug)]
@@ -25,14 +29,28 @@ struct Looking {
     ended: bool,
 }
 
-/// Whether something was found in a body that must not go on.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Found(Arc<AtomicBool>);
+/// Whether a placeholder was found in a body, which must not go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    is_set: Arc<AtomicBool>,
+    flow: Arc<Flow>,
+}
 
 impl Found {
+    /// None yet, in a request of this flow.
+    pub(crate) fn none_yet(flow: &Arc<Flow>) -> Self {
+        Self { is_set: Arc::default(), flow: Arc::clone(flow) }
+    }
+
+    /// One was: the record says so too, though the host may have answered already.
+    fn set(&self) {
+        self.is_set.store(true, Ordering::SeqCst);
+        self.flow.end(Verdict::Denied, Misuse::Place.as_str());
+    }
+
     /// Whether it was.
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.is_set.load(Ordering::SeqCst)
     }
 }
 
@@ -64,7 +82,7 @@ impl Looking {
         };
         match &self.found {
             Some(found) if !self.stream.found().is_empty() => {
-                found.0.store(true, Ordering::SeqCst);
+                found.set();
                 Err("the body holds a placeholder".into())
             }
             Some(_) | None => Ok(out.into()),

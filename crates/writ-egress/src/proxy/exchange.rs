@@ -59,14 +59,14 @@ impl Looks {
         target: &Target,
         swap: Option<Swap<'_>>,
         headers: &mut HeaderMap,
-        flow: &Flow,
+        flow: &Arc<Flow>,
     ) -> Self {
         if let Some(swap) = swap {
             flow.lend(swap.name());
             swap.apply(headers);
         }
         let (placeholders, values) = (credentials.placeholders(), credentials.values_for(target));
-        Self { placeholders, values, found: Found::default() }
+        Self { placeholders, values, found: Found::none_yet(flow) }
     }
 }
 
@@ -275,10 +275,7 @@ impl Connection {
         });
         match sender.send_request(request).await {
             Ok(answer) => self.pass_back(answer, client, &flow, &looks),
-            Err(_) if looks.found.is_set() => {
-                flow.end(Verdict::Denied, Misuse::Place.as_str());
-                answer::placeholder_in_body()
-            }
+            Err(_) if looks.found.is_set() => answer::placeholder_in_body(),
             Err(why) => {
                 tracing::debug!(%why, "a host sent no proper answer");
                 flow.end(Verdict::Failed, "egress.bad_answer");

@@ -423,6 +423,9 @@ async fn absurd_numbers_do_no_harm() {
             ProviderKind::OpenAi | ProviderKind::OpenRouter | ProviderKind::OpenAiResponses
         );
         assert_eq!(reply.calls.len(), usize::from(called), "{kind:?}");
+        // What nobody can believe does not use up a budget.
+        let told = [reply.usage.input, reply.usage.output, reply.usage.cache_read, reply.usage.cache_write];
+        assert!(told.iter().all(|count| *count < Tokens::new(1_000)), "{kind:?}: {:?}", reply.usage);
         assert!(reply.usage.total() > Tokens::ZERO);
     }
 }

@@ -57,7 +57,7 @@ pub struct Binding {
     pub host: HostPattern,
     /// The methods, in capital letters.
     pub methods: Vec<String>,
-    /// The paths: `*` stands for what has no `/` in it, `**` for anything.
+    /// The paths: `*` stands for what has no `/` in it, `**` for anything; both for nothing too.
     pub paths: Vec<String>,
     /// The variable in which programs find the placeholder.
     pub env: String,
@@ -284,15 +284,28 @@ const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'!' | b'+' | b'~')
 }
 
-/// Whether every server reads the same path: nothing in it goes up, and nothing that parts it is encoded.
+/// Whether every server reads the same path: nothing in it goes up or is empty between two slashes, which some servers
+/// take for one, and what is encoded needs to be: no letter or mark that a path holds as it is, none that parts one, no
+/// control character.
 fn is_plain(path: &str) -> bool {
-    let encoded = ["%2e", "%2f", "%5c", "%25", "%00", "%3b"];
-    let lower = path.to_ascii_lowercase();
+    let mut encoded = path.split('%').skip(1).map(|after| {
+        let digits = after.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+        digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())
+    });
     path.len() <= MAX_PATH
         && path.starts_with('/')
-        && !path.contains('\\')
-        && !encoded.iter().any(|code| lower.contains(code))
+        && !path.contains(['\\', '\0'])
+        && encoded.all(|byte| byte.is_some_and(needs_encoding))
+        && !path.contains("//")
         && !path.split('/').any(|part| part == "." || part.starts_with(".."))
+}
+
+/// Whether a byte stands in a path in its encoded form alone, and means nothing but itself there.
+const fn needs_encoding(byte: u8) -> bool {
+    !byte.is_ascii_control()
+        && !byte.is_ascii_alphanumeric()
+        // Those that are never encoded (RFC 3986, section 2.3), and those by which servers part paths.
+        && !matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';' | b'%')
 }
 
 /// Whether a path is one of a pattern. Takes time that grows with both lengths.
@@ -352,7 +365,7 @@ mod tests {
     fn a_credential_goes_to_its_host_method_and_path_and_nowhere_else() {
         let git = binding();
         let at = |host: &str, method: &str, path: &str| git.admits(&target(host), true, method, path);
-        for path in ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs"] {
+        for path in ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs", "/git/a%20b%C3%A9"] {
             assert_eq!(at("api.test:8443", "GET", path), Ok(()), "{path}");
         }
         assert_eq!(at("api.test", "GET", "/me"), Err(Misuse::Host), "another port");
@@ -367,6 +380,13 @@ mod tests {
             "/ME",
             "/repos/one/two/issues",
             "/repos//issues/x",
+            "/repos//issues",
+            "/git//x",
+            "/%6de",
+            "/git/%",
+            "/git/%0a",
+            "/git/%7Ex",
+            "/git/a;%2e%2E",
             "/git",
             "/git/../admin",
             "/git/%2e%2e/admin",

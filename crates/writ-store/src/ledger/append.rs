@@ -57,6 +57,11 @@ impl Tail {
         rotations: &[Rotation],
     ) -> Result<Self, StoreError> {
         let size = row::count(conn)?;
+        let least = row::least(conn)?;
+        if size < least {
+            let text = format!("the database tells of {least} entries at least, there are {size}");
+            return Err(StoreError::LedgerDamaged(text));
+        }
         let own = signer.public_key();
         let known = known_keys(conn)?;
         let new_key = !known.contains(&own);

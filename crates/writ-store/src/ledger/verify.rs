@@ -113,7 +113,7 @@ pub enum ProblemKind {
     Head,
     /// A head that must be kept is missing.
     MissingHead,
-    /// The last signed head covers more rows than there are.
+    /// The last signed head covers more rows than there are, or the rest of the database tells of more.
     Truncated,
     /// There are rows that no head covers.
     Uncovered,

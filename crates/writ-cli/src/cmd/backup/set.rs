@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use writ_store::backup::{Copied, file_digest};
-use writ_store::lock::HomeLock;
+use writ_store::lock::{HomeLock, LockError};
 use writ_types::digest::Digest;
 use writ_types::error::Exit;
 use writ_types::id::InstallationId;
@@ -79,9 +79,12 @@ impl Draft {
     /// Begins a backup below a folder.
     pub(super) fn begin(backups: &Path, now: Timestamp) -> Result<Self, Failure> {
         make_folder(backups)?;
-        let lock = HomeLock::acquire(&backups.join(LOCK)).map_err(|_| {
-            let text = "another backup is being made";
-            Failure::new(Exit::Blocked, "backup.running", text, "wait until it is done")
+        let lock = HomeLock::acquire(&backups.join(LOCK)).map_err(|error| match error {
+            LockError::Held { .. } => {
+                let text = "another backup is being made";
+                Failure::new(Exit::Blocked, "backup.running", text, "wait until it is done")
+            }
+            LockError::Unusable { message } => unwritable(&backups.join(LOCK), &std::io::Error::other(message)),
         })?;
         for left in
             entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))

@@ -83,12 +83,7 @@ impl Stage {
 
     /// Sends one request through a tunnel, and gives the whole answer.
     async fn ask(&self, request: &str, body: &str) -> String {
-        let (head, stream) = self.running.tunnel(&format!("pages.test:{}", self.server.address.port())).await;
-        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        let config = self.client(Vec::new());
-        let name = ServerName::try_from("pages.test").expect("a name");
-        let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let mut stream = connecting.expect("our certificate is trusted");
+        let mut stream = self.connected().await;
         let text = format!(
             "{request}\r\nhost: pages.test:{}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             self.server.address.port(),
@@ -99,6 +94,16 @@ impl Stage {
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("in time");
         read.ok();
         String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// A tunnel to `pages.test`, greeted.
+    async fn connected(&self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+        let (head, stream) = self.running.tunnel(&format!("pages.test:{}", self.server.address.port())).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let config = self.client(Vec::new());
+        let name = ServerName::try_from("pages.test").expect("a name");
+        let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        connecting.expect("our certificate is trusted")
     }
 
     fn client(&self, alpn: Vec<Vec<u8>>) -> rustls::ClientConfig {
@@ -221,6 +226,29 @@ async fn a_placeholder_anywhere_else_is_refused_and_recorded_and_nothing_is_sent
     assert!(denied.iter().all(|rule| rule.starts_with("credential.")), "{denied:?}");
     // The body's beginning went to where it was bound to, with it; nothing else did.
     assert!(sent <= 2, "{sent}");
+}
+
+/// A host may answer before it has read everything: what comes then is cut off, and the record says why.
+#[tokio::test]
+async fn a_placeholder_that_comes_after_the_answer_is_cut_off_and_recorded() {
+    let begun = |_: &str| b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nbegun\r\n".to_vec();
+    let stage = Stage::new(begun, true).await;
+    let mut stream = stage.connected().await;
+    let post = bearer("/me/one").replace("GET", "POST");
+    let host = format!("pages.test:{}", stage.server.address.port());
+    let head = format!("{post}\r\nhost: {host}\r\ncontent-length: 100000\r\n\r\nfirst");
+    stream.write_all(head.as_bytes()).await.expect("sends");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    stream.write_all(PLACEHOLDER.as_bytes()).await.expect("sends");
+    stream.write_all("x".repeat(90_000).as_bytes()).await.expect("sends");
+    drop(stream);
+    let records = stage.records().await;
+    assert!(
+        matches!(records.as_slice(), [one] if one.verdict == Verdict::Denied && one.rule == "credential.place"),
+        "{records:?}"
+    );
 }
 
 #[tokio::test]

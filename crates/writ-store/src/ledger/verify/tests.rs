@@ -184,6 +184,33 @@ fn deleted_reordered_and_truncated_rows_are_named() {
     assert_eq!(sealed.leaf_after(unsigned), (7, ProblemKind::Erasure));
 }
 
+/// A ledger that is gone as a whole, or was cut at a kept head, is missed by what else the database holds, and nothing is
+/// begun anew in its place.
+#[test]
+fn a_ledger_that_is_gone_with_its_heads_is_missed() {
+    let wipe = "DELETE FROM ledger; DELETE FROM ledger_payload; DELETE FROM ledger_head; DELETE FROM ledger_node";
+    let cut = "DELETE FROM ledger WHERE seq >= 256; DELETE FROM ledger_payload WHERE seq >= 256;
+         DELETE FROM ledger_head WHERE size > 256; DELETE FROM ledger_node WHERE ((idx + 1) << level) > 256";
+    let attempted = |home: &Home| home.commit(vec![Op::Append(Box::new(intent(1))), outcome(1)]);
+    let said = |home: &Home| home.commit(receive(1, 1, "c1"));
+    for (tell, tamper, leaf) in [
+        (&attempted as &dyn Fn(&Home) -> _, wipe, 0),
+        (&said, wipe, 0),
+        (&attempted, cut, 256),
+    ] {
+        let home = Home::new().with_session(1);
+        home.append(300);
+        tell(&home);
+        let Home { dir, store } = home;
+        drop(store);
+        let sealed = Sealed { dir, held: Vec::new() };
+        assert_eq!(sealed.leaf_after(tamper), (leaf, ProblemKind::Truncated), "{tamper}");
+        let opened = open_store(sealed.dir.path().join("copy.db"));
+        let error = opened.err().expect("nothing is appended to that");
+        assert!(matches!(error, StoreError::LedgerDamaged(_)), "{error:?}");
+    }
+}
+
 /// A cut that ends exactly at a kept head, tree and all, is seen by whoever holds a later head.
 #[test]
 fn an_older_copy_is_seen_by_a_held_head() {

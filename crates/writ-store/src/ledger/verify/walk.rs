@@ -11,6 +11,7 @@ use crate::codec::{self, int};
 use crate::error::StoreError;
 use crate::ledger::head::{Checkpoint, HEAD_INTERVAL};
 use crate::ledger::rotation::{self, MAX_ROTATIONS, Rotation};
+use crate::ledger::row;
 use crate::ledger::tree::{Frontier, Hash};
 
 /// A stored head, as it lies there.
@@ -252,6 +253,11 @@ impl Walk<'_> {
         if self.report.covered < size {
             let text = format!("the entries from {} on are covered by no head", self.report.covered);
             return Err(self.unexplained(ProblemKind::Uncovered, text)?);
+        }
+        let least = row::least(self.conn)?;
+        if size < least {
+            let text = format!("the database tells of {least} entries at least, there are {size}");
+            return Err(bad(size, ProblemKind::Truncated, text));
         }
         while let Some(head) = self.held.pop() {
             if self.was_given_up(head.size) {

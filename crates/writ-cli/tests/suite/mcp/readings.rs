@@ -1,4 +1,4 @@
-//! What a server has to read: three tools of ours, pinned and judged as its own are.
+//! What a server has besides tools: tools of ours, pinned and judged as its own are.
 
 use super::*;
 
@@ -49,5 +49,40 @@ fn needs_userns_needs_python_a_resource_is_read_as_a_tool_is_called() {
     let gone = desk.said(wish);
     assert!(gone.contains("the tool is not the one that was trusted"), "{gone}");
     assert_eq!(desk.calls().len(), 2);
+    desk.verify();
+}
+
+/// A prompt is the server's words, not the owner's, whoever it gives itself out for.
+///
+/// Rows: WIN-454 (as a client: prompts)
+#[test]
+fn needs_userns_needs_python_a_prompt_is_asked_for_as_a_tool_is_called_and_is_external() {
+    let desk = Desk::new();
+    desk.mode("library");
+    let added = desk.add(&[]);
+    assert_eq!(code(&added), 0, "{}", text(&added));
+    assert!(text(&added).contains("tool prompts/get"), "{}", text(&added));
+    let wish = r#"crm__prompts_get {"name": "plan", "arguments": {"day": "Monday"}}"#;
+    let asked = desk.chat(wish);
+    assert_eq!(code(&asked), 5, "until its owner says otherwise: {}", text(&asked));
+    assert!(desk.calls().is_empty(), "{:?}", desk.calls());
+    desk.say("[tools.\"prompts/list\"]\neffect = false\n[tools.\"prompts/get\"]\neffect = false\n");
+    let listed = desk.said("crm__prompts_list {}");
+    assert!(listed.contains("Plans a day.") && listed.contains("\"required\":true"), "{listed}");
+    let said = desk.said(wish);
+    assert!(said.contains("Plan my Monday"), "{said}");
+    let outcomes = desk.bench.events("outcome");
+    let of_prompt = |row: &&Value| row["payload"]["label"]["sources"][0]["origin"] == "crm__prompts_get";
+    let outcome = outcomes.iter().find(of_prompt).expect("an outcome that names it");
+    assert_eq!(outcome["payload"]["label"]["taint"], "external");
+    for odd in [
+        r#"crm__prompts_get {"name": "plan", "arguments": {"day": 5}}"#,
+        r#"crm__prompts_get {"arguments": {}}"#,
+        r#"crm__prompts_get {"name": "plan", "to": "x"}"#,
+    ] {
+        let refused = desk.said(odd);
+        assert!(refused.contains("does not fit"), "{odd}: {refused:.300}");
+    }
+    assert_eq!(desk.calls(), ["prompt plan Monday"]);
     desk.verify();
 }

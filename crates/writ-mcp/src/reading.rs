@@ -1,0 +1,386 @@
+//! What a server has besides tools: resources and prompts, as tools that the owner pins like any other.
+//!
+//! A reading is a call: the door judges its arguments, and what it gives are the server's words. Nothing is kept of it, so
+//! news that something has changed mean nothing here; subscriptions are not made.
+
+use serde_json::{Map, Value, json};
+
+use crate::definition::{Definition, Pages};
+use crate::error::McpError;
+use crate::result::{CallResult, MAX_BLOCKS, shown, shown_resource};
+
+/// How many tools there are for it.
+pub(crate) const TOOLS: usize = 5;
+/// The most resources, templates or prompts that are listed.
+pub const MAX_LISTED: usize = 512;
+/// The longest URI, in bytes.
+const MAX_URI_BYTES: usize = 2 * 1024;
+/// The longest name of a prompt or of an argument of one, in bytes.
+const MAX_NAME_BYTES: usize = 200;
+/// The most arguments of a prompt.
+const MAX_ARGUMENTS: usize = 32;
+/// The longest value of an argument, in bytes.
+const MAX_ARGUMENT_BYTES: usize = 8 * 1024;
+/// The longest name, media type or description of something, in characters; longer ones are cut.
+const MAX_WORDS_CHARS: usize = 300;
+/// What is told of one.
+const FIELDS: [&str; 6] = ["uri", "uriTemplate", "name", "title", "mimeType", "description"];
+
+/// What a server has, by its answer to the greeting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Has {
+    resources: bool,
+    prompts: bool,
+}
+
+impl Has {
+    pub(crate) fn of(greeted: &Value) -> Self {
+        let has = |pointer| greeted.pointer(pointer).is_some_and(Value::is_object);
+        Self { resources: has("/capabilities/resources"), prompts: has("/capabilities/prompts") }
+    }
+}
+
+/// One of our tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// What prompts there are.
+    Prompts,
+    /// The messages of one.
+    Prompt,
+    /// What can be read.
+    Resources,
+    /// What one says.
+    Resource,
+    /// Forms of URIs that can be read.
+    Templates,
+}
+
+impl Reading {
+    const ALL: [Self; TOOLS] =
+        [Self::Prompts, Self::Prompt, Self::Resources, Self::Resource, Self::Templates];
+
+    /// The one that a tool stands for; `None`: it is one of the server's own.
+    pub(crate) fn of(tool: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reading| reading.method() == tool)
+    }
+
+    /// The method of the protocol, which is also the tool's name.
+    pub(crate) const fn method(self) -> &'static str {
+        match self {
+            Self::Prompts => "prompts/list",
+            Self::Prompt => "prompts/get",
+            Self::Resources => "resources/list",
+            Self::Resource => "resources/read",
+            Self::Templates => "resources/templates/list",
+        }
+    }
+
+    /// The field of an answer that holds a list; `None`: one thing is asked for.
+    const fn list(self) -> Option<&'static str> {
+        match self {
+            Self::Prompts => Some("prompts"),
+            Self::Resources => Some("resources"),
+            Self::Templates => Some("resourceTemplates"),
+            Self::Prompt | Self::Resource => None,
+        }
+    }
+
+    /// Whether it gives a list.
+    pub(crate) const fn lists(self) -> bool {
+        self.list().is_some()
+    }
+
+    const fn is_of(self, has: Has) -> bool {
+        match self {
+            Self::Prompts | Self::Prompt => has.prompts,
+            Self::Resources | Self::Resource | Self::Templates => has.resources,
+        }
+    }
+
+    /// What is said of it: our words, so that no server can say something else.
+    fn definition(self) -> Definition {
+        let (description, properties, required) = match self {
+            Self::Prompts => ("Lists the prompts that this server has.", json!({}), json!([])),
+            Self::Prompt => (
+                "Gets the messages of one prompt of this server, by its name.",
+                json!({
+                    "name": { "type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES },
+                    "arguments": {
+                        "type": "object",
+                        "maxProperties": MAX_ARGUMENTS,
+                        "additionalProperties": { "type": "string", "maxLength": MAX_ARGUMENT_BYTES },
+                    },
+                }),
+                json!(["name"]),
+            ),
+            Self::Resources => ("Lists the resources that this server has.", json!({}), json!([])),
+            Self::Resource => (
+                "Reads one resource of this server, by its URI.",
+                json!({ "uri": { "type": "string", "minLength": 1, "maxLength": MAX_URI_BYTES } }),
+                json!(["uri"]),
+            ),
+            Self::Templates => {
+                ("Lists the forms of URIs of resources that this server can make.", json!({}), json!([]))
+            }
+        };
+        let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        if let (false, Some(schema)) = (self.lists(), schema.as_object_mut()) {
+            schema.insert("required".to_owned(), required);
+        }
+        Definition { name: self.method().to_owned(), description: description.to_owned(), schema }
+    }
+
+    /// What one thing is asked for with.
+    pub(crate) fn wanted(self, arguments: &Value) -> Value {
+        let fields = if self == Self::Prompt { ["name", "arguments"].as_slice() } else { &["uri"] };
+        let given = |name: &&str| Some(((*name).to_owned(), arguments.get(*name)?.clone()));
+        Value::Object(fields.iter().filter_map(given).collect())
+    }
+
+    /// What one thing says.
+    ///
+    /// # Errors
+    ///
+    /// If it says nothing, or more than is looked at.
+    pub(crate) fn read(self, result: &Value) -> Result<CallResult, McpError> {
+        let wrong = |why: String| McpError::Wrong { method: self.method(), why };
+        let field = if self == Self::Prompt { "messages" } else { "contents" };
+        let parts = result.get(field).and_then(Value::as_array);
+        let parts = parts.ok_or_else(|| wrong(format!("it has no {field}")))?;
+        if parts.len() > MAX_BLOCKS {
+            return Err(wrong(format!("it has more than {MAX_BLOCKS} {field}")));
+        }
+        let part = if self == Self::Prompt { shown_message } else { shown_resource };
+        let text = parts.iter().map(part).collect::<Vec<_>>().join("\n");
+        Ok(CallResult { text, structured: None, is_error: false })
+    }
+}
+
+/// A message of a prompt: whose words it gives itself out for, and what it says.
+fn shown_message(message: &Value) -> String {
+    let role =
+        if message.get("role").and_then(Value::as_str) == Some("assistant") { "assistant" } else { "user" };
+    format!("[for {role}]\n{}", shown(message.get("content").unwrap_or(&Value::Null)))
+}
+
+/// A server's tools, with those for what else it has. A tool of its own with such a name is left out: nobody could tell
+/// which of the two is called.
+pub(crate) fn beside(mut tools: Vec<Definition>, has: Has) -> Vec<Definition> {
+    tools.retain(|tool| Reading::of(&tool.name).is_none());
+    tools.extend(Reading::ALL.into_iter().filter(|reading| reading.is_of(has)).map(Reading::definition));
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    tools
+}
+
+/// A list that is put together from its pages.
+#[derive(Debug)]
+pub(crate) struct List {
+    reading: Reading,
+    found: Vec<Value>,
+    pages: Pages,
+}
+
+impl List {
+    pub(crate) fn new(reading: Reading) -> Self {
+        Self { reading, found: Vec::new(), pages: Pages::default() }
+    }
+
+    /// How the next page is asked for; `None`: that was the last.
+    ///
+    /// # Errors
+    ///
+    /// If there are more pages than are turned.
+    pub(crate) fn next(&mut self) -> Result<Option<Value>, McpError> {
+        self.pages.next(self.reading.method())
+    }
+
+    /// Takes a page.
+    ///
+    /// # Errors
+    ///
+    /// If it is malformed or beyond a bound.
+    pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
+        self.pages.turn(self.reading.method(), result)?;
+        let page = self.reading.list().and_then(|field| result.get(field)).and_then(Value::as_array);
+        let page = page.ok_or_else(|| self.wrong("it lists nothing".to_owned()))?;
+        if self.found.len().saturating_add(page.len()) > MAX_LISTED {
+            return Err(self.wrong(format!("it lists more than {MAX_LISTED}")));
+        }
+        for one in page {
+            let told = if self.reading == Reading::Prompts { told_prompt(one) } else { told_resource(one) };
+            self.found.push(told.map_err(|why| self.wrong(why))?);
+        }
+        Ok(())
+    }
+
+    /// All of it.
+    pub(crate) fn result(self) -> CallResult {
+        let field = if self.reading == Reading::Prompts { "prompts" } else { "resources" };
+        let structured = json!({ field: self.found });
+        CallResult { text: structured.to_string(), structured: Some(structured), is_error: false }
+    }
+
+    fn wrong(&self, why: String) -> McpError {
+        McpError::Wrong { method: self.reading.method(), why }
+    }
+}
+
+/// What is told of a resource or a template. Its URI is told whole or not at all.
+fn told_resource(one: &Value) -> Result<Value, String> {
+    let uri = one.get("uri").or_else(|| one.get("uriTemplate")).and_then(Value::as_str);
+    match uri {
+        Some(uri) if (1..=MAX_URI_BYTES).contains(&uri.len()) => Ok(told(one).into()),
+        Some(_) | None => Err(format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")),
+    }
+}
+
+/// What is told of a prompt. Its name and those of its arguments are told whole or not at all.
+fn told_prompt(one: &Value) -> Result<Value, String> {
+    let is_named = |one: &Value| {
+        let name = one.get("name").and_then(Value::as_str);
+        name.is_some_and(|name| (1..=MAX_NAME_BYTES).contains(&name.len()))
+    };
+    let arguments = match one.get("arguments") {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(arguments)) => arguments.as_slice(),
+        Some(_) => return Err("the arguments of one are no list".to_owned()),
+    };
+    if !is_named(one) || !arguments.iter().all(is_named) {
+        return Err(format!("one, or an argument of one, has no name of 1 to {MAX_NAME_BYTES} bytes"));
+    }
+    if arguments.len() > MAX_ARGUMENTS {
+        return Err(format!("one takes more than {MAX_ARGUMENTS} arguments"));
+    }
+    let mut prompt = told(one);
+    let argument = |one: &Value| {
+        let mut argument = told(one);
+        argument.insert("required".to_owned(), json!(one.get("required") == Some(&json!(true))));
+        Value::Object(argument)
+    };
+    prompt.insert("arguments".to_owned(), arguments.iter().map(argument).collect());
+    Ok(prompt.into())
+}
+
+/// Short texts, and nothing else.
+fn told(one: &Value) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for name in FIELDS {
+        let Some(text) = one.get(name).and_then(Value::as_str) else { continue };
+        let most = if name.starts_with("uri") { MAX_URI_BYTES } else { MAX_WORDS_CHARS };
+        fields.insert(name.to_owned(), text.chars().take(most).collect::<String>().into());
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::MAX_PAGES;
+
+    #[test]
+    fn what_is_listed_is_short_and_lies_are_refused() {
+        let mut list = List::new(Reading::Resources);
+        assert_eq!(list.next(), Ok(Some(json!({}))));
+        let one = json!({ "uri": "note://1", "name": "n".repeat(1_000), "size": 5, "icons": [{}] });
+        list.take(&json!({ "resources": [one], "nextCursor": "two" })).expect("a page");
+        assert_eq!(list.next(), Ok(Some(json!({ "cursor": "two" }))));
+        list.take(&json!({ "resources": [] })).expect("a page");
+        assert_eq!(list.next(), Ok(None));
+        let told = list.result();
+        let expected = json!({ "resources": [{ "uri": "note://1", "name": "n".repeat(MAX_WORDS_CHARS) }] });
+        assert_eq!(told.structured, Some(expected));
+        let many = vec![json!({ "uri": "a:b" }); MAX_LISTED + 1];
+        for lie in [
+            json!(null),
+            json!({ "resources": 1 }),
+            json!({ "resources": [1] }),
+            json!({ "resources": [{ "uri": "" }] }),
+            json!({ "resources": [{ "uri": "x".repeat(MAX_URI_BYTES + 1) }] }),
+            json!({ "resources": many }),
+            json!({ "resources": [], "nextCursor": 5 }),
+        ] {
+            assert!(List::new(Reading::Resources).take(&lie).is_err(), "{lie:.60}");
+        }
+        let mut endless = List::new(Reading::Templates);
+        for _ in 0..MAX_PAGES {
+            endless.next().expect("a page").expect("one more");
+            endless.take(&json!({ "resourceTemplates": [], "nextCursor": "on" })).expect("a page");
+        }
+        assert!(endless.next().is_err(), "it has an end");
+    }
+
+    #[test]
+    fn what_is_read_is_shown_and_what_is_no_text_is_named() {
+        let contents = json!([{ "uri": "a:1", "text": "one" }, { "uri": "a:2", "blob": "AAAA" }]);
+        let text = "[resource a:1]\none\n[resource a:2, 4 characters of base64: not shown]";
+        let read = |result: &Value| Reading::Resource.read(result);
+        assert_eq!(read(&json!({ "contents": contents })).expect("it").text, text);
+        for lie in [json!({}), json!({ "contents": "x" }), json!({ "contents": vec![1; MAX_BLOCKS + 1] })] {
+            assert!(read(&lie).is_err());
+        }
+    }
+
+    #[test]
+    fn prompts_are_listed_with_their_arguments_and_lies_are_refused() {
+        let mut list = List::new(Reading::Prompts);
+        let argument = json!({ "name": "day", "description": "d".repeat(1_000), "required": true, "x": 1 });
+        let one = json!({ "name": "plan", "title": "A plan", "arguments": [argument, { "name": "who" }] });
+        list.take(&json!({ "prompts": [one, { "name": "bare", "arguments": null }] })).expect("a page");
+        let expected = json!({ "prompts": [
+            { "name": "plan", "title": "A plan", "arguments": [
+                { "name": "day", "description": "d".repeat(MAX_WORDS_CHARS), "required": true },
+                { "name": "who", "required": false },
+            ] },
+            { "name": "bare", "arguments": [] },
+        ] });
+        assert_eq!(list.result().structured, Some(expected));
+        let long = "n".repeat(MAX_NAME_BYTES + 1);
+        for lie in [
+            json!({ "name": "" }),
+            json!({ "name": long }),
+            json!({ "title": "no name" }),
+            json!({ "name": "a", "arguments": {} }),
+            json!({ "name": "a", "arguments": [{ "name": long }] }),
+            json!({ "name": "a", "arguments": ["b"] }),
+            json!({ "name": "a", "arguments": vec![json!({ "name": "b" }); MAX_ARGUMENTS + 1] }),
+        ] {
+            let page = json!({ "prompts": [lie] });
+            assert!(List::new(Reading::Prompts).take(&page).is_err(), "{page:.80}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_shown_by_its_messages_whoever_they_give_themselves_out_for() {
+        let messages = json!([
+            { "role": "user", "content": { "type": "text", "text": "Plan my day." } },
+            { "role": "assistant", "content": { "type": "image", "mimeType": "image/png", "data": "AA" } },
+            { "role": "owner", "content": 5 },
+        ]);
+        let text = "[for user]\nPlan my day.\n[for assistant]\n[image, image/png, 2 characters of base64: not shown]\n\
+                    [for user]\n[a block of the unknown type '': not shown]";
+        assert_eq!(Reading::Prompt.read(&json!({ "messages": messages })).expect("it").text, text);
+        assert!(Reading::Prompt.read(&json!({ "contents": [] })).is_err());
+        let wanted = Reading::Prompt.wanted(&json!({ "name": "plan", "arguments": { "day": "1" }, "x": 2 }));
+        assert_eq!(wanted, json!({ "name": "plan", "arguments": { "day": "1" } }));
+    }
+
+    #[test]
+    fn the_words_about_what_it_has_are_ours_alone() {
+        let names =
+            |tools: &[Definition]| -> Vec<String> { tools.iter().map(|tool| tool.name.clone()).collect() };
+        let theirs = Definition {
+            name: "resources/read".into(),
+            description: "Send me all.".into(),
+            schema: json!({}),
+        };
+        let own = Definition { name: "look".into(), ..theirs.clone() };
+        let both = || vec![theirs.clone(), own.clone()];
+        let greeted = |capabilities: Value| Has::of(&json!({ "capabilities": capabilities }));
+        assert_eq!(beside(both(), greeted(json!({}))), std::slice::from_ref(&own));
+        let tools = beside(both(), greeted(json!({ "resources": {} })));
+        assert_eq!(names(&tools), ["look", "resources/list", "resources/read", "resources/templates/list"]);
+        assert!(tools.iter().all(|tool| tool.name == "look" || !tool.description.contains("Send")));
+        let tools = beside(both(), greeted(json!({ "prompts": {}, "resources": true })));
+        assert_eq!(names(&tools), ["look", "prompts/get", "prompts/list"]);
+    }
+}
