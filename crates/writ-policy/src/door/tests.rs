@@ -55,7 +55,7 @@ fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
     grants
 }
 
-/// Rows: SLO-012 SLO-019 (in part: at the door) SLO-024 SLO-025
+/// Rows: SLO-012 SLO-019 SLO-024 SLO-025 (in part: at the door)
 #[test]
 fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     for sample in free_samples() {
@@ -93,7 +93,7 @@ fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     }
 }
 
-/// Rows: SLO-016 (in part: its time; nothing is closed) SLO-018 SLO-023
+/// Rows: SLO-016 (in part: its time; nothing is closed) SLO-023 (in part: at the door) SLO-018
 #[test]
 fn every_kind_needs_keys_that_are_good_now_and_here() {
     for sample in free_samples() {
