@@ -330,7 +330,7 @@ mod tests {
         Inbound { session: SessionId::from_parts(NOW, 1), client_id: "c1".into(), text: text.into() }
     }
 
-    /// Rows: SIL-013 SIL-167
+    /// Rows: SIL-167 (in part: the owner) SIL-013
     #[test]
     fn only_the_owner_of_the_home_is_the_owner() {
         let message =

@@ -180,7 +180,7 @@ impl Label {
 mod tests {
     use super::*;
 
-    /// Rows: SIL-167
+    /// Rows: SIL-167 (in part: what is combined)
     #[test]
     fn joining_takes_the_less_trusted() {
         assert_eq!(Taint::Owner.join(Taint::External), Taint::External);
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Label>(&text).expect("reads"), label);
     }
 
-    /// Rows: SIL-166
+    /// Rows: SIL-166 (in part: what is stored)
     #[test]
     fn a_record_without_a_level_fails_to_load() {
         assert!(serde_json::from_str::<Label>(r#"{"sources":[],"truncated":false}"#).is_err());

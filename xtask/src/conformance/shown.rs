@@ -52,7 +52,13 @@ pub(super) fn collect(crates: &[Crate], sources: &[(String, String)]) -> Result<
 
 impl Claims {
     fn add(&mut self, test: &str, doc: &str, runs: bool) {
-        for line in doc.lines().filter_map(|line| line.trim().strip_prefix(MARK)) {
+        for line in doc.lines().map(str::trim) {
+            let Some(line) = line.strip_prefix(MARK) else {
+                if names_rows(line) {
+                    self.errors.push(format!("{test} names rows, but not at the beginning of a line"));
+                }
+                continue;
+            };
             if !runs {
                 self.errors.push(format!("{test} names rows, but is no test"));
             }
@@ -72,6 +78,11 @@ impl Claims {
             }
         }
     }
+}
+
+/// Whether the mark and a row's id stand anywhere in a line.
+fn names_rows(line: &str) -> bool {
+    line.split_once(MARK).is_some_and(|(_, rest)| rest.split([' ', ',', '(']).any(is_id))
 }
 
 /// Splits `SIL-001 SF-044 (a part) WIN-002` into ids and the remark behind them.
@@ -131,7 +142,7 @@ struct Finder {
 impl Finder {
     fn note(&mut self, name: String, attributes: &[syn::Attribute]) {
         let doc = crate::source::doc_of(attributes);
-        if doc.lines().any(|line| line.trim().starts_with(MARK)) {
+        if doc.lines().any(|line| line.trim().starts_with(MARK) || names_rows(line)) {
             let is_test = attributes.iter().any(crate::source::is_test_attribute);
             self.found.push(Found { name, doc, is_test });
         }
@@ -247,6 +258,13 @@ mod tests {
             [Some("the part about x, y"), Some("the part about x, y"), None]
         );
         assert_eq!(claims.errors, [""; 0]);
+    }
+
+    #[test]
+    fn a_mark_in_the_middle_of_a_line_is_an_error() {
+        let text = "/// Threat 6. Rows: SIL-001\n#[test] fn a() {}\n/// The lines `Rows:` of a comment.\n#[test] fn b() {}";
+        let claims = claims("crates/a/src/a.rs", text, "");
+        assert_eq!((rows(&claims).len(), claims.errors.len()), (0, 1), "{:?}", claims.errors);
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn with_history(history: Vec<ChatMessage>) -> ContextSeed {
     ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() }
 }
 
-/// Rows: SIL-037 SIL-038 (the machine's part) SIL-166
+/// Rows: SIL-037 SIL-038 (the machine's part) SIL-166 (in part: what is shown to a model)
 #[test]
 fn the_system_zone_and_the_owner_profile_are_pinned_and_survive_pressure() {
     let history = (0..200).map(|n| said(Role::User, &format!("{n} {}", tokens(100)))).collect();

@@ -13,6 +13,7 @@ use writ_types::error::Exit;
 
 use crate::advice;
 use crate::args::{Global, StartArgs};
+use crate::cmd::status;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::log;
@@ -63,6 +64,9 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
             let link = page::link(context, config.server.host, http.address().port())?;
             context.out.remark(format!("page: {link}"));
             context.out.remark("good once and for ten minutes; `writ status --link` prints another");
+        }
+        if let Some(posture) = status::in_words(&status::posture(&config)) {
+            context.out.remark(format!("posture: {posture}"));
         }
         context.out.remark("engine ready");
         // Clients of the server are told at once how long the end may take; without it, turns get their own time.

@@ -43,11 +43,18 @@ async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
 }
 
 /// What this home trusts: docs/security-model.md says what each word means.
-fn posture(config: &Config) -> Value {
+pub(super) fn posture(config: &Config) -> Value {
     let host = config.server.host;
     let reach =
         if host.is_loopback() { "this machine".to_owned() } else { format!("whoever reaches {host}") };
     json!({ "users": "single-user", "page": reach, "strict": config.general.strict })
+}
+
+/// A posture as a line has it; `None`: it is none.
+pub(super) fn in_words(posture: &Value) -> Option<String> {
+    let text = |name: &str| posture.get(name).and_then(Value::as_str);
+    let strict = if posture.get("strict") == Some(&json!(true)) { ", strict" } else { "" };
+    Some(format!("{}, page for {}{strict}", text("users")?, text("page")?))
 }
 
 /// Shows it again whenever it has changed. The connection is closed in between: who looks on keeps no engine from
@@ -89,7 +96,6 @@ fn lines(status: &Value) -> Vec<String> {
     if status.get("engine").and_then(Value::as_str) == Some("not running") {
         return vec!["no engine is running; the first command that needs one starts it".into()];
     }
-    let strict = if status.pointer("/posture/strict") == Some(&json!(true)) { ", strict" } else { "" };
     let text = |path: &str| match status.pointer(path) {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -99,7 +105,7 @@ fn lines(status: &Value) -> Vec<String> {
     let unknown = status.get("open_intents").and_then(Value::as_array).map_or(0, Vec::len);
     let mut lines = vec![
         format!("engine     running since {} (agent {})", text("/started_at"), text("/agent")),
-        format!("posture    {}, page for {}{strict}", text("/posture/users"), text("/posture/page")),
+        format!("posture    {}", status.get("posture").and_then(in_words).unwrap_or("unknown".into())),
         format!("turns      {running} running, {} finished since the start", text("/turns_finished")),
         format!("messages   {} waiting, {} given up", text("/queue/ready"), text("/queue/dead")),
         format!("asks       {} open", text("/open_asks")),

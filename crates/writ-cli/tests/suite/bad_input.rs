@@ -123,6 +123,7 @@ fn needs_userns_links_hooks_special_files_and_hostile_names_are_not_carried_out(
     }
 }
 
+/// Rows: SF-491 (in part: a user of its own namespace, not of the system)
 #[test]
 fn needs_userns_a_program_can_write_nowhere_but_its_work_folder() {
     let marker = "a1b2c3-marker";

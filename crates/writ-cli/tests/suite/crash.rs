@@ -179,7 +179,7 @@ fn check(home: &Home, client: &Client, point: &str, shown: &mut Shown) {
     }
 }
 
-/// Rows: SIL-041 (a turn, not yet a work item) SIL-151 SIL-165 SCL-192
+/// Rows: SIL-041 (a turn, not yet a work item) SIL-165 SCL-192
 #[test]
 fn needs_userns_a_kill_at_either_side_of_any_commit_loses_and_repeats_nothing() {
     let bench = Bench::new(

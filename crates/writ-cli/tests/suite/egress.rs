@@ -79,7 +79,9 @@ fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
     assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);
 }
 
-/// Threat 14. Rows: WIN-217 (in part: a redirect to the cloud's metadata) WIN-216 (in part)
+/// Threat 14.
+///
+/// Rows: WIN-217 (in part: a redirect to the cloud's metadata) WIN-216 (in part)
 #[test]
 fn blocked_hosts_addresses_and_redirects_to_the_inside_are_refused_and_nobody_is_asked() {
     let mirror = Mirror::start();
@@ -174,6 +176,7 @@ fn needs_userns_a_registry_is_open_to_a_program_in_a_tainted_turn_and_a_post_to_
 
 /// One tap lets one program reach a host of `always_ask`, and a session reach any other.
 ///
+/// Rows: WIN-239 (in part: hosts that a program reaches) WIN-240 (in part: a host is granted to a conversation)
 /// Rows: WIN-171 WIN-172 WIN-044 (a listed host that is asked about)
 #[test]
 fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_after_the_approval() {
@@ -254,7 +257,10 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     assert_eq!((plain.len(), asked, of("plain.test", "denied")), (4, 1, 0), "{plain:?}");
 }
 
-/// Rows: WIN-169 (without hosts, or beside the proxy, there is no way out)
+/// The network of a command is what it was given: without hosts there is none, with them they are reached, and each
+/// request is on record with its bytes. What is encrypted is not read, and nothing says that it were.
+///
+/// Rows: WIN-169 (without hosts, or beside the proxy, there is no way out) WIN-416 SF-493
 #[test]
 fn needs_userns_needs_curl_two_hundred_connections_leave_correct_entries() {
     let mirror = Mirror::start();
@@ -275,9 +281,14 @@ fn needs_userns_needs_curl_two_hundred_connections_leave_correct_entries() {
     let asked = mirror.asked();
     assert_eq!(asked.len(), 200, "and no way beside the proxy: {:?}", asked.last());
     let made = connections(&bench);
+    let some = |one: &Value, way: &str| one[way].as_u64().is_some_and(|bytes| bytes > 0);
     let right = |one: &&Value| {
-        one["host"] == "depot.test" && one["port"] == mirror.port && one["verdict"] == "allowed"
+        let target = one["host"] == "depot.test" && one["port"] == mirror.port;
+        target && one["verdict"] == "allowed" && some(one, "sent") && some(one, "received")
     };
     assert_eq!((made.len(), made.iter().filter(right).count()), (200, 200));
+    let documents = super::rows_win::documents();
+    assert!(documents.contains("It does not read what is encrypted"));
+    assert!(!documents.contains("inspects what is encrypted") && !documents.contains("content inspection"));
     assert_eq!(code(&bench.home.run(&["audit", "verify"])), 0);
 }

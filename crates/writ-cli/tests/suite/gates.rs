@@ -106,6 +106,26 @@ fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks()
     assert_eq!(runs, 5 + 2 * 5, "nothing that was blocked has an answer");
 }
 
+/// Every turn is judged, also where no model answers; none is asked to judge.
+///
+/// Rows: SIL-129
+#[test]
+fn needs_userns_gates_judge_every_turn_where_no_model_answers() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::status(400));
+    configure(&bench, &format!("{SCRIPT}{EXECUTION}"));
+    for n in 1..=2 {
+        let failed = bench.chat("hello", &[]);
+        assert_eq!(code(&failed), 7, "{}", text(&failed));
+        assert_eq!((said(&bench, "drop-table", "pass"), said(&bench, "script", "pass")), (n, n));
+    }
+    assert_eq!(code(&bench.chat("forbidden", &[])), 4);
+    let file = bench.home.dir.path().join("cases.toml");
+    std::fs::write(&file, CASES).expect("written");
+    let judged = bench.home.run(&["gates", "test", file.to_str().expect("UTF-8")]);
+    assert!(code(&judged) == 0 && text(&judged).contains("4 passed, 0 failed"), "{}", text(&judged));
+    assert_eq!(bench.server.recorded().len(), 2, "a model was asked for the two answers alone");
+}
+
 #[test]
 fn needs_userns_a_script_that_may_not_run_blocks() {
     let bench = Bench::new("openai", echo);
@@ -203,6 +223,56 @@ fn needs_userns_an_action_that_a_gate_asks_about_waits_for_a_person() {
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(commands(&bench), [r#"["echo","deploy"]"#]);
     assert_eq!(said(&bench, "deploys", "require_approval"), 2, "it is judged again before it is performed");
+}
+
+const WORDS: &str = r#"
+[[gates]]
+name = "words"
+on = "execution"
+provider = "script"
+script = '''
+case "$WRIT_ACTION" in
+  *maybe*) echo '{"verdict": "require_approval", "reason": "Is it wanted?"}' ;;
+  *never*) echo '{"verdict": "block", "reason": "Not here."}' ;;
+  *odd*) echo '{"verdict": "certainly"}' ;;
+esac
+'''
+"#;
+
+/// What passes runs; what is blocked is told with its reason, and nobody is asked; what waits for a person holds neither
+/// the turn nor the conversation up. Whatever else a gate says blocks.
+///
+/// Rows: SIL-135 WIN-230 WIN-231
+#[test]
+fn needs_userns_a_question_holds_nothing_up_and_what_is_blocked_asks_nobody() {
+    let words = ["maybe", "never", "odd", "fine"];
+    let script = words.map(|word| ("shell_exec", json!({"argv": ["echo", word]}))).into();
+    let bench = Bench::new("openai", calls(script, "One of them waits."));
+    configure(&bench, WORDS);
+    let waits = bench.chat("work", &[]);
+    assert!(code(&waits) == 5 && text(&waits).contains("One of them waits."), "{}", text(&waits));
+    assert_eq!(commands(&bench), [r#"["echo","fine"]"#], "what comes after the question runs in its turn");
+    let ask = bench.ask();
+    let card = bench.home.json(&["approvals", "show", &ask]).to_string();
+    assert!(card.contains("Is it wanted?") && !card.contains("never"), "{card}");
+    let last = bench.server.recorded().pop().expect("a request").body;
+    let told: Vec<String> = last["messages"]
+        .as_array()
+        .expect("messages")
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].to_string())
+        .collect();
+    for (told, words) in told.iter().zip([ask.as_str(), "Not here.", "a verdict that there is not", "fine"]) {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert_eq!((told.len(), bench.count("asked"), bench.count("denied")), (4, 1, 2));
+    let next = bench.chat("and now?", &[]);
+    assert!(text(&next).contains("One of them waits."), "the conversation goes on: {}", text(&next));
+    assert_eq!(bench.ask(), ask, "and the question is still there");
+    let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(commands(&bench).last().map(String::as_str), Some(r#"["echo","maybe"]"#));
 }
 
 const AFTER: &str = r#"
@@ -310,6 +380,14 @@ on = "output"
 provider = "regex"
 pattern = "flaky"
 on_block = "retry"
+
+[[gates]]
+name = "masks"
+on = "output"
+provider = "predicate"
+contains = ["blue falcon"]
+action = "replace"
+replacement = "[bird]"
 "#;
 
 /// Rows: SIL-149 (in part: an answer) SIL-148 SIL-131
@@ -324,6 +402,7 @@ fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
                 (true, ..) if asked % 2 == 0 => "Steady.",
                 (true, ..) => "A flaky answer.",
                 (_, true, true) => "Certainly.",
+                _ if all.contains("which-bird") => "A blue falcon, I think.",
                 (_, true, false) => "First. That is nonsense. Last.",
                 (_, false, _) => "Always nonsense, never anything else.",
             };
@@ -348,6 +427,8 @@ fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
     let retried = bench.server.recorded().len() - 5;
     assert!(code(&flaky) == 0 && text(&flaky).contains("Steady."), "{}", text(&flaky));
     assert!((1..=2).contains(&retried), "{retried}");
+    let masked = text(&bench.chat("which-bird", &["--new", "--json"]));
+    assert!(masked.contains("A [bird], I think.") && !masked.contains("falcon"), "{masked}");
 }
 
 fn judging(promote: bool) -> String {
@@ -367,7 +448,9 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
         text if text.contains("good") => Reply::text(r#"{"score": 1, "pass": true, "flags": []}"#),
         _ => Reply::text(r#"{"score": 0, "pass": false, "flags": ["terrible"]}"#),
     };
-    let bench = Bench::new("openai", script);
+    let mut bench = Bench::new("openai", script);
+    // The tier of quality is a role here.
+    bench.home.env.push(("WRIT_MODELS__ROLES__SCORER".to_owned(), "test/scorer".to_owned()));
     configure(&bench, &judging(false));
     for (word, expected) in
         [("bad", "score 0.00, flags: terrible"), ("garbage", "another form"), ("down", "could not judge")]
@@ -382,8 +465,12 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
             gated(&bench).into_iter().rev().find(|(gate, ..)| gate == "tone").expect("judged");
         assert!(verdict == "advise" && why.contains(expected), "{word}: {verdict} {why}");
     }
-    let judged = bench.requests().iter().filter(|body| body.contains("You judge a text")).count();
-    assert_eq!(judged, 3, "one model call each");
+    let all = bench.server.recorded().into_iter();
+    let (judged, answered): (Vec<_>, Vec<_>) =
+        all.partition(|request| request.body.to_string().contains("You judge a text"));
+    assert_eq!((judged.len(), answered.len()), (3, 3), "one model call each");
+    assert!(judged.iter().all(|request| request.body["model"] == "scorer"), "by the role's model");
+    assert!(answered.iter().all(|request| request.body["model"] == "scripted"));
     let promoted = Bench::new("openai", script);
     configure(&promoted, &judging(true));
     for (word, expected) in [("bad", 4), ("garbage", 4), ("down", 4), ("good", 0)] {
@@ -391,6 +478,39 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
         assert_eq!(code(&done), expected, "{word}: {}", text(&done));
         assert_eq!(text(&done).contains(&format!("You said: {word}")), expected == 0, "{}", text(&done));
     }
+}
+
+/// The policy lane says the same a hundred times and stops a call; the quality lane stops nothing, whatever its score.
+///
+/// Rows: SIL-004
+#[test]
+fn a_policy_says_the_same_each_time_and_stops_and_a_score_of_nothing_does_not() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| match request.results().count() {
+        _ if request.system.contains("You judge a text") => {
+            Reply::text(r#"{"score": 0, "pass": false, "flags": ["terrible"]}"#)
+        }
+        0 => Reply::call("memory_search", json!({"query": "the forbidden word"})),
+        _ => Reply::text("It was not looked up."),
+    });
+    let gate = "[[gates]]\nname = \"no-word\"\non = \"execution\"\nprovider = \"predicate\"\ncontains = [\"forbidden word\"]\n";
+    configure(&bench, &format!("{}{gate}", judging(false)));
+    let case = "[[case]]\nname = \"again\"\non = \"execution\"\ntool = \"shell_exec\"\nexpect = \"block\"\n\
+                action = { kind = \"exec\", argv = [\"echo\", \"a forbidden word\"], cwd = \"/work\", env = {}, \
+                timeout_ms = 1000, profile = \"task\", hosts = [] }\n";
+    let file = bench.home.dir.path().join("cases.toml");
+    std::fs::write(&file, case.repeat(100)).expect("written");
+    let told = bench.home.json(&["gates", "test", file.to_str().expect("UTF-8")]);
+    let cases = told["cases"].as_array().expect("cases");
+    assert_eq!((cases.len(), &told["failed"]), (100, &json!(0)), "{told}");
+    assert!(cases.iter().all(|case| *case == cases[0]), "{told}");
+    let done = bench.chat("look it up", &[]);
+    assert!(text(&done).contains("It was not looked up."), "it is delivered as it is: {}", text(&done));
+    let (_, verdict, why) = gated(&bench).into_iter().find(|(gate, ..)| gate == "tone").expect("judged");
+    assert!(verdict == "advise" && why.contains("score 0.00"), "{verdict}: {why}");
+    assert_eq!((said(&bench, "no-word", "block"), rows(&bench, "denied").len()), (1, 1));
+    let looked =
+        rows(&bench, "intent").iter().filter(|row| row["payload"]["action"]["kind"] == "recall").count();
+    assert_eq!(looked, 0, "the call was stopped");
 }
 
 const GUARD: &str = r#"
@@ -451,6 +571,76 @@ fn guard_blocks_what_its_checks_find_and_names_those_that_it_has() {
             let refused = home.run(command);
             assert!(code(&refused) == 3 && text(&refused).contains(told), "{told}: {}", text(&refused));
         }
+    }
+}
+
+const PREDICATES: &str = r#"
+[[gates]]
+name = "range"
+on = "input"
+provider = "predicate"
+min = 1
+max = 10
+
+[[gates]]
+name = "words"
+on = "output"
+provider = "predicate"
+contains = ["DROP TABLE"]
+
+[[gates]]
+name = "pattern"
+on = "output"
+provider = "predicate"
+pattern = "internal-[0-9]+"
+
+[[gates]]
+name = "docs"
+on = "execution"
+provider = "predicate"
+below = ["/work/docs"]
+"#;
+
+/// Rows: SIL-138
+#[test]
+fn a_predicate_judges_numbers_texts_expressions_and_files() {
+    let bench = Bench::new("openai", echo);
+    configure(&bench, PREDICATES);
+    let text_case = |(on, said, gate): (&str, &str, &str)| {
+        let expect = if gate.is_empty() {
+            "expect = \"pass\"".into()
+        } else {
+            format!("expect = \"block\"\ngates = [\"{gate}\"]")
+        };
+        format!("[[case]]\nname = \"{said}\"\non = \"{on}\"\ntext = \"{said}\"\n{expect}\n")
+    };
+    let texts = [
+        ("input", "7", ""),
+        ("input", "70", "range"),
+        ("input", "seven", "range"),
+        ("output", "list users", ""),
+        ("output", "DROP TABLE users", "words"),
+        ("output", "see internal-7", "pattern"),
+        ("output", "see internal-x", ""),
+    ];
+    let file_case = |(path, expect): (&str, &str)| {
+        format!(
+            "[[case]]\nname = \"{path}\"\non = \"execution\"\nexpect = \"{expect}\"\naction = {{ kind = \"write_file\", \
+             place = \"overlay\", root = \"/work\", changes = [{{ path = \"{path}\", kind = \"create\", \
+             executable = false, bytes = 1 }}] }}\n"
+        )
+    };
+    let files = [("docs/a.md", "pass"), ("src/a.md", "block")];
+    let cases: String = texts.map(text_case).into_iter().chain(files.map(file_case)).collect();
+    let file = bench.home.dir.path().join("cases.toml");
+    std::fs::write(&file, cases).expect("written");
+    let judged = bench.home.run(&["gates", "test", file.to_str().expect("UTF-8")]);
+    assert!(code(&judged) == 0 && text(&judged).contains("9 passed, 0 failed"), "{}", text(&judged));
+    super::engine::stop_engine_of(&bench.home);
+    configure(&bench, &PREDICATES.replace("internal-[0-9]+", "internal-["));
+    for command in [&["config", "check"][..], &["start", "--idle-exit", "1"]] {
+        let refused = bench.home.run(command);
+        assert!(code(&refused) == 3 && text(&refused).contains("gate 'pattern'"), "{}", text(&refused));
     }
 }
 
@@ -516,17 +706,23 @@ on = "input"
 provider = "script"
 script = 'case "$WRIT_TEXT" in *sesame*) exit 0 ;; *) echo "{\"verdict\": \"pass\", \"message\": \"$WRIT_TEXT.\"}" ;; esac'
 
+[[gates]]
+name = "number"
+on = "input"
+provider = "script"
+script = 'case "$WRIT_TEXT" in *7411*) exit 0 ;; *) echo "{\"verdict\": \"pass\", \"message\": \"$WRIT_TEXT!\"}" ;; esac'
+
 [access]
 public = ["shell_exec"]
 
 [access.levels.member]
 rank = 1
-requires = ["password"]
+requires = ["password", "number"]
 tools = ["memory_search"]
 expires_secs = 3600
 "#;
 
-/// Rows: SIL-275 (in part: the owner) SIL-273 (in part: what a model says changes nothing) SIL-276 (in part: one gate)
+/// Rows: SIL-275 (in part: the owner) SIL-273 SIL-276
 #[test]
 fn needs_userns_after_external_content_a_turn_has_the_tools_of_its_level() {
     let script = |request: &ParsedRequest| match request.last_user_text() {
@@ -555,10 +751,16 @@ fn needs_userns_after_external_content_a_turn_has_the_tools_of_its_level() {
         text(&read)
     );
     assert_eq!(said(&bench, "access level", "pass"), 0, "nothing that was read or said raises it");
-    let raised = bench.chat("read, sesame", &["--new"]);
-    assert_eq!((code(&raised), rows(&bench, "denied").len()), (0, 1), "{}", text(&raised));
+    let half = bench.chat("read, sesame", &["--new"]);
+    assert_eq!(rows(&bench, "denied").len(), 2, "one of two gates is not enough: {}", text(&half));
+    assert_eq!(said(&bench, "access level", "pass"), 0);
+    // The same gates give the same level, each time.
+    for n in 1..=2 {
+        let raised = bench.chat("read, sesame, 7411", &["--new"]);
+        assert_eq!((code(&raised), rows(&bench, "denied").len()), (0, 2), "{}", text(&raised));
+        assert_eq!(said(&bench, "access level", "pass"), n);
+    }
     let risen: Vec<_> =
         gated(&bench).into_iter().filter(|(g, v, _)| g == "access level" && v == "pass").collect();
-    assert_eq!(risen.len(), 1, "{risen:?}");
-    assert!(risen[0].2.contains("from 'public' to 'member'"), "{risen:?}");
+    assert!(risen.iter().all(|(_, _, why)| why.contains("from 'public' to 'member'")), "{risen:?}");
 }

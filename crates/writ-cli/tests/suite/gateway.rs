@@ -377,7 +377,9 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
     assert!(!logs.contains(secret) && !logs.contains(&web.token), "secrets are not logged");
 }
 
-/// Case 24: an address that others can reach needs a token. Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126
+/// Case 24: an address that others can reach needs a token.
+///
+/// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 (in part: what is refused)
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
     let home = Home::ready();
@@ -801,6 +803,37 @@ fn sessions_are_opened_shown_and_closed_once() {
     assert_eq!((foreign.status, foreign.code().as_str()), (400, "project.unusable"));
 }
 
+/// Hooks are told of a session that is opened, by whichever way, and not of one that is gone on with.
+///
+/// Rows: SCL-056 (in part: by DELETE; a terminal that is left closes nothing) SCL-055
+#[test]
+fn needs_userns_hooks_are_told_once_that_a_session_is_opened_and_closed() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let root = bench.home.root();
+    std::fs::create_dir_all(root.join("hooks")).expect("made");
+    std::fs::write(root.join("hooks/told.sh"), "exit 0").expect("written");
+    let hook = |on: &str| format!("[[hooks]]\nname = \"{on}\"\non = \"{on}\"\nrun = \"told.sh\"\n");
+    std::fs::write(root.join("config.toml"), ["session_created", "session_closed"].map(hook).concat())
+        .expect("written");
+    let web = Web::over(bench, &[]);
+    let told = || {
+        let rows = web.bench.events("hooked");
+        ["session_created", "session_closed"]
+            .map(|on| rows.iter().filter(|row| row["payload"]["on"] == on).count())
+    };
+    let opened = web.api("POST", "/sessions", &Value::Null).json();
+    assert_eq!(told(), [1, 0]);
+    assert_eq!(code(&web.bench.chat("hello", &[])), 0, "another one, in a terminal");
+    assert_eq!(told(), [2, 0]);
+    assert_eq!(code(&web.bench.chat("and again", &[])), 0);
+    let path = format!("/sessions/{}", opened["session_id"].as_str().expect("an id"));
+    assert_eq!(web.api("GET", &path, &Value::Null).status, 200);
+    assert_eq!(told(), [2, 0], "nothing new was opened");
+    assert_eq!(web.api("DELETE", &path, &Value::Null).status, 200);
+    assert_eq!(web.api("DELETE", &path, &Value::Null).status, 404);
+    assert_eq!(told(), [2, 1]);
+}
+
 #[test]
 fn a_session_is_opened_as_its_body_says_however_that_is_sent() {
     let web = Web::new();
@@ -908,7 +941,7 @@ fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
     assert_eq!(socket.until("answer")["result"]["entries"].as_array().map(Vec::len), Some(1));
 }
 
-/// Rows: SIL-231
+/// Rows: SIL-151 SIL-231
 #[test]
 fn needs_userns_an_ask_is_answered_once_over_the_api() {
     let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
@@ -949,6 +982,7 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
     assert_eq!(web.api("POST", &path, &json!({ "decision": "approve" })).status, 409, "once");
 }
 
+/// Rows: SIL-381 (in part: into a file; a reference is not told before it has a value)
 #[test]
 fn secrets_go_in_and_never_out() {
     let web = Web::new();
@@ -956,6 +990,8 @@ fn secrets_go_in_and_never_out() {
     let value = "correct-horse-battery-staple";
     let stored = web.ask("POST", "/secrets/openai", &[("Authorization", &bearer)], value);
     assert_eq!((stored.status, stored.body.as_str()), (204, ""));
+    assert_eq!(web.bench.home.json(&["secrets", "list"])["secrets"], json!(["openai"]));
+    assert_eq!(web.ask("POST", "/secrets/another", &[], value).status, 401);
     assert_eq!(web.bench.home.json(&["secrets", "list"])["secrets"], json!(["openai"]));
     assert_eq!(web.ask("GET", "/secrets/openai", &[("Authorization", &bearer)], "").status, 405);
     for (name, body) in [("..%2Fx", value), ("UPPER", value), ("empty", "")] {

@@ -33,7 +33,9 @@ fn by(bench: &Bench, hook: &str) -> Vec<String> {
 fn shell(request: &ParsedRequest) -> Reply {
     let asked = request.last_user_text();
     let words: Vec<&str> = asked.strip_prefix("run ").unwrap_or_default().split_whitespace().collect();
-    match words.get(request.results().count()) {
+    // Results of earlier turns are in the conversation as well.
+    let newest = request.messages.iter().rev().take_while(|message| message.text != asked);
+    match words.get(newest.map(|message| message.results.len()).sum::<usize>()) {
         Some(&"nothing") => Reply::call("shell_exec", json!({ "argv": ["/no/such/program"] })),
         Some(word) => Reply::call("shell_exec", json!({ "argv": ["echo", word] })),
         None => Reply::text(&format!("Done with: {asked}")),
@@ -69,12 +71,14 @@ fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_
     }
     // One that reads nothing, and says nothing, is none that has failed.
     hook(&bench, "deaf", "on = \"message_received\"", "exit 0");
+    let censor = "grep -q badanswer && echo '{\"verdict\": \"deny\", \"reason\": \"no\"}'; exit 0";
+    hook(&bench, "censor", "on = \"response_generated\"", censor);
     let done = bench.chat("run one", &[]);
     assert_eq!((code(&done), text(&done).contains("Done with")), (0, true), "{}", text(&done));
     let again = bench.chat("hello", &[]);
     assert_eq!(code(&again), 0, "{}", text(&again));
     let (all, names) = (said(&bench), |row: &[String; 4]| row[0].clone());
-    let events: Vec<String> = all.iter().filter(|row| row[1] != "deaf").map(names).collect();
+    let events: Vec<String> = all.iter().filter(|row| row[0] == row[1]).map(names).collect();
     assert_eq!(
         events,
         [
@@ -118,6 +122,12 @@ fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_
     let tested = bench.home.run(&["hooks", "test", file.to_str().expect("text")]);
     assert_eq!(code(&tested), 0, "{}", text(&tested));
     assert_eq!(by(&bench, "session_closed"), ["pass"], "the session of the cases was closed, once");
+    let censored = bench.chat("a badanswer", &["--json"]);
+    assert!(
+        code(&censored) == 4 && !text(&censored).contains("Done with"),
+        "nobody sees it: {}",
+        text(&censored)
+    );
 }
 
 const JUDGE: &str = r#"
@@ -161,19 +171,23 @@ fn needs_userns_a_hook_denies_asks_halts_and_words_a_call_anew_if_it_may() {
     assert_eq!(bench.events("denied")[0]["payload"]["reason"], json!("halt"));
 }
 
-/// Rows: SCL-059
+/// A hook is a program with an event, a time of its own and a word of its owner on how much it matters (design 3.9), and
+/// one that crashes has failed.
+///
+/// Rows: SCL-058 SCL-059
 #[test]
 fn needs_userns_each_hook_has_its_own_time_and_only_a_critical_one_stops() {
     let bench = Bench::new("openai", shell);
     hook(&bench, "slow", "on = \"message_received\"\ntimeout_ms = 20000", "sleep 1; echo '{}'");
     hook(&bench, "hangs", "on = \"message_received\"\ntimeout_ms = 100\ncritical = false", "sleep 60");
+    hook(&bench, "crashes", "on = \"message_received\"\ncritical = false", "kill -SEGV $$");
     let began = std::time::Instant::now();
     let done = bench.chat("hello", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     assert!(began.elapsed() < std::time::Duration::from_secs(50), "it was cut");
     assert_eq!(
-        (by(&bench, "slow"), by(&bench, "hangs")),
-        (vec!["pass".to_owned()], vec!["advise".to_owned()])
+        ["slow", "hangs", "crashes"].map(|name| by(&bench, name)),
+        ["pass", "advise", "advise"].map(|verdict| vec![verdict.to_owned()])
     );
     hook(&bench, "fatal", "on = \"before_tool_call\"\ntimeout_ms = 100", "sleep 60");
     hook(&bench, "crash", "on = \"after_tool_call\"", "kill -SEGV $$");
@@ -211,6 +225,7 @@ fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
     assert_eq!(code(&done), 0, "{}", text(&done));
     let more = bench.chat("run a3", &[]);
     assert_eq!(commands(&bench), ["a1", "a2"], "the state outlives the turn: {}", text(&more));
+    assert!(bench.requests().pop().is_some_and(|body| body.contains("call 3")), "it was its third call");
     let other = bench.chat("run b1 nothing", &["--new"]);
     assert_eq!(commands(&bench), ["a1", "a2", "b1", ""], "and is of one conversation: {}", text(&other));
     let record: Vec<String> =

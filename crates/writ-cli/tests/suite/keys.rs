@@ -107,6 +107,7 @@ fn entries(home: &Home, event: &str) -> Vec<String> {
 
 /// Threats 7 and 8 through the commands: a base key is issued, task keys are minted over it, and together they grant what they say.
 ///
+/// Rows: SLO-040 (in part: its owner mints it, of tokens that are given)
 /// Rows: SLO-003 SLO-019 SLO-054
 #[test]
 fn two_keys_grant_what_they_say_and_one_grants_nothing() {

@@ -84,19 +84,25 @@ fn ten_thousand_calls_in_one_answer_end_the_turn_with_7_and_none_is_made() {
     }
 }
 
-/// Rows: WIN-038 SCL-047
+/// Rows: WIN-038 WIN-423 SCL-047
 #[test]
 fn needs_userns_the_twenty_first_call_is_not_run() {
     let mut n = 0;
-    let bench = Bench::new("openai", move |_: &ParsedRequest| {
+    let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
         n += 1;
-        Reply::call("shell_exec", json!({ "argv": ["sh", "-c", format!("echo {n} >> ran.txt")] }))
+        let argv = ["sh".to_owned(), "-c".to_owned(), format!("echo {n} >> ran.txt")];
+        Reply::call("shell_exec", json!({ "argv": argv })).usage(900, 100)
     });
-    let done = bench.chat("go on for ever", &["--write"]);
-    assert_eq!(code(&done), 6, "{}", text(&done));
-    assert!(text(&done).contains("its limit of 20 tool calls"), "{}", text(&done));
+    bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "30000".to_owned()));
+    let told_once = |done: &std::process::Output, notice: &str| {
+        assert_eq!((code(done), text(done).matches(notice).count()), (6, 1), "{}", text(done));
+    };
+    told_once(&bench.chat("go on for ever", &["--write"]), "its limit of 20 tool calls");
     let ran = std::fs::read_to_string(bench.project().join("ran.txt")).expect("written");
     assert_eq!(ran.lines().count(), 20);
+    // Whoever says "go on" again and again comes to the end of the day's tokens.
+    told_once(&bench.chat("go on", &["--write"]), "[budget].max_tokens_per_day");
+    assert_eq!(bench.home.json(&["status"])["today"]["tokens"], json!(30_000), "and not beyond it");
 }
 
 #[test]

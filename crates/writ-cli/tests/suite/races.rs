@@ -1,6 +1,6 @@
 //! Approvals raced for, approvals used again, and engines that want the same home.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn memories(home: &Home) -> (usize, usize) {
     (usize::try_from(all).expect("few"), usize::try_from(distinct).expect("few"))
 }
 
-/// Rows: SIL-151 SIL-300
+/// Rows: SIL-300 WIN-237
 #[test]
 fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
     let bench = bench();
@@ -104,7 +104,7 @@ fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
     assert_eq!(code(&verified), 0, "{}", text(&verified));
 }
 
-/// Rows: SIL-165 SIL-300
+/// Rows: SIL-165 SIL-300 WIN-235
 #[test]
 fn a_used_approval_and_one_for_something_else_are_refused_and_logged() {
     let bench = bench();
@@ -137,6 +137,11 @@ fn a_used_approval_and_one_for_something_else_are_refused_and_logged() {
     // Denied is denied, and logged; what is unknown is refused.
     assert_eq!(link.decide(third, Decision::Deny, None), Some(Ok("denied".to_owned())));
     assert_eq!(link.decide(third, Decision::Approve, None), Some(Err("ask.closed".to_owned())));
+    let many: BTreeSet<AskId> = (0..10_000).map(|_| AskId::from_random(rand::random())).collect();
+    assert_eq!(many.len(), 10_000, "nobody meets an id by chance");
+    let base62 =
+        |id: &AskId| id.as_str().len() == 8 && id.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric());
+    assert!(many.iter().chain(&asks).all(base62));
     let unknown: AskId = "AAAAAAAA".parse().expect("an id");
     assert_eq!(link.decide(&unknown, Decision::Approve, None), Some(Err("ask.unknown".to_owned())));
     assert_eq!(memories(&bench.home), (1, 1));

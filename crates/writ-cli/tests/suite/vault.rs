@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_testkit::vault_server::{VaultScript, VaultServer};
 use writ_types::digest::Digest;
+use writ_types::error::Exit;
 
 use super::engine::{Ended, Engine, Link};
 use super::turns::{Bench, calls};
@@ -27,8 +29,11 @@ fn script() -> VaultScript {
 }
 
 /// A bench whose model's key lies in a vault, and the vault.
-fn bench(script: VaultScript, list: Vec<(&'static str, Value)>) -> (Bench, VaultServer) {
-    let mut bench = Bench::new("anthropic", calls(list, "Done."));
+fn bench(
+    script: VaultScript,
+    model: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+) -> (Bench, VaultServer) {
+    let mut bench = Bench::new("anthropic", model);
     let server = bench.runtime.block_on(VaultServer::start(script)).expect("serves");
     bench.home =
         bench.home.with("WRIT_PROVIDERS__TEST__API_KEY", REFERENCE).with("VAULT_ADDR", &server.address());
@@ -57,13 +62,18 @@ fn holding(bench: &Bench, text: &str) -> Vec<PathBuf> {
 /// Rows: SF-524 SF-526
 #[test]
 fn needs_userns_a_key_of_the_vault_is_read_once_kept_in_memory_and_masked() {
-    let (bench, vault) = bench(script(), vec![("shell_exec", json!({ "argv": ["cat", "leaked.txt"] }))]);
+    let mut looks = calls(vec![("shell_exec", json!({ "argv": ["cat", "leaked.txt"] }))], "Done.");
+    let (bench, vault) = bench(script(), move |request: &ParsedRequest| match request.last_user_text() {
+        "fail" => Reply::status(400),
+        _ => looks(request),
+    });
     std::fs::write(bench.project().join("leaked.txt"), VALUE).expect("written");
     let engine = Engine::start(&bench.home, &[("VAULT_TOKEN", "good-token")]).expect("starts");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
     assert_eq!(link.ask("look", "one").expect("answered").text, "Done.");
     link.ask("again", "two").expect("answered");
+    assert_eq!(link.ask("fail", "three").expect("ended").exit, Exit::Model, "a request that fails");
     assert_eq!(vault.seen(), ["lookup", "read kv/team/models"], "once over the whole run");
     let requests = bench.server.recorded();
     let digest = Digest::of(VALUE.as_bytes()).to_string();
@@ -83,7 +93,7 @@ fn needs_userns_a_key_of_the_vault_is_read_once_kept_in_memory_and_masked() {
 #[test]
 fn the_first_login_that_works_is_taken() {
     let begun = |env: &[(&str, &str)], file: Option<&str>| -> (Result<(), Ended>, Vec<String>) {
-        let (bench, vault) = bench(script(), Vec::new());
+        let (bench, vault) = bench(script(), calls(Vec::new(), "Done."));
         if let Some(token) = file {
             std::fs::write(bench.home.dir.path().join(".vault-token"), format!("{token}\n"))
                 .expect("written");
@@ -115,7 +125,7 @@ fn the_first_login_that_works_is_taken() {
 #[test]
 fn what_cannot_be_read_ends_the_start_and_names_path_and_field_alone() {
     let refused = |reference: &str, script: VaultScript, env: &[(&str, &str)]| {
-        let (bench, _vault) = bench(script, Vec::new());
+        let (bench, _vault) = bench(script, calls(Vec::new(), "Done."));
         let token = [("VAULT_TOKEN", "good-token"), ("WRIT_PROVIDERS__TEST__API_KEY", reference)];
         let ended = Engine::start(&bench.home, &[&token[..], env].concat()).map(|_| ()).expect_err("refused");
         assert!(!ended.said.contains(VALUE) && !ended.said.contains("good-token"), "{}", ended.said);

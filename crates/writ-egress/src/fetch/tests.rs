@@ -113,7 +113,9 @@ async fn a_page_is_fetched_and_recorded() {
     assert!(records[0].received > 5, "{records:?}");
 }
 
-/// Threats 14 and 15. Rows: WIN-216
+/// Threats 14 and 15.
+///
+/// Rows: WIN-216 (in part: of a fetch)
 #[tokio::test]
 async fn the_permitted_host_itself_may_not_lead_inside() {
     let fixture = fixture(EgressScope::default());

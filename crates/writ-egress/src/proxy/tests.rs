@@ -154,7 +154,9 @@ async fn a_request_goes_on_without_what_was_meant_for_the_proxy() {
     assert_eq!(records[0].verdict, Verdict::Failed);
 }
 
-/// Threat 16. Rows: WIN-174
+/// Threat 16.
+///
+/// Rows: WIN-174 (in part: heads of requests)
 #[tokio::test]
 async fn requests_that_can_be_read_in_two_ways_are_refused() {
     let server = Server::fixed("127.0.0.1:0", PAGE).await;
@@ -251,7 +253,9 @@ async fn an_unknown_host_is_asked_about_once_and_reached_after_the_approval() {
     assert_eq!(verdicts, [Asked, Asked, Allowed, Asked, Denied]);
 }
 
-/// Threats 14 and 15. Rows: WIN-216
+/// Threats 14 and 15.
+///
+/// Rows: WIN-216 (in part: names that lead inside)
 #[tokio::test]
 async fn names_that_lead_inside_are_refused_before_any_connection() {
     let server = Server::fixed("127.0.0.1:0", PAGE).await;
@@ -292,7 +296,9 @@ async fn names_that_lead_inside_are_refused_before_any_connection() {
     println!("THREAT 15 attempts={count} refused={count} entries={count} entry=connected twins=0");
 }
 
-/// Threat 15: the address that was judged is the one that is connected to. Rows: WIN-216
+/// Threat 15: the address that was judged is the one that is connected to.
+///
+/// Rows: WIN-216 (in part: a name that changes its address)
 #[tokio::test]
 async fn a_name_is_looked_up_once_for_each_connection() {
     let first = Server::fixed("127.0.0.1:0", PAGE).await;
@@ -336,7 +342,9 @@ async fn tls(stream: TcpStream, roots: rustls::RootCertStore, name: Option<&str>
     Ok(answer)
 }
 
-/// Threat 16: what the tunnel says to the server is what was judged. Rows: WIN-174
+/// Threat 16: what the tunnel says to the server is what was judged.
+///
+/// Rows: WIN-174 (in part: tunnels)
 #[tokio::test]
 async fn a_tunnel_carries_tls_for_its_own_host_only() {
     let (server, roots) = Server::tls("pages.test").await;

@@ -55,7 +55,7 @@ fn moved(kind: ActionKind, dimension: Dimension, value: &str) -> Grants {
     grants
 }
 
-/// Rows: SLO-012 SLO-019 SLO-024 SLO-025
+/// Rows: SLO-012 SLO-019 SLO-024 SLO-025 (in part: at the door)
 #[test]
 fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     for sample in free_samples() {
@@ -93,7 +93,7 @@ fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     }
 }
 
-/// Rows: SLO-016 SLO-018 SLO-023
+/// Rows: SLO-016 (in part: its time; nothing is closed) SLO-023 (in part: at the door) SLO-018
 #[test]
 fn every_kind_needs_keys_that_are_good_now_and_here() {
     for sample in free_samples() {
@@ -238,7 +238,7 @@ fn the_first_stage_that_refuses_names_the_reason() {
     assert!(world.decide(wish).is_ok());
 }
 
-/// Rows: SIL-004
+/// Rows: SIL-004 (in part: the door's decisions)
 #[test]
 fn the_same_facts_give_the_same_decision() {
     let mut world = World::new(shipped());
@@ -427,7 +427,7 @@ fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
     assert_eq!(world.denial(truth).reason, DenyReason::Rule);
 }
 
-/// Rows: SIL-170 SIL-005
+/// Rows: SIL-005 (in part: a memory's label) SIL-170
 #[test]
 fn a_memory_is_not_relabelled_on_its_way() {
     let wish = |noted, trust| tainted(Action::Remember(remember(trust, noted)), Taint::External);
@@ -441,7 +441,7 @@ fn a_memory_is_not_relabelled_on_its_way() {
 
 /// A program cannot give itself a network, a place or a profile that its keys do not name.
 ///
-/// Rows: SIL-005
+/// Rows: SIL-005 (in part: a program's network and place)
 #[test]
 fn an_action_cannot_widen_itself() {
     let reaching = Exec { hosts: vec!["evil.example".into()], ..exec() };
@@ -654,7 +654,7 @@ fn an_unknown_price_says_so() {
     assert!(denial.outside().contains("the price of this model is not known"));
 }
 
-/// Rows: SLO-001
+/// Rows: SLO-001 (in part: what a refusal leaves)
 #[test]
 fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
     let mut world = World::new(shipped());

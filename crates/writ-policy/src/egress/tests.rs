@@ -168,7 +168,9 @@ fn targets_are_read_from_authorities_and_urls() {
     }
 }
 
-/// Threat 14. Rows: WIN-216
+/// Threat 14.
+///
+/// Rows: WIN-216 (in part: the table of addresses)
 #[test]
 fn every_address_that_is_not_the_internet_has_a_class() {
     use AddressClass::*;
@@ -339,7 +341,9 @@ fn registries_are_open_with_no_allowlist_and_github_is_not() {
     }
 }
 
-/// Threats 14 and 15. Rows: WIN-216
+/// Threats 14 and 15.
+///
+/// Rows: WIN-216 (in part: what passes)
 #[test]
 fn pins_and_providers_are_the_only_ways_into_ones_own_network() {
     let scope = EgressScope {

@@ -18,7 +18,7 @@ fn replace(on: Point) -> GateConfig {
     }
 }
 
-/// Rows: SIL-299 SIL-004
+/// Rows: SIL-004 (in part: the policy lane) SIL-299
 #[test]
 fn the_shipped_gate_blocks_drop_table_every_time() {
     let gates = GateSet::new(vec![GateSet::shipped()]).expect("valid");
@@ -530,7 +530,7 @@ fn nothing_is_shown_before_a_script_a_model_or_a_new_wording_may_stop_it() {
 }
 
 proptest! {
-    /// Rows: SIL-004 SIL-129 (in part: no model is there) SIL-134 (in part: the same verdict each time)
+    /// Rows: SIL-004 SIL-129 (in part: of texts, without a model) SIL-134 (in part: the same verdict each time)
     #[test]
     fn the_same_text_and_gates_always_give_the_same_verdicts(
         text in "(?s).{0,60}(DROP TABLE|you idiot|ignore previous instructions|a@mail\\.example\\.org|7)?.{0,60}",

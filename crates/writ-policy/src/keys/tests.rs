@@ -96,7 +96,7 @@ fn both_keys_together_grant_what_they_say() {
     assert_eq!(verifier().verify(&sealed).expect("verifies").task(), &task);
 }
 
-/// Rows: SLO-003 SLO-020 SLO-021
+/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003 SLO-021
 #[test]
 fn one_key_alone_proves_nothing() {
     let (base, _) = claims();
@@ -124,7 +124,9 @@ fn a_task_key_cannot_be_moved_to_another_base_key() {
     assert_eq!(refusal(&minted(&other, &task)), KeyError::Mixed);
 }
 
-/// Threat 6: forged tokens. Rows: SLO-043 SLO-044
+/// Threat 6: forged tokens.
+///
+/// Rows: SLO-043 SLO-044 (in part: who has signed them)
 #[test]
 fn other_keys_installations_and_epochs_are_refused() {
     let (base, task) = claims();

@@ -198,7 +198,7 @@ fn a_rule_that_cannot_be_evaluated_refuses() {
     assert_eq!(judge(&overflow.replace("+ 1", "- 1")), forbidden("sum"));
 }
 
-/// Rows: SIL-004
+/// Rows: SIL-004 (in part: rules)
 #[test]
 fn the_same_request_gets_the_same_verdict() {
     let many: String =

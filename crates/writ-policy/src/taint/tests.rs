@@ -16,7 +16,7 @@ fn nothing() -> Labels<'static> {
     with(&NOWHERE, false)
 }
 
-/// Rows: SIL-170 SIL-005
+/// Rows: SIL-005 (in part: a memory's label) SIL-170
 #[test]
 fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};

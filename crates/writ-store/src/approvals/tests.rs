@@ -64,11 +64,15 @@ fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
     assert_eq!((approved(1), approved(2)), (vec!["memory_search".to_owned()], Vec::new()));
 }
 
+/// How long an ask is open is its owner's setting: a day, unless configured otherwise (design 3.2).
+///
+/// Rows: WIN-236 (in part: that an answer counts until then and not after it)
 #[test]
 fn an_ask_is_answered_once_and_in_time() {
     let home = Home::new().with_session(1);
-    home.commit(vec![open(1, "a"), open(2, "b")]);
+    home.commit(vec![open(1, "a"), open(2, "b"), open(3, "c")]);
     home.commit(vec![resolve(1, AskState::Approved, 5)]);
+    home.commit(vec![resolve(3, AskState::Denied, 59_999)]);
     let twice = home.try_commit(vec![resolve(1, AskState::Denied, 6)]);
     assert_eq!(twice, Err(Conflict::AskNotOpen(ask_id(1)).into()));
     let late = home.try_commit(vec![resolve(2, AskState::Approved, 60_000)]);

@@ -53,6 +53,7 @@ fn placeholder_in(request: &str) -> Option<String> {
 /// Threat 17. The twins: curl, git and pip get what they ask for.
 ///
 /// Rows: WIN-411 (in part: of a secret that they use) SIL-342 (in part: it is in no request to a model, no record, no log)
+/// Rows: SIL-343
 #[test]
 fn needs_userns_needs_curl_needs_pip_needs_git_programs_use_a_secret_that_they_never_have() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -203,6 +203,7 @@ fn needs_userns_needs_python_needs_git_a_crate_comes_through_the_proxy() {
 /// Threats 14 and 16. What is no request for a listed host on its port does not leave, by the proxy or beside it; the
 /// twin is the first line.
 ///
+/// Rows: SLO-002 (in part: programs of an agent; nothing runs an agent of one's own yet)
 /// Rows: WIN-169 (every other way out fails) WIN-174 (in part: addresses and odd ports) WIN-409
 #[test]
 fn needs_userns_needs_curl_needs_python_every_other_way_out_fails() {

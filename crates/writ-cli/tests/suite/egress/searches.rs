@@ -56,9 +56,10 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// The words that a result repeats from the owner make it no less external; a taint among the arguments is refused.
+/// The words that a result repeats from the owner make it no less external; a taint among the arguments is refused rather than
+/// ignored, since arguments are validated (design 3.9).
 ///
-/// Rows: SIL-105 SIL-169 (in part: another taint is refused, not ignored) SIL-059 (in part: `web_search`)
+/// Rows: SIL-105 SIL-169 SIL-059 (in part: `web_search`)
 #[test]
 fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
     for provider in ["brave", "tavily"] {

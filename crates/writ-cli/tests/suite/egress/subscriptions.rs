@@ -91,7 +91,9 @@ fn needs_userns_a_file_and_its_lines_stay_in_the_context_until_their_turns_are_o
     assert_eq!(code(&bench.home.run(&["audit", "verify"])), 0);
 }
 
-/// Threat 12 (a subscription is external in every turn). Rows: SIL-085 SIL-087
+/// Threat 12 (a subscription is external in every turn).
+///
+/// Rows: SIL-085 (in part: no server is down) SIL-087
 #[test]
 fn needs_userns_a_url_in_the_context_is_external_bounded_and_never_an_unlisted_one() {
     let folder = tempfile::tempdir().expect("a folder");

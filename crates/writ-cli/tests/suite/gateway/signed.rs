@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_tools::registry::Registry;
 
-use super::Web;
+use super::{Bench, Web};
 use crate::{code, text};
 
 /// The principal and the taint of every message so far, newest first.
@@ -110,6 +111,33 @@ fn a_signature_counts_once_also_after_a_restart() {
     let again = web.api("POST", &path, &good);
     assert_eq!((again.status, again.code().as_str()), (403, "message.signature"), "{again:?}");
     assert_eq!(web.api("POST", &path, &signed(&web, &relayed, "hello")).status, 202, "twin: signed anew");
+}
+
+/// By the same gates, the owner is offered every tool and somebody else those of the level. (What the owner may use of them after
+/// external content was read is its own question: design 3.3.)
+///
+/// Rows: SIL-275
+#[test]
+fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard."));
+    let config = "[access]\npublic = [\"memory_search\"]\n";
+    std::fs::write(bench.home.root().join("config.toml"), config).expect("written");
+    let web = Web::over(bench, &[]);
+    let mut answered = 0;
+    let mut offered = |how: Value| -> Vec<String> {
+        let (_, path) = open(&web, &how);
+        assert_eq!(web.api("POST", &path, &json!({ "text": "hello" })).status, 202);
+        answered += 1;
+        while web.bench.server.recorded().len() < answered {
+            std::thread::yield_now();
+        }
+        let tools = web.bench.server.recorded()[answered - 1].body["tools"].clone();
+        let name = |tool: &Value| tool["function"]["name"].as_str().expect("a name").to_owned();
+        tools.as_array().expect("tools").iter().map(name).collect()
+    };
+    let all: Vec<String> = Registry::core().tools().map(|tool| tool.name.to_owned()).collect();
+    assert_eq!(offered(json!({ "relayed": true })), ["memory_search"]);
+    assert_eq!(offered(json!({})), all);
 }
 
 /// Whoever has shown the token or has the page makes no key and keeps no order: the owner's terminal does.

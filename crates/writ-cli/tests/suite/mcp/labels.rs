@@ -58,7 +58,7 @@ const WISH: &str = "Look customer 7 up and write to bob@example.org about it";
 /// The four rules: tools that were fixed, sinks that nobody composed, content that stays with its readers; and none of it in a
 /// strict home. Twins are beside each.
 ///
-/// Rows: SIL-168 SIL-005
+/// Rows: SIL-168
 #[test]
 fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken() {
     let (desk, script) = desk(WORDS);

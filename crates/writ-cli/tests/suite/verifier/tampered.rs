@@ -49,7 +49,7 @@ fn needs_python_an_untouched_export_is_good_and_what_is_not_shown_is_told() {
     assert!(verdict.code == 0 && verdict.said.contains("the last 44 entries"), "{}", verdict.said);
 }
 
-/// Rows: SIL-172
+/// Rows: SIL-172 (in part: what was altered, as another program sees it)
 #[test]
 fn needs_python_one_changed_character_in_any_field_names_its_leaf() {
     let sealed = Sealed::new();

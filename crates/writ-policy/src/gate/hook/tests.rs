@@ -46,9 +46,9 @@ fn say(word: &str) -> String {
     format!("{{\"verdict\": \"{word}\", \"reason\": \"because\"}}")
 }
 
-/// Rows: SCL-048 (in part: they are called in the order of the configuration)
+/// What is called is the owner's configuration, in its order: a hook that wants to bring another one along is not heard in that.
 ///
-/// Rows: SF-017 (in part)
+/// Rows: SF-017 (in part) SCL-048
 #[test]
 fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
     let two = set(vec![hook("a", HookEvent::BeforeToolCall), hook("b", HookEvent::BeforeToolCall)]);
@@ -67,6 +67,11 @@ fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
         let names: Vec<&str> = found.verdicts.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["hook a", "hook b"], "both are on record");
     }
+    let more =
+        json!({ "verdict": "allow", "hooks": [{ "name": "c", "on": "before_tool_call", "run": "c.sh" }] });
+    let found = judged(&two, &[(DONE, &more.to_string()), (DONE, &say("allow"))]);
+    let dropped = found.verdicts.iter().any(|(name, _, why)| name == "hook a" && why.contains("'hooks'"));
+    assert!(dropped && found.worst() == GateVerdict::Advise, "{:?}", found.verdicts);
     // What ends the turn needs no second word.
     assert_eq!(judged(&two, &[(DONE, &say("halt"))]).worst(), GateVerdict::Halt);
     let none = two.begin(GatePoint::Input, Subject::text("x"), None).due();

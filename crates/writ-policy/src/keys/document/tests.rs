@@ -130,7 +130,7 @@ fn documents_that_can_be_misread_are_refused() {
 
 /// Threat 8: limit edges. Both bounds count, what is written oddly is no amount, and the day's uses add up.
 ///
-/// Rows: SLO-006 SLO-019
+/// Rows: SLO-019 (in part: amounts) SLO-006
 #[test]
 fn amounts_have_two_bounds_and_a_day() {
     let world = world(sample());
@@ -147,6 +147,8 @@ fn amounts_have_two_bounds_and_a_day() {
         assert_eq!(refused(&world, action), DenyReason::Limit, "{odd:?}");
     }
     assert_eq!(refused(&world, operate("refund", &[])), DenyReason::Limit, "no amount at all");
+    let without = self::world(with(sample(), "capabilities", json!({ "look_up": {} })));
+    assert_eq!(refused(&without, Action::Operate(refund(1))), DenyReason::Scope, "no refunds at all");
 
     let daily = |used: Option<i64>| {
         let capabilities = json!({ "refund": { "max_amount": 500, "daily_amount": 500 } });
@@ -183,7 +185,7 @@ fn an_agent_does_what_its_base_key_names_and_nothing_else() {
     assert!(says(&support, operate("look_up", &[])).is_ok(), "twin: what it is for");
 }
 
-/// Rows: SLO-004 SLO-013 (of operations) SLO-017 (of operations) SLO-019
+/// Rows: SLO-004 SLO-013 (of operations) SLO-017 (of operations) SLO-019 (in part: the case)
 #[test]
 fn an_operation_is_of_the_case_that_the_task_key_is_for() {
     let world = world(sample());
@@ -222,7 +224,7 @@ fn an_operation_is_of_the_case_that_the_task_key_is_for() {
 
 /// Threat 7: base A with the task of B, a task alone, a base alone.
 ///
-/// Rows: SLO-003 SLO-020 SLO-021
+/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003 SLO-021
 #[test]
 fn two_keys_that_do_not_belong_together_prove_nothing() {
     let world = world(sample());

@@ -24,6 +24,9 @@ impl Fixture {
     }
 }
 
+/// What a session is to keep lies in its work folder and its home; nothing else of a run is there in the next.
+///
+/// Rows: SIL-415
 #[tokio::test]
 async fn each_is_used_once_and_leaves_nothing_to_the_next() {
     let fixture = with(1).await;
@@ -34,9 +37,10 @@ async fn each_is_used_once_and_leaves_nothing_to_the_next() {
         let first = *pids.last().unwrap();
         assert!(!seen.contains(&first), "{first} was used before: {seen:?}");
         seen.push(first);
-        // What one program leaves in memory, in processes and in names, the next does not find.
+        // What one program leaves in memory, in processes, in names and in its environment, the next does not find.
         let left = fixture
-            .sh("ls -A /tmp /dev/shm | grep -v : ; echo x > /tmp/x; echo x > /dev/shm/x; sleep 99 &")
+            .sh("ls -A /tmp /dev/shm | grep -v : ; printenv LEFT; \
+                 echo x > /tmp/x; echo x > /dev/shm/x; export LEFT=x; sleep 99 &")
             .await;
         assert_eq!(left, "");
         assert!(!fixture.pool().pids().contains(&first));

@@ -223,7 +223,7 @@ async fn a_full_disk_is_the_sandbox_s_own() {
     );
 }
 
-/// Rows: WIN-016
+/// Rows: SF-492 (in part: by namespaces) WIN-016
 #[tokio::test]
 async fn nothing_of_the_host_is_there_that_was_not_given() {
     let fixture = Fixture::new().await;

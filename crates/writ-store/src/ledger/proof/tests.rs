@@ -68,6 +68,8 @@ fn erasing_a_payload_keeps_the_proof_and_removes_the_text() {
     }
 }
 
+/// That payloads hold no secret is shown by the suite's `threats::secrets`.
+///
 /// Rows: SIL-172
 #[test]
 fn every_row_has_its_five_fields_and_a_signature_that_verifies() {

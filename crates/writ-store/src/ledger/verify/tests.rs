@@ -101,7 +101,7 @@ fn flip(value: Value, byte: usize) -> Option<Value> {
 /// Every column of every row of the ledger, of its payloads and of its erasures: one byte changed is
 /// noticed, and the leaf is named.
 ///
-/// Rows: SIL-172
+/// Rows: SIL-172 (in part: what was altered)
 #[test]
 fn one_changed_byte_anywhere_names_its_leaf() {
     let sealed = Sealed::new(9, 4);
