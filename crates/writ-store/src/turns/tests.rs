@@ -12,6 +12,7 @@ fn close(n: u128) -> Op {
 #[test]
 fn turn_numbers_go_on_after_a_restart() {
     let home = Home::new().with_session(1);
+    home.append(1);
     for n in 1..=5 {
         assert_eq!(home.store.next_turn_number(session(1)), Ok(n));
         home.commit(vec![open_turn(1, u128::from(n), n), close(u128::from(n))]);

@@ -84,7 +84,9 @@ impl Draft {
                 let text = "another backup is being made";
                 Failure::new(Exit::Blocked, "backup.running", text, "wait until it is done")
             }
-            LockError::Unusable { message } => unwritable(&backups.join(LOCK), &std::io::Error::other(message)),
+            LockError::Unusable { message } => {
+                unwritable(&backups.join(LOCK), &std::io::Error::other(message))
+            }
         })?;
         for left in
             entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))

@@ -81,7 +81,7 @@ fn needs_userns_needs_python_a_prompt_is_asked_for_as_a_tool_is_called_and_is_ex
         r#"crm__prompts_get {"name": "plan", "to": "x"}"#,
     ] {
         let refused = desk.said(odd);
-        assert!(refused.contains("does not fit"), "{odd}: {refused:.300}");
+        assert!(refused.contains("failed: wrong arguments"), "{odd}: {refused:.300}");
     }
     assert_eq!(desk.calls(), ["prompt plan Monday"]);
     desk.verify();

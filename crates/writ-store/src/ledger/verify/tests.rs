@@ -188,16 +188,15 @@ fn deleted_reordered_and_truncated_rows_are_named() {
 /// begun anew in its place.
 #[test]
 fn a_ledger_that_is_gone_with_its_heads_is_missed() {
-    let wipe = "DELETE FROM ledger; DELETE FROM ledger_payload; DELETE FROM ledger_head; DELETE FROM ledger_node";
+    let wipe =
+        "DELETE FROM ledger; DELETE FROM ledger_payload; DELETE FROM ledger_head; DELETE FROM ledger_node";
     let cut = "DELETE FROM ledger WHERE seq >= 256; DELETE FROM ledger_payload WHERE seq >= 256;
          DELETE FROM ledger_head WHERE size > 256; DELETE FROM ledger_node WHERE ((idx + 1) << level) > 256";
     let attempted = |home: &Home| home.commit(vec![Op::Append(Box::new(intent(1))), outcome(1)]);
     let said = |home: &Home| home.commit(receive(1, 1, "c1"));
-    for (tell, tamper, leaf) in [
-        (&attempted as &dyn Fn(&Home) -> _, wipe, 0),
-        (&said, wipe, 0),
-        (&attempted, cut, 256),
-    ] {
+    for (tell, tamper, leaf) in
+        [(&attempted as &dyn Fn(&Home) -> _, wipe, 0), (&said, wipe, 0), (&attempted, cut, 256)]
+    {
         let home = Home::new().with_session(1);
         home.append(300);
         tell(&home);
@@ -206,7 +205,7 @@ fn a_ledger_that_is_gone_with_its_heads_is_missed() {
         let sealed = Sealed { dir, held: Vec::new() };
         assert_eq!(sealed.leaf_after(tamper), (leaf, ProblemKind::Truncated), "{tamper}");
         let opened = open_store(sealed.dir.path().join("copy.db"));
-        let error = opened.err().expect("nothing is appended to that");
+        let error = opened.map(drop).expect_err("nothing is appended to that");
         assert!(matches!(error, StoreError::LedgerDamaged(_)), "{error:?}");
     }
 }
