@@ -1,6 +1,5 @@
 // What waits, in groups: what is alike, what is unusual about each, and one yes to those that nothing marks.
 
-import { announce } from "./announce.js";
 import { request } from "./api.js";
 import { byId, el } from "./dom.js";
 import { plural } from "./format.js";
@@ -149,7 +148,6 @@ class Together {
       list.append(el("li", { className: "outcome", data: { ask: card.ask_id, ok: String(said.ok) } }, el("strong", {}, card.intent), el("p", {}, said.text)));
     }
     note.textContent = `${good} of ${plural(this.#cards.length, "question")} approved and done.`;
-    announce(note.textContent);
     this.#done();
   }
 }
