@@ -12,6 +12,10 @@ import { Writ } from "./lib/writ.mjs";
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 
+/** Two asks that are alike wait beside the one that is looked at. */
+const RULE = `@id("ask-remember") @ask("Every memory is asked for.") @risk("medium")
+forbid (principal, action == Action::"remember", resource);`;
+
 let browser;
 let writ;
 let folder;
@@ -19,7 +23,7 @@ let folder;
 before(async () => {
   fs.mkdirSync(PICTURES, { recursive: true });
   browser = await launch();
-  writ = await Writ.start(SCRIPT);
+  writ = await Writ.start(SCRIPT, RULE);
   folder = writ.project("webshop", { "fee.txt": "free from: 50.00 exclusive\n" });
 });
 after(async () => {
@@ -55,6 +59,12 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
       const page = await me.open();
       if (session === null) {
         await look(page, name("welcome"));
+        for (const text of ["keep the first", "keep the second"]) {
+          await inProject(page, writ.project(text, { "a.txt": "a\n" }));
+          await say(page, `Please ${text}`);
+          await page.locator(".ask[data-state=open]").waitFor();
+          await page.locator("#stop").waitFor({ state: "hidden" });
+        }
         session = await inProject(page, folder);
         await say(page, "what can you do here?");
         await reply(page, "Everything is on record.").waitFor();
@@ -77,6 +87,15 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
       await go(page, "review");
       await page.locator(".card").waitFor();
       await look(page, name("review"));
+      await page.locator(".card .origins summary").click();
+      await page.locator(".card .origins .steps > li").first().waitFor();
+      await look(page, name("origins"));
+      await page.locator("#group-list [data-together]").scrollIntoViewIfNeeded();
+      await look(page, name("groups"));
+      await page.locator("#group-list [data-together]").click();
+      await page.locator("#together article").nth(1).waitFor();
+      await look(page, name("together"));
+      await page.keyboard.press("Escape");
       await page.locator("[data-decision=approve]").click();
       await look(page, name("confirm"));
       await page.getByRole("button", { name: "Back" }).click();

@@ -267,6 +267,8 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/approvals", get(api::approvals))
         .route("/approvals/{id}", get(api::approval).post(api::decide).delete(api::revoke))
         .route("/approvals/in-force", get(api::in_force))
+        .route("/approvals/review", get(api::review))
+        .route("/approvals/{id}/rests-on", get(api::approval_rests_on))
         .route("/undo", get(api::undos))
         .route("/undo/{attempt}", post(api::undo))
         .route("/approvals/{id}/challenge", post(passkeys::challenge))
@@ -275,6 +277,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/passkeys/finish", post(passkeys::finish))
         .route("/ledger", get(api::ledger))
         .route("/ledger/{seq}/proof", get(api::proof))
+        .route("/ledger/{seq}/rests-on", get(api::rests_on))
         .route("/logout", post(logout));
     Router::new()
         .nest("/api/v1", api)

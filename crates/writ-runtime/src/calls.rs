@@ -98,9 +98,11 @@ pub(crate) async fn call(
         }
         "ledger.erase" => ledger::erase(core, read(method, params)?).await,
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
+        "ledger.rests_on" => ledger::rests_on(core, &read(method, params)?),
         "approvals.list" => approvals::list(core, &read(method, params)?),
         "approvals.show" => approvals::show(core, read(method, params)?),
         "approvals.review" => approvals::review(core),
+        "approvals.rests_on" => ledger::ask_rests_on(core, read::<approvals::ShowAsk>(method, params)?.ask),
         "approvals.in_force" => core.approvals_in_force(),
         "approvals.revoke" => {
             core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await

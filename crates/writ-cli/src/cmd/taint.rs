@@ -1,22 +1,14 @@
 //! `writ taint explain`: what an entry of the ledger rests on, from its label and those of the entries that this names.
 
-use std::collections::{BTreeSet, VecDeque};
-
-use serde_json::{Value, json};
+use serde_json::json;
 use writ_policy::show::escape_line;
-use writ_store::store::Store;
-use writ_types::entry::Fact;
+use writ_store::ledger::rests_on::{MAX_FOLLOWED, RestsOn, Step};
 use writ_types::error::Exit;
-use writ_types::id::EntrySeq;
-use writ_types::taint::Label;
 
 use crate::args::TaintCommand;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::ledger::open_to_read;
-
-/// The most entries that one explanation follows.
-const MAX_FOLLOWED: usize = 200;
 
 /// Runs `writ taint …`.
 pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failure> {
@@ -26,10 +18,10 @@ pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failu
         let text = format!("the ledger has no entry {entry}");
         return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "see `writ audit tail`"));
     }
-    let (steps, more) = follow(&store, *entry)?;
+    let RestsOn { steps, more } = store.entry_rests_on(*entry)?;
     if steps.is_empty() {
         let text = format!("entry {entry} has no label");
-        let hint = "name one that was received, intended, an outcome or a reply";
+        let hint = "name one that was received, asked, intended, an outcome or a reply";
         return Err(Failure::new(Exit::Usage, "taint.no_label", text, hint));
     }
     let result = json!({ "entry": entry, "rests_on": steps, "more": more });
@@ -42,58 +34,18 @@ pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failu
     })
 }
 
-/// The entry, and what it rests on, breadth first; whether there was more.
-fn follow(store: &Store, first: EntrySeq) -> Result<(Vec<Value>, bool), Failure> {
-    let (mut steps, mut known, mut due) = (Vec::new(), BTreeSet::from([first]), VecDeque::from([first]));
-    while let Some(seq) = due.pop_front() {
-        if steps.len() >= MAX_FOLLOWED {
-            return Ok((steps, true));
-        }
-        let Some(fact) = store.ledger_row(seq)?.and_then(|row| row.entry()).map(|entry| entry.fact) else {
-            continue;
-        };
-        let Some(label) = label_of(&fact) else { continue };
-        let sources: Vec<Value> = label
-            .sources
-            .iter()
-            .map(|source| json!({ "origin": source.origin, "detail": source.detail, "entry": source.entry }))
-            .collect();
-        due.extend(label.sources.iter().filter_map(|source| source.entry).filter(|seq| known.insert(*seq)));
-        steps.push(json!({
-            "entry": seq, "event": fact.event(), "taint": label.taint, "outside": label.outside,
-            "private": label.private, "sources": sources, "truncated": label.truncated,
-        }));
+fn lines(step: &Step) -> Vec<String> {
+    let Step { entry, event, taint, outside, private, sources, truncated } = step;
+    let mut what = vec![taint.as_str()];
+    what.extend(outside.then_some("from outside the sandbox"));
+    what.extend(private.then_some("private"));
+    let entry = entry.map(|entry| format!("entry {entry} ")).unwrap_or_default();
+    let mut lines = vec![format!("{entry}({event}): {}", what.join(", "))];
+    for source in sources {
+        let at = source.entry.map(|at| format!(", entry {at}")).unwrap_or_default();
+        lines.push(format!("  {} {}{at}", escape_line(&source.origin), escape_line(&source.detail)));
     }
-    Ok((steps, false))
-}
-
-/// The label of an entry that has one.
-fn label_of(fact: &Fact) -> Option<Label> {
-    if let Fact::Received { record, .. } = fact {
-        return Some(Label::new(record.taint));
-    }
-    if let Fact::Intent { label, .. } | Fact::Outcome { label, .. } | Fact::Replied { label, .. } = fact {
-        return Some(label.clone());
-    }
-    None
-}
-
-fn lines(step: &Value) -> Vec<String> {
-    let text = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
-    };
-    let is = |name: &str| step.get(name) == Some(&json!(true));
-    let mut what = vec![text(step, "taint")];
-    what.extend(is("outside").then(|| "from outside the sandbox".to_owned()));
-    what.extend(is("private").then(|| "private".to_owned()));
-    let entry = step.get("entry").and_then(Value::as_u64).unwrap_or_default();
-    let mut lines = vec![format!("entry {entry} ({}): {}", text(step, "event"), what.join(", "))];
-    for source in step.get("sources").and_then(Value::as_array).into_iter().flatten() {
-        let at =
-            source.get("entry").and_then(Value::as_u64).map(|at| format!(", entry {at}")).unwrap_or_default();
-        lines.push(format!("  {} {}{at}", text(source, "origin"), text(source, "detail")));
-    }
-    if is("truncated") {
+    if *truncated {
         lines.push("  [more sources than are kept]".to_owned());
     }
     lines

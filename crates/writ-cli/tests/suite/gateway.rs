@@ -928,7 +928,18 @@ fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
         hex::decode(key["public_key"].as_str().expect("hex")).expect("hex").try_into().expect("32");
     let proof: writ_store::ledger::proof::Proof = serde_json::from_value(proof.json()).expect("a proof");
     assert!(writ_store::ledger::proof::check_proof(&proof, &[key]).expect("proven").payload);
+    let rests_on = |seq: u64| web.api("GET", &format!("/api/v1/ledger/{seq}/rests-on"), &Value::Null).json();
+    let replied = web.api("GET", "/api/v1/ledger?event=replied", &Value::Null).json();
+    let reply = replied["entries"][0]["seq"].as_u64().expect("a number");
+    let steps = rests_on(reply)["rests_on"].as_array().expect("steps").clone();
+    let told: Vec<_> = steps.iter().map(|step| (step["entry"].as_u64(), step["event"].as_str())).collect();
+    assert_eq!(told, [(Some(reply), Some("replied")), (Some(seq), Some("received"))], "{steps:?}");
+    let terminal = web.bench.home.json(&["taint", "explain", &reply.to_string()]);
+    assert_eq!(terminal["rests_on"], json!(steps), "the terminal says the same");
+    assert_eq!(rests_on(0), json!({ "rests_on": [], "more": false }), "without a label");
     for (path, status) in [
+        (format!("/api/v1/ledger/{}/rests-on", size + 1_000), 404),
+        ("/api/v1/ledger/minus/rests-on".to_owned(), 400),
         (format!("/api/v1/ledger/{}/proof", size + 1_000), 404),
         ("/api/v1/ledger/minus/proof".to_owned(), 400),
         ("/api/v1/ledger?limit=many".to_owned(), 400),
@@ -974,6 +985,14 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
         assert_eq!(web.api("GET", &unknown, &Value::Null).status, status);
         assert_eq!(web.api("POST", &unknown, &json!({ "decision": "deny" })).status, status);
     }
+    for (ask, status) in [(ask.as_str(), 200), ("ZZZZZZZZ", 404), ("short", 400)] {
+        let rests_on = web.api("GET", &format!("/api/v1/approvals/{ask}/rests-on"), &Value::Null);
+        assert_eq!(rests_on.status, status, "{rests_on:?}");
+    }
+    let groups = web.api("GET", "/api/v1/approvals/review", &Value::Null).json();
+    let first = &groups["groups"][0]["asks"][0];
+    assert_eq!((&first["ask_id"], &first["together"]), (&json!(ask), &json!(false)), "{groups}");
+    assert!(first["anomalies"][0].as_str().is_some_and(|why| why.contains("outside")), "{groups}");
     assert!(!project.join("b.txt").exists());
     let approved = web.api("POST", &path, &json!({ "decision": "approve", "reason": "looks right" }));
     assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("approved")), "{approved:?}");

@@ -52,6 +52,10 @@ pub(super) fn ask_id(text: &str) -> Result<AskId, Refusal> {
     text.parse().map_err(|_| Refusal::malformed("this is not the id of an ask"))
 }
 
+fn entry(text: &str) -> Result<EntrySeq, Refusal> {
+    text.parse().map(EntrySeq).map_err(|_| Refusal::malformed("this is not the number of an entry"))
+}
+
 /// The query as fields; numbers and truth values as such. A name that is not listed is refused.
 pub(super) fn query(request: &Request, names: &[&str]) -> Result<Map<String, Value>, Refusal> {
     let pairs = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
@@ -201,9 +205,9 @@ pub(super) async fn sent_file(
     request: Request,
 ) -> Reply {
     let session = session_id(&id)?;
-    let file = file.parse().map_err(|_| Refusal::malformed("this is not the number of an entry"))?;
+    let file = entry(&file)?;
     query(&request, &[])?;
-    let sent = shared.engine.sent_file(evidence(&request), session, EntrySeq(file)).await?;
+    let sent = shared.engine.sent_file(evidence(&request), session, file).await?;
     let name = form_urlencoded::byte_serialize(sent.name.as_bytes()).collect::<String>().replace('+', "%20");
     let disposition = format!("attachment; filename*=UTF-8''{name}");
     let headers = [
@@ -225,6 +229,19 @@ pub(super) async fn approval(State(shared): App, Path(id): Path<String>, request
     let ask_id = ask_id(&id)?;
     query(&request, &[])?;
     Ok(ok(&ask(&shared, evidence(&request), "approvals.show", json!({ "ask": ask_id })).await?))
+}
+
+/// `GET /api/v1/approvals/{id}/rests-on`
+pub(super) async fn approval_rests_on(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
+    let ask_id = ask_id(&id)?;
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "approvals.rests_on", json!({ "ask": ask_id })).await?))
+}
+
+/// `GET /api/v1/approvals/review`
+pub(super) async fn review(State(shared): App, request: Request) -> Reply {
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "approvals.review", Value::Null).await?))
 }
 
 /// An answer to an ask.
@@ -288,7 +305,7 @@ pub(super) async fn ledger(State(shared): App, request: Request) -> Reply {
 
 /// `GET /api/v1/ledger/{seq}/proof`
 pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
-    let seq: u64 = seq.parse().map_err(|_| Refusal::malformed("this is not the number of an entry"))?;
+    let seq = entry(&seq)?;
     query(&request, &[])?;
     let mut response = ok(&ask(&shared, evidence(&request), "ledger.proof", json!({ "seq": seq })).await?);
     let name = format!("attachment; filename=\"writ-proof-{seq}.json\"");
@@ -296,6 +313,13 @@ pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: 
         response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
     }
     Ok(response)
+}
+
+/// `GET /api/v1/ledger/{seq}/rests-on`
+pub(super) async fn rests_on(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
+    let seq = entry(&seq)?;
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "ledger.rests_on", json!({ "seq": seq })).await?))
 }
 
 /// `POST /secrets/{ref}`: the body is the value. It is stored and never shown again.

@@ -87,6 +87,8 @@ const ROUTES: &[Route] = &[
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
     get("/api/v1/approvals/{id}", "Takes an approval for the task back").method("delete"),
     get("/api/v1/approvals/in-force", "The approvals for tasks that are in force"),
+    get("/api/v1/approvals/review", "What is asked, in groups of what is alike, with what is unusual"),
+    get("/api/v1/approvals/{id}/rests-on", "What an ask rests on, entry by entry"),
     get("/api/v1/undo", "What one tap undoes now"),
     post("/api/v1/undo/{attempt}", "Undoes what an attempt did, or asks whether to", Body::Text)
         .without_body(),
@@ -105,6 +107,7 @@ const ROUTES: &[Route] = &[
     get("/api/v1/ledger", "Entries of the ledger, newest first")
         .query(&["before", "after", "limit", "event", "session", "q"]),
     get("/api/v1/ledger/{seq}/proof", "A proof that an entry is in the ledger"),
+    get("/api/v1/ledger/{seq}/rests-on", "What an entry rests on, entry by entry; empty: it has no label"),
     post("/api/v1/logout", "Ends the session of the page", Body::Text).without_body().answers("204", ""),
     get("/sessions", "All sessions"),
     post("/sessions", "Opens a session", Body::Json("Opening")).answers("201", "application/json"),

@@ -1,8 +1,9 @@
 // Activity: the ledger as a timeline, newest first.
 
 import { Refused, request, withQuery } from "./api.js";
-import { byId, el } from "./dom.js";
+import { append, byId, el } from "./dom.js";
 import { clock, day, event, EVENTS, moment, plural } from "./format.js";
+import { origins } from "./origins.js";
 
 /** Entries of one page. */
 const PAGE = 50;
@@ -146,12 +147,16 @@ function row(entry, at) {
   return el("li", {}, details);
 }
 
+/** Entries that rest on others. */
+const LABELLED = new Set(["received", "intent", "outcome", "asked", "replied"]);
+
 /** What an entry says, in full; built when it is looked at. */
 function fill(body, entry) {
   const facts = [["Entry", entry.seq], ["Conversation", entry.session], ["Turn", entry.turn]];
-  body.append(
+  append(body, [
     el("dl", { className: "entry-facts" }, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])),
     el("pre", { tabIndex: 0, role: "region", "aria-label": "The entry's content" }, el("code", {}, JSON.stringify(entry.payload, null, 2))),
+    LABELLED.has(entry.event) ? origins(`ledger/${encodeURIComponent(entry.seq)}`, "What it rests on") : null,
     el("a", { className: "quiet small button", href: `/api/v1/ledger/${encodeURIComponent(entry.seq)}/proof`, download: `writ-proof-${entry.seq}.json` }, "Download proof"),
-  );
+  ]);
 }

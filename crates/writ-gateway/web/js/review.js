@@ -4,8 +4,10 @@ import { announce } from "./announce.js";
 import { request } from "./api.js";
 import { byId, el, icon, ICONS } from "./dom.js";
 import { follows, moment, plural, risk, until } from "./format.js";
+import { showGroups } from "./groups.js";
 import { showInForce } from "./inforce.js";
 import { confirmSlide, confirmTap, elsewhere, needs } from "./ladder.js";
+import { origins } from "./origins.js";
 import * as passkey from "./passkey.js";
 import { counts, fits, plain, shown } from "./shown.js";
 import { showUndos } from "./undo.js";
@@ -162,6 +164,7 @@ export class Review {
 
   #around(queue, card) {
     const rest = queue.filter((other) => other !== card);
+    showGroups(queue.map((other) => other.ask_id), () => this.refresh());
     byId("review-empty").hidden = card !== null;
     byId("next").hidden = rest.length === 0;
     byId("stack").replaceChildren(...rest.map((other) => el("li", { className: "waiting-card" }, badge(other.risk), el("span", { className: "intent" }, other.intent))));
@@ -190,7 +193,7 @@ export class Review {
     node.append(
       el("header", {}, badge(card.risk), el("span", { className: "kind" }, card.action.replaceAll("_", " "))),
       el("h2", { id: "card-title", tabIndex: -1 }, card.intent),
-      el("div", { className: "card-body" }, why, text),
+      el("div", { className: "card-body" }, why, text, origins(`approvals/${encodeURIComponent(card.ask_id)}`, "Why was this asked")),
       facts,
       el("div", { className: "choices" }, this.#choices(card)),
     );

@@ -2,10 +2,12 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use writ_policy::show;
+use writ_store::ledger::rests_on::RestsOn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_types::action::Action;
 use writ_types::entry::Fact;
-use writ_types::id::{EntrySeq, SessionId};
+use writ_types::id::{AskId, EntrySeq, SessionId};
 
 use super::{MAX_LISTED_BYTES, value};
 use crate::core::Core;
@@ -70,16 +72,39 @@ pub(super) fn list(core: &Core, wanted: ListEntries) -> Result<Value, EngineErro
 /// Which entry.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ProveEntry {
+pub(super) struct WhichEntry {
     seq: EntrySeq,
 }
 
 /// A proof that an entry is in the ledger.
-pub(super) fn proof(core: &Core, wanted: &ProveEntry) -> Result<Value, EngineError> {
+pub(super) fn proof(core: &Core, wanted: &WhichEntry) -> Result<Value, EngineError> {
+    value(&core.store.ledger_proof(there(core, wanted)?)?)
+}
+
+/// What an entry rests on; nothing: it has no label.
+pub(super) fn rests_on(core: &Core, wanted: &WhichEntry) -> Result<Value, EngineError> {
+    told(core.store.entry_rests_on(there(core, wanted)?)?)
+}
+
+/// What an ask rests on.
+pub(super) fn ask_rests_on(core: &Core, ask: AskId) -> Result<Value, EngineError> {
+    told(core.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?)
+}
+
+/// With names that deceive nobody: what was read may be called anything.
+fn told(mut found: RestsOn) -> Result<Value, EngineError> {
+    for source in found.steps.iter_mut().flat_map(|step| &mut step.sources) {
+        source.origin = show::escape_line(&source.origin);
+        source.detail = show::escape_line(&source.detail);
+    }
+    value(&found)
+}
+
+fn there(core: &Core, wanted: &WhichEntry) -> Result<EntrySeq, EngineError> {
     if wanted.seq.0 >= core.store.ledger_size()? {
         return Err(EngineError::NoEntry(wanted.seq));
     }
-    value(&core.store.ledger_proof(wanted.seq)?)
+    Ok(wanted.seq)
 }
 
 /// Which entries lose their payload.

@@ -1,0 +1,134 @@
+//! What an entry or an ask rests on: its label, and those of the entries that this names.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde::Serialize;
+use writ_types::entry::Fact;
+use writ_types::id::{AskId, EntrySeq};
+use writ_types::taint::{Label, MAX_SOURCES, Source, Taint};
+
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// The most steps of one walk.
+pub const MAX_FOLLOWED: usize = 200;
+
+/// The name of the fact that an ask is.
+const ASKED: &str = "asked";
+
+/// A step of the walk: something with a label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The entry; none: an ask, which is the first step.
+    pub entry: Option<EntrySeq>,
+    /// What kind of fact it is.
+    pub event: &'static str,
+    /// How far it may be trusted.
+    pub taint: Taint,
+    /// Whether it rests on what came from outside the sandbox.
+    pub outside: bool,
+    /// Whether it rests on content that only the owner may be assumed to read.
+    pub private: bool,
+    /// Where it came from, as it was written down: not escaped.
+    pub sources: Vec<Source>,
+    /// Whether sources were left out.
+    pub truncated: bool,
+}
+
+impl Step {
+    fn new(entry: Option<EntrySeq>, event: &'static str, label: &Label) -> Self {
+        let Label { taint, sources, truncated, outside, private, secret: _ } = label;
+        Self {
+            entry,
+            event,
+            taint: *taint,
+            outside: *outside,
+            private: *private,
+            // A label that was read may name more than one that was made.
+            sources: sources.iter().take(MAX_SOURCES).cloned().collect(),
+            truncated: *truncated || sources.len() > MAX_SOURCES,
+        }
+    }
+}
+
+/// The steps of a walk, breadth first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RestsOn {
+    /// What it started from, and what that rests on; empty: that has no label.
+    #[serde(rename = "rests_on")]
+    pub steps: Vec<Step>,
+    /// Whether there were more than [`MAX_FOLLOWED`].
+    pub more: bool,
+}
+
+impl Store {
+    /// What an entry rests on, that entry first. What has no label, or no payload any more, is no step.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn entry_rests_on(&self, entry: EntrySeq) -> Result<RestsOn, StoreError> {
+        self.follow(Vec::new(), VecDeque::from([entry]))
+    }
+
+    /// What an ask rests on, the ask itself first; none: there is no such ask.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn ask_rests_on(&self, ask: &AskId) -> Result<Option<RestsOn>, StoreError> {
+        let Some(ask) = self.ask(ask)? else { return Ok(None) };
+        let first = Step::new(None, ASKED, &ask.prepared.label);
+        let due = first.sources.iter().filter_map(|source| source.entry).collect();
+        self.follow(vec![first], due).map(Some)
+    }
+
+    fn follow(&self, mut steps: Vec<Step>, mut due: VecDeque<EntrySeq>) -> Result<RestsOn, StoreError> {
+        let mut known: BTreeSet<EntrySeq> = due.iter().copied().collect();
+        while let Some(seq) = due.pop_front() {
+            if steps.len() >= MAX_FOLLOWED {
+                return Ok(RestsOn { steps, more: true });
+            }
+            let Some(entry) = self.ledger_row(seq)?.and_then(|row| row.entry()) else { continue };
+            let Some(label) = self.label_of(&entry.fact)? else { continue };
+            let step = Step::new(Some(seq), entry.fact.event(), &label);
+            due.extend(
+                step.sources.iter().filter_map(|source| source.entry).filter(|seq| known.insert(*seq)),
+            );
+            steps.push(step);
+        }
+        Ok(RestsOn { steps, more: false })
+    }
+
+    /// The label of what has one. That of what was asked stands with the ask.
+    fn label_of(&self, fact: &Fact) -> Result<Option<Label>, StoreError> {
+        Ok(match fact {
+            Fact::Received { record, .. } => Some(Label::new(record.taint)),
+            Fact::Intent { label, .. } | Fact::Outcome { label, .. } | Fact::Replied { label, .. } => {
+                Some(label.clone())
+            }
+            Fact::Asked { ask, .. } => self.ask(ask)?.map(|ask| ask.prepared.label),
+            Fact::Gated { .. }
+            | Fact::Shadowed { .. }
+            | Fact::Hooked { .. }
+            | Fact::Answered { .. }
+            | Fact::Denied { .. }
+            | Fact::ModelCalled { .. }
+            | Fact::Keyed { .. }
+            | Fact::Planned { .. }
+            | Fact::Phase { .. }
+            | Fact::Remembered { .. }
+            | Fact::Escalated { .. }
+            | Fact::PolicyChanged { .. }
+            | Fact::Applied { .. }
+            | Fact::Erased { .. }
+            | Fact::SandboxReady { .. }
+            | Fact::Checkpoint { .. }
+            | Fact::Connected { .. }
+            | Fact::Restored { .. } => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
