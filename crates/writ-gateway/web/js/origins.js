@@ -6,7 +6,7 @@ import { event } from "./format.js";
 
 const TRUST = {
   owner: "the owner's own words alone",
-  auth: "words of somebody known, who is not the owner",
+  auth: "words of somebody known: the agent, or a person who is not the owner",
   external: "content that nobody vouches for",
 };
 
