@@ -84,6 +84,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if !broken.is_empty() {
         println!("\nfailed steps: {}", broken.join(", "));
     }
+    for name in &total.names {
+        println!("failed test: {name}");
+    }
     println!("\n{total}");
     Ok(is_open(&total, process::on_ci()))
 }

@@ -107,8 +107,11 @@ fn major(version: &str) -> Option<u32> {
     version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
-/// Adds what a closing line of node's test runner says: `# pass 30`.
+/// Adds what a line of node's test runner says: `not ok 3 - a name`, and at its end `# pass 30`.
 fn tally(count: &mut Count, line: &str) {
+    if let Some((_, name)) = line.strip_prefix("not ok ").and_then(|rest| rest.split_once(" - ")) {
+        count.name(name);
+    }
     let Some((what, number)) = line.strip_prefix("# ").and_then(|rest| rest.split_once(' ')) else { return };
     let Ok(number) = number.parse::<u64>() else { return };
     match what {
@@ -128,6 +131,7 @@ mod tests {
         let mut count = Count::default();
         let lines = [
             "TAP version 13",
+            "not ok 3 - a link works - once",
             "# tests 34",
             "# pass 30",
             "# fail 1",
@@ -138,7 +142,10 @@ mod tests {
         for line in lines {
             tally(&mut count, line);
         }
-        assert_eq!(count, Count { passed: 30, failed: 2, skipped: 2 });
+        assert_eq!(
+            count,
+            Count { passed: 30, failed: 2, skipped: 2, names: vec!["a link works - once".to_owned()] }
+        );
         assert_eq!((major("v20.20.2\n"), major("v18.1.0"), major("20")), (Some(20), Some(18), None));
     }
 }

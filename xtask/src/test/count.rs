@@ -2,18 +2,26 @@
 
 use std::fmt;
 
+/// So many failed tests are named at the end; the rest is in the output above.
+const NAMED: usize = 40;
+
 /// How many tests passed, failed and were left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
+    /// What the first failed tests are called.
+    pub(super) names: Vec<String>,
 }
 
 impl Count {
     /// Adds what a line says, if it is the last of a test binary:
     /// `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s`.
     pub(super) fn line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
+            self.name(name);
+        }
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let numbers = result.split_once(". ").map_or(result, |(_, numbers)| numbers);
         for part in numbers.split(';') {
@@ -28,8 +36,18 @@ impl Count {
         }
     }
 
+    /// Keeps what a failed test is called.
+    pub(super) fn name(&mut self, name: &str) {
+        if self.names.len() < NAMED {
+            self.names.push(name.to_owned());
+        }
+    }
+
     /// Adds other totals.
     pub(super) fn add(&mut self, other: &Self) {
+        for name in &other.names {
+            self.name(name);
+        }
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
@@ -56,6 +74,7 @@ mod tests {
         for line in [
             "running 4 tests",
             "test a ... ok",
+            "test b::c ... FAILED",
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s",
             "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s",
             "test result: ok. 5 passed; 0 failed",
@@ -63,12 +82,12 @@ mod tests {
         ] {
             count.line(line);
         }
-        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2 });
+        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2, names: vec!["b::c".to_owned()] });
         assert_eq!(count.to_string(), "10 passed, 1 failed, 2 skipped");
     }
 
     #[test]
     fn nothing_skipped_is_not_mentioned() {
-        assert_eq!(Count { passed: 7, failed: 0, skipped: 0 }.to_string(), "7 passed, 0 failed");
+        assert_eq!(Count { passed: 7, ..Count::default() }.to_string(), "7 passed, 0 failed");
     }
 }

@@ -97,7 +97,7 @@ impl Stage {
     }
 
     /// A tunnel to `pages.test`, greeted.
-    async fn connected(&self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+    async fn connected(&self) -> impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + use<> {
         let (head, stream) = self.running.tunnel(&format!("pages.test:{}", self.server.address.port())).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         let config = self.client(Vec::new());
