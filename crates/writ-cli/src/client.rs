@@ -12,14 +12,16 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::codec::{Framed, LinesCodec};
 use writ_sandbox::host::spawn_engine;
+use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::home::free_bytes;
 use crate::wiring::engine_environment;
 
 /// How long a started engine may take until it answers. It recovers before it listens, so this is generous.
@@ -28,13 +30,36 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// After how many idle seconds an engine ends that a command has started (design 3.1).
 const IDLE_EXIT_SECS: &str = "60";
+/// How long a silent engine is borne. One under load answers in milliseconds: after this it is stopped or stuck, and a
+/// person has waited long enough without a word.
+const WAITS: Waits = Waits { quiet: Duration::from_secs(5), patience: Duration::from_secs(15) };
+/// The id of the call that asks for a sign of life; those of commands begin at 1.
+const SIGN_OF_LIFE: u64 = 0;
+/// With less free space than this, in bytes, an engine cannot even write down why it does not start.
+const NO_ROOM: u64 = 16 * 1024;
 /// How much of a failed start's output is read, in bytes.
 const MAX_START_OUTPUT: u64 = 64 * 1024;
+
+/// When a silent engine is asked, and when it is given up.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// After how much silence it is asked for a sign of life.
+    quiet: Duration,
+    /// How long it may take to give one, or to take a frame.
+    patience: Duration,
+}
 
 /// A connection to the engine of this home.
 #[derive(Debug)]
 pub(crate) struct Client {
     frames: Framed<UnixStream, LinesCodec>,
+    /// The engine's process, as the kernel names it.
+    engine: Option<i32>,
+    /// When the engine was heard last.
+    heard: Instant,
+    /// When it was asked for a sign of life that has not come.
+    asked: Option<Instant>,
+    waits: Waits,
     calls: u64,
     /// Whether frames of a session may come between answers.
     joined: bool,
@@ -53,10 +78,7 @@ impl Client {
     /// If the socket cannot be used.
     pub(crate) async fn connect(context: &Context) -> Result<Option<Self>, Failure> {
         match UnixStream::connect(context.home.socket()).await {
-            Ok(stream) => {
-                let frames = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES));
-                Ok(Some(Self { frames, calls: 0, joined: false, kept: VecDeque::new() }))
-            }
+            Ok(stream) => Ok(Some(Self::over(stream, WAITS))),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
@@ -66,6 +88,19 @@ impl Client {
                 format!("the engine's socket cannot be used: {error}"),
                 "check the owner and mode of the home's runtime folder",
             )),
+        }
+    }
+
+    fn over(stream: UnixStream, waits: Waits) -> Self {
+        Self {
+            engine: stream.peer_cred().ok().and_then(|peer| peer.pid()),
+            frames: Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)),
+            heard: Instant::now(),
+            asked: None,
+            waits,
+            calls: 0,
+            joined: false,
+            kept: VecDeque::new(),
         }
     }
 
@@ -85,7 +120,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If the frame is too large or the engine is gone.
+    /// If the frame is too large, or the engine is gone or takes nothing.
     pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
         self.joined |= matches!(frame, ClientFrame::Resume { .. });
         let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
@@ -93,14 +128,17 @@ impl Client {
             let text = format!("this is larger than {MAX_FRAME_BYTES} bytes");
             return Err(Failure::new(Exit::Usage, "client.too_large", text, "send less at once"));
         }
-        self.frames.send(line).await.map_err(|_| gone())
+        match timeout(self.waits.patience, self.frames.send(line)).await {
+            Ok(sent) => sent.map_err(|_| gone()),
+            Err(_) => Err(self.silent()),
+        }
     }
 
     /// The next frame.
     ///
     /// # Errors
     ///
-    /// If the engine is gone or says something that is no frame.
+    /// If the engine is gone, gives no sign of life, or says something that is no frame.
     pub(crate) async fn receive(&mut self) -> Result<Numbered, Failure> {
         match self.kept.pop_front() {
             Some(frame) => Ok(frame),
@@ -116,8 +154,44 @@ impl Client {
     }
 
     async fn next(&mut self) -> Result<Numbered, Failure> {
-        let line = self.frames.next().await.ok_or_else(gone)?.map_err(|_| gone())?;
-        serde_json::from_str(&line).map_err(|error| Failure::bug("reading a frame", error))
+        loop {
+            let deadline =
+                self.asked.map_or(self.heard + self.waits.quiet, |asked| asked + self.waits.patience);
+            match timeout_at(deadline, self.frames.next()).await {
+                Ok(line) => {
+                    let line = line.ok_or_else(gone)?.map_err(|_| gone())?;
+                    (self.heard, self.asked) = (Instant::now(), None);
+                    let numbered: Numbered = serde_json::from_str(&line)
+                        .map_err(|error| Failure::bug("reading a frame", error))?;
+                    if !is_sign_of_life(&numbered.frame) {
+                        return Ok(numbered);
+                    }
+                }
+                Err(_) if self.asked.is_some() => return Err(self.silent()),
+                Err(_) => {
+                    self.asked = Some(Instant::now());
+                    let (method, params) = ("ping".to_owned(), Value::Null);
+                    self.send(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
+                }
+            }
+        }
+    }
+
+    /// What to say of an engine that is there and does nothing.
+    fn silent(&self) -> Failure {
+        let (process, id) = match self.engine {
+            Some(id) => (format!("the engine (process {id})"), id.to_string()),
+            None => ("the engine".to_owned(), "PROCESS".to_owned()),
+        };
+        Failure::new(
+            Exit::Blocked,
+            "client.silent",
+            format!(
+                "{process} has not answered for {} s",
+                (self.waits.quiet + self.waits.patience).as_secs()
+            ),
+            format!("`kill -CONT {id}` wakes one that was stopped, and what it was told is done then"),
+        )
     }
 
     /// Asks for something and waits for the answer.
@@ -177,6 +251,14 @@ impl Client {
     }
 }
 
+/// Whether this answers the question for a sign of life; an engine that does not know the question answers, too.
+const fn is_sign_of_life(frame: &ServerFrame) -> bool {
+    matches!(
+        frame,
+        ServerFrame::Answer { id: SIGN_OF_LIFE, .. } | ServerFrame::Error { id: Some(SIGN_OF_LIFE), .. }
+    )
+}
+
 /// What the engine refused, as the command's own failure.
 pub(crate) fn refused(exit: Exit, code: &str, text: String, hint: String) -> Failure {
     Failure::new(exit, code, text, hint)
@@ -229,7 +311,7 @@ impl Starting {
             if running && let Some(code) = self.exit_code() {
                 // Another command was quicker: its engine holds the home and will answer.
                 if code != i32::from(Exit::Blocked.code()) || !self.lost_the_race() {
-                    return Err(self.failure(code));
+                    return Err(self.failure(context, code));
                 }
                 running = false;
             }
@@ -272,9 +354,13 @@ impl Starting {
         self.said().is_some_and(|report| report.code == "store.engine_running")
     }
 
-    fn failure(&self, code: i32) -> Failure {
+    fn failure(&self, context: &Context, code: i32) -> Failure {
         match self.said() {
             Some(report) => Failure::Report(Box::new(report)),
+            // It could not even write down why.
+            None if free_bytes(&context.home.runtime()).is_some_and(|free| free < NO_ROOM) => {
+                StoreError::DiskFull.into()
+            }
             None => Failure::new(
                 Exit::Blocked,
                 "client.start",
@@ -297,7 +383,60 @@ fn told(line: &str) -> Option<Report> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn answer(id: u64) -> String {
+        let frame = ServerFrame::Answer { id, result: json!({ "id": id }) };
+        serde_json::to_string(&Numbered { seq: 0, frame }).unwrap()
+    }
+
+    /// Such an engine (`kill -STOP`) takes connections and frames, and never says anything.
+    #[test]
+    fn an_engine_that_gives_no_sign_of_life_is_given_up() {
+        let error = crate::interrupt::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_millis(5) };
+            let error = Client::over(ours, waits).call("status", Value::Null).await.unwrap_err();
+            drop(theirs);
+            Ok(error)
+        });
+        let Ok(Failure::Report(report)) = error else { panic!("{error:?}") };
+        assert_eq!((report.code.as_str(), report.exit), ("client.silent", Exit::Blocked));
+        let engine = format!("process {}", std::process::id());
+        assert!(report.outside.contains(&engine) && report.hint.contains("kill -CONT"), "{report:?}");
+    }
+
+    /// However long it takes what was asked of it.
+    #[test]
+    fn an_engine_that_works_and_gives_signs_of_life_is_waited_for() {
+        let result = crate::interrupt::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut engine = Framed::new(theirs, LinesCodec::new());
+            let signs = async {
+                let mut asked = Vec::new();
+                while asked.len() < 4 {
+                    let line = engine.next().await.unwrap().unwrap();
+                    let ClientFrame::Call { id, method, .. } = serde_json::from_str(&line).unwrap() else {
+                        panic!("{line}")
+                    };
+                    if id == SIGN_OF_LIFE {
+                        engine.send(answer(id)).await.unwrap();
+                    }
+                    asked.push(method);
+                }
+                engine.send(answer(1)).await.unwrap();
+                asked
+            };
+            let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_secs(600) };
+            let mut client = Client::over(ours, waits);
+            let (asked, answered) = tokio::join!(signs, client.call("sandbox.exec", Value::Null));
+            assert_eq!(asked, ["sandbox.exec", "ping", "ping", "ping"]);
+            answered
+        });
+        assert_eq!(result.unwrap(), json!({ "id": 1 }));
+    }
 
     #[test]
     fn an_engines_own_error_is_understood() {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 use writ_sandbox::host::home_of;
 use writ_types::error::{Exit, Report, ToReport};
@@ -219,6 +220,13 @@ impl Home {
 
 fn user_home(env: &Env) -> Option<PathBuf> {
     env.path("HOME").or_else(|| home_of(geteuid().as_raw()))
+}
+
+/// How much more can be written where a folder lies, in bytes; `None`: that is not known.
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+    let found = statvfs(folder).ok()?;
+    #[expect(clippy::useless_conversion, reason = "the types differ between platforms")]
+    Some(u64::from(found.blocks_available()).saturating_mul(u64::from(found.fragment_size())))
 }
 
 /// Checks that a folder is there, ours, closed to others, readable and writable.

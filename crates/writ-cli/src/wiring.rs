@@ -11,7 +11,7 @@ use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::authority::Authority;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
-use writ_gateway::control::Control;
+use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::Http;
 use writ_models::Models;
 use writ_models::detect;
@@ -60,7 +60,7 @@ const MAX_NOTES_BYTES: u64 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Wired {
     pub(crate) engine: Engine,
-    pub(crate) control: Control,
+    pub(crate) control: OpenControl,
     /// The server of the page, if one is wanted.
     pub(crate) http: Option<Http>,
     /// Released when the engine has ended.
@@ -196,6 +196,7 @@ pub(crate) async fn engine(
     let control = Control::bind(&context.home.socket())?;
     let traces = exporter.zip(collected).map(|(exporter, collected)| Traces::begin(exporter, collected));
     let engine = Engine::start(parts).await?;
+    let control = control.open()?;
     Ok(Wired { engine, control, http, locks, traces })
 }
 

@@ -52,31 +52,57 @@ impl ToReport for ControlError {
     }
 }
 
-/// The socket, ready to accept.
+/// The socket, ready to be opened to clients.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
+    /// Where nobody looks for it.
+    aside: PathBuf,
     path: PathBuf,
 }
 
 impl Control {
-    /// Makes the socket with mode 0600. The caller holds the home's lock, so an old socket is nobody's.
+    /// Makes the socket with mode 0600, aside of its place: whoever finds it there is served, and not told by its end
+    /// that the engine could not start. The caller holds the home's lock, so an old socket is nobody's.
     ///
     /// # Errors
     ///
     /// If the folder is missing or not writable.
     pub fn bind(path: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Listen { path: path.to_owned(), source };
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
+        let aside = path.with_extension("new");
+        for old in [path, &aside] {
+            match std::fs::remove_file(old) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error)),
+            }
         }
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned() })
+        let listener = UnixListener::bind(&aside).map_err(failed)?;
+        std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self { listener, aside, path: path.to_owned() })
     }
 
+    /// Puts the socket in its place, where clients find it.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is gone or not writable any more.
+    pub fn open(self) -> Result<OpenControl, ControlError> {
+        std::fs::rename(&self.aside, &self.path)
+            .map_err(|source| ControlError::Listen { path: self.path.clone(), source })?;
+        Ok(OpenControl { listener: self.listener, path: self.path })
+    }
+}
+
+/// The socket in its place: clients wait there to be accepted.
+#[derive(Debug)]
+pub struct OpenControl {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl OpenControl {
     /// Serves clients until told to stop; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stop: CancellationToken) {
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -145,5 +171,26 @@ async fn accept(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An engine that ends while it starts would otherwise take clients along that have already found it.
+    #[tokio::test]
+    async fn the_socket_is_found_only_when_it_is_opened() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("control.sock");
+        std::fs::write(&path, "of an engine that was killed").expect("writes");
+        let control = Control::bind(&path).expect("binds");
+        assert!(!path.exists());
+        let open = control.open().expect("opens");
+        UnixStream::connect(&path).await.expect("is there");
+        assert_eq!(std::fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
+        let names: Vec<_> = dir.path().read_dir().expect("reads").collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        drop(open);
     }
 }

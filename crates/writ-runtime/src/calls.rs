@@ -88,6 +88,7 @@ pub(crate) async fn call(
     params: Value,
 ) -> Result<Value, EngineError> {
     match method {
+        "ping" => Ok(json!({})),
         "status" => status(core),
         "sessions.list" => sessions::list(core),
         "sessions.show" => sessions::show(core, &read(method, params)?),

@@ -65,9 +65,10 @@ async fn watch(context: &Context, config: &Config, every: Duration) -> Result<()
     loop {
         let status = match current(context, config).await {
             Ok(status) => status,
-            // It went away while it was asked.
+            // It went away or fell silent while it was asked.
             Err(Failure::Report(report)) if report.exit == Exit::Blocked => {
-                json!({ "engine": "not running" })
+                let silent = report.code == "client.silent";
+                json!({ "engine": if silent { "not answering" } else { "not running" } })
             }
             Err(failure) => return Err(failure),
         };
@@ -93,8 +94,12 @@ async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
 }
 
 fn lines(status: &Value) -> Vec<String> {
-    if status.get("engine").and_then(Value::as_str) == Some("not running") {
-        return vec!["no engine is running; the first command that needs one starts it".into()];
+    match status.get("engine").and_then(Value::as_str) {
+        Some("not running") => {
+            return vec!["no engine is running; the first command that needs one starts it".into()];
+        }
+        Some("not answering") => return vec!["the engine does not answer: it may be stopped".into()],
+        Some(_) | None => {}
     }
     let text = |path: &str| match status.pointer(path) {
         Some(Value::String(text)) => text.clone(),

@@ -52,6 +52,54 @@ fn needs_userns_a_full_disk_ends_with_10_and_loses_nothing() {
     assert_eq!(code(&verified), 0, "{}", text(&verified));
 }
 
+/// A home of its own on a small disk: what is said when that is full, by an engine that runs and by one that has to start.
+const FULL_DISK: &str = r#"
+set -eu
+mount -t tmpfs -o size=8m tmpfs "$HOME"
+cd "$HOME"
+"$WRIT" init --yes >/dev/null
+"$WRIT" memory add 'kept before'
+fill() { dd if=/dev/zero of="fill$1" bs=4k 2>/dev/null || true; dd if=/dev/zero of="rest$1" bs=512 2>/dev/null || true; }
+fill 1
+"$WRIT" memory add "$(head -c 60000 /dev/zero | tr '\0' x)" && exit 1 || echo "running: $?"
+for process in /proc/[0-9]*; do
+  [ "$(cat "$process/comm")" != writ ] || engine=${process#/proc/}
+done
+kill "$engine"
+while kill -0 "$engine" 2>/dev/null; do sleep 0.02; done
+fill 2
+"$WRIT" memory search kept && exit 1 || echo "starting: $?"
+"$WRIT" start && exit 1 || echo "in the foreground: $?"
+rm fill? rest?
+"$WRIT" memory search kept
+"$WRIT" audit verify
+"#;
+
+/// The disk is a real one: what SQLite, the log and the runtime folder say of it is the system's.
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test makes a disk of its own")]
+fn needs_userns_a_disk_that_is_really_full_is_named_by_whoever_meets_it() {
+    let home = Home::new();
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"])
+        .args(["bash", "-c", FULL_DISK])
+        .env_clear()
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .env("WRIT", env!("CARGO_BIN_EXE_writ"))
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
+        .output()
+        .expect("unshare starts");
+    let said = text(&output);
+    assert_eq!(code(&output), 0, "{said}");
+    for expected in ["running: 10", "starting: 10", "in the foreground: 10", "kept before", "ledger verified"]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert_eq!(said.matches("error: the disk is full").count(), 3, "{said}");
+}
+
 /// Rows: SIL-100 SIL-102
 #[test]
 fn a_changed_or_newer_migration_ends_with_3() {

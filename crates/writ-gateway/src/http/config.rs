@@ -112,6 +112,11 @@ impl ToReport for HttpError {
             Self::Listen { .. } => {
                 plain(Exit::Config, "server.listen", "check server.host and server.port in config.toml")
             }
+            Self::File { path, source } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Report::new(Exit::Blocked, "server.disk_full", "the disk is full")
+                    .inside(format!("{}: {source}", path.display()))
+                    .hint("free some space; nothing is performed until then")
+            }
             Self::File { path, source } => Report::new(
                 Exit::Config,
                 "server.file",

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use nix::sys::statvfs::statvfs;
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::webauthn::Passkey;
 use writ_sandbox::host::{HostError, host_git};
@@ -21,7 +20,7 @@ use crate::clock;
 use crate::cmd::sandbox::{probe, ready};
 use crate::config::{Config, policies, servers};
 use crate::context::Context;
-use crate::home::check_folder;
+use crate::home::{check_folder, free_bytes};
 use crate::interrupt::block_on;
 use crate::keyring::{Role, open_secrets, public_keys};
 use crate::ledger::open_to_read;
@@ -103,11 +102,9 @@ fn folders(context: &Context, config: &Config) -> Vec<Check> {
 }
 
 fn space(folder: &Path) -> Check {
-    let Ok(found) = statvfs(folder) else {
+    let Some(free) = free_bytes(folder) else {
         return Check::warn("space", "the free space is not known", "");
     };
-    #[expect(clippy::useless_conversion, reason = "the types differ between platforms")]
-    let free = u64::from(found.blocks_available()).saturating_mul(u64::from(found.fragment_size()));
     let text = format!("{} MiB free", free / (1024 * 1024));
     match free {
         0..NO_SPACE => Check::bad("space", text, "free some space; nothing is performed on a full disk"),
@@ -290,15 +287,22 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &Credenti
 }
 
 fn engine(context: &Context) -> Check {
-    match block_on(Client::connect(context)) {
-        Ok(Some(_)) => Check::good(
+    let asked = block_on(async {
+        match Client::connect(context).await? {
+            // A socket that takes a connection is no proof that anybody serves it.
+            Some(mut client) => client.call("status", serde_json::json!({})).await.map(|_| true),
+            None => Ok(false),
+        }
+    });
+    match asked {
+        Ok(true) => Check::good(
             "engine",
             match ready(context) {
                 Some(ready) => format!("running; sandboxes made and ready: {ready}"),
                 None => "running".to_owned(),
             },
         ),
-        Ok(None) => Check::good("engine", "not running; it starts when it is needed"),
+        Ok(false) => Check::good("engine", "not running; it starts when it is needed"),
         Err(failure) => Check::failed("engine", failure),
     }
 }

@@ -336,6 +336,21 @@ fn another_key_and_another_ledger_are_told() {
     assert_eq!(problem.kind, ProblemKind::OtherLedger);
 }
 
+/// Nothing is appended to such a ledger, so nobody may hear that all is well with it.
+#[test]
+fn a_key_that_the_database_names_or_forgets_falsely_is_told() {
+    let sealed = Sealed::new(10, 3);
+    for sql in [
+        "UPDATE ledger_key SET public_key = x'0505050505050505050505050505050505050505050505050505050505050505'",
+        "INSERT INTO ledger_key (public_key, from_size)
+            VALUES (x'0505050505050505050505050505050505050505050505050505050505050505', 4)",
+        "UPDATE ledger_key SET public_key = x'05'",
+        "DELETE FROM ledger_key",
+    ] {
+        assert_eq!(sealed.leaf_after(sql), (10, ProblemKind::KeyExchanged), "{sql}");
+    }
+}
+
 #[test]
 fn files_that_are_no_ledger_are_errors() {
     let dir = tempfile::tempdir().expect("temp dir");

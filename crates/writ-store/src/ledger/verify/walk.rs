@@ -270,6 +270,23 @@ impl Walk<'_> {
         if cursors.any_left()? {
             return Err(bad(size, ProblemKind::Node, "there are nodes that no entry has".to_owned()));
         }
+        self.check_keys(size)
+    }
+
+    /// The database names the keys that have signed, and an engine appends only where it finds its own among them.
+    fn check_keys(&self, size: u64) -> Result<(), Stop> {
+        // Whatever stands there: what is no key at all is none of this home's.
+        let sql = "SELECT CAST(public_key AS BLOB) FROM ledger_key";
+        let named: Vec<Vec<u8>> = codec::query(self.conn, sql, [], |row| Ok(row.get(0)?))?;
+        let unknown = named.iter().find(|key| !self.options.keys.iter().any(|own| own == key.as_slice()));
+        if let Some(key) = unknown {
+            let text = format!("the database names the key {}, which is none of this home", hex::encode(key));
+            return Err(bad(size, ProblemKind::KeyExchanged, text));
+        }
+        if self.signer.is_some_and(|signer| !named.iter().any(|key| *key == signer)) {
+            let text = "the database does not name the key that signed last".to_owned();
+            return Err(bad(size, ProblemKind::KeyExchanged, text));
+        }
         Ok(())
     }
 
