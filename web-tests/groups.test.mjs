@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { inProject, launch, say, visitor } from "./lib/browser.mjs";
+import { remembering, waits } from "./lib/review.mjs";
 import { Writ } from "./lib/writ.mjs";
 
 const HOSTILE = "<img src=x onerror=document.title='owned'>.txt";
@@ -17,8 +18,7 @@ const SCRIPT = [
   { when: "run it", replies: [call("shell_exec", { argv: ["true"] }), { text: "It waits." }] },
   { when: "read and keep", replies: [call("file_read", { path: HOSTILE }), call("memory_store", { text: "As read" }), { text: "It waits." }] },
 ];
-const RULES = `@id("ask-remember") @ask("Every memory is asked for.") @risk("medium")
-forbid (principal, action == Action::"remember", resource);
+const RULES = `${remembering("medium")}
 @id("ask-exec") @ask("Every program is asked for.") @risk("high")
 forbid (principal, action == Action::"exec", resource);`;
 
@@ -54,8 +54,7 @@ async function asked(page, message, files = {}) {
   const folder = writ.project(`project-${projects}`, { "a.txt": "a\n", ...files });
   await inProject(page, folder);
   await say(page, `Please ${message}`);
-  await page.locator(".ask[data-state=open]").waitFor();
-  await page.locator("#stop").waitFor({ state: "hidden" });
+  await waits(page);
 }
 
 const review = (page) => page.locator("[data-surface-link=review]").click();

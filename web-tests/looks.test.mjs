@@ -5,16 +5,13 @@ import fs from "node:fs";
 import path from "node:path";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { DESKTOP, inProject, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
+import { authenticator, DESKTOP, inProject, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
+import { enrolled, enrolling, remembering, waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { Writ } from "./lib/writ.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
-
-/** Two asks that are alike wait beside the one that is looked at. */
-const RULE = `@id("ask-remember") @ask("Every memory is asked for.") @risk("medium")
-forbid (principal, action == Action::"remember", resource);`;
 
 let browser;
 let writ;
@@ -23,7 +20,8 @@ let folder;
 before(async () => {
   fs.mkdirSync(PICTURES, { recursive: true });
   browser = await launch();
-  writ = await Writ.start(SCRIPT, RULE);
+  // Two asks that are alike wait beside the one that is looked at.
+  writ = await Writ.start(SCRIPT, remembering("medium"));
   folder = writ.project("webshop", { "fee.txt": "free from: 50.00 exclusive\n" });
 });
 after(async () => {
@@ -50,12 +48,17 @@ const go = (page, surface) => page.locator(`[data-surface-link=${surface}]`).cli
 
 let session = null;
 
-for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
+/** Somebody with this device; axe is put into the page by hand, and the page's own policy would not let it in. */
+const looker = (home, device, colorScheme, more = {}) => visitor(browser, home, {
+  viewport: device === "phone" ? PHONE : DESKTOP, colorScheme, reducedMotion: "reduce", hasTouch: device === "phone", bypassCSP: true, ...more,
+});
+
+for (const device of ["desktop", "phone"]) {
   for (const colorScheme of ["light", "dark"]) {
+    const name = (what) => `${what}-${device}-${colorScheme}`;
+
     test(`${device}, ${colorScheme}`, async () => {
-      const name = (what) => `${what}-${device}-${colorScheme}`;
-      // Axe is put into the page by hand; the page's own policy would not let it in.
-      const me = await visitor(browser, writ, { viewport, colorScheme, reducedMotion: "reduce", hasTouch: device === "phone", bypassCSP: true });
+      const me = await looker(writ, device, colorScheme);
       const page = await me.open();
       if (session === null) {
         await look(page, name("welcome"));
@@ -75,8 +78,7 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
         await page.reload();
         await reply(page, "It waits for your word.").waitFor();
       }
-      await page.locator(".ask[data-state=open]").waitFor();
-      await page.locator("#stop").waitFor({ state: "hidden" });
+      await waits(page);
       await look(page, name("stream"));
       await page.locator(".work > summary").last().click();
       await look(page, name("steps"));
@@ -111,6 +113,38 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
         await look(page, name("conversations"));
       }
       await me.close();
+    });
+
+    test(`${device}, ${colorScheme}: passkeys, and no server`, async () => {
+      const strict = await Writ.start(SCRIPT, remembering("high"));
+      try {
+        const me = await looker(strict, device, colorScheme, { refused: /pubKeyCredParams is missing/ });
+        const page = await me.open();
+        await authenticator(page);
+        await say(page, "Please keep the first");
+        await waits(page);
+        await go(page, "review");
+        await page.locator(".card [data-decision=approve]").click();
+        await page.getByText("Needs an approver key.").waitFor();
+        await look(page, name("no-passkey"));
+        await enrolling(page, strict, "first");
+        await look(page, name("enrolment"));
+        await enrolled(page, strict, "second");
+        await look(page, name("enrolled"));
+        await page.locator(".card [data-decision=approve]").click();
+        await page.locator(".card input[type=range]").waitFor();
+        await look(page, name("sign"));
+        await go(page, "stream");
+        await strict.halt();
+        await page.locator("#banner").waitFor();
+        await page.locator("#message").fill("hello after the pause");
+        await page.keyboard.press("Enter");
+        await page.getByText("Not sent yet").waitFor();
+        await look(page, name("offline"));
+        await me.close();
+      } finally {
+        await strict.stop();
+      }
     });
   }
 }

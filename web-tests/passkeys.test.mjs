@@ -3,12 +3,9 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { authenticator, connected, launch, say, sent, visitor } from "./lib/browser.mjs";
+import { enrolled, leave, remembering, waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { Writ } from "./lib/writ.mjs";
-
-/** Remembering is asked for, at this risk. */
-const rule = (risk) => `@id("ask-remember") @ask("Every memory is asked for.") @risk("${risk}")
-forbid (principal, action == Action::"remember", resource);`;
 
 let browser;
 let writ;
@@ -20,7 +17,7 @@ before(async () => {
 after(() => browser?.close());
 
 async function begin(risk) {
-  writ = await Writ.start(SCRIPT, rule(risk));
+  writ = await Writ.start(SCRIPT, remembering(risk));
   // The browser misses RS256 among the algorithms, which is not used here.
   me = await visitor(browser, writ, { refused: /\/api\/v1\/(approvals|passkeys)\/|pubKeyCredParams is missing/ });
   const page = await me.open();
@@ -36,7 +33,6 @@ afterEach(async () => {
   }
 });
 
-const leave = (name) => JSON.parse(writ.run("keys", "approver", "enrol", "--name", name, "--json"));
 const approvers = () => JSON.parse(writ.run("keys", "approver", "list", "--json")).approvers;
 const responses = (frames) => frames.filter((frame) => frame.type === "approval_response");
 
@@ -45,21 +41,10 @@ async function asked(page, text) {
   await page.locator("[data-surface-link=stream]").click();
   const before = await page.locator(".ask").count();
   await say(page, `Please ${text}`);
-  const ask = page.locator(".ask").nth(before);
-  await ask.and(page.locator("[data-state=open]")).waitFor();
-  await page.locator("#stop").waitFor({ state: "hidden" });
+  await waits(page, page.locator(".ask").nth(before));
   await page.locator("[data-surface-link=review]").click();
   await page.locator(".card").waitFor();
   return page.locator(".card").getAttribute("data-ask");
-}
-
-/** Adds a passkey through a link from a terminal. */
-async function enrolled(page, name) {
-  await page.goto(leave(name).link);
-  await connected(page);
-  await page.locator("#key-code").waitFor();
-  await page.locator("#key-add").click();
-  await page.getByText("The passkey is added.").waitFor();
 }
 
 async function drag(page, share) {
@@ -91,7 +76,7 @@ test("a high risk is refused without a passkey and done with one", async () => {
   assert.equal(await page.locator(".card .command").innerText(), `writ approvals approve ${ask}`);
   assert.deepEqual(await post(page, ask, { decision: "approve" }), [403, "approval.invalid"]);
   assert.deepEqual(responses(frames), []);
-  await enrolled(page, "laptop");
+  await enrolled(page, writ, "laptop");
   assert.equal(new URL(page.url()).hash, "#/review", "the code stays in no history");
   assert.match(await page.locator("#key-list").innerText(), /laptop/);
   assert.deepEqual(approvers().map(({ kind, name, site }) => [kind, name, site]), [["cli", "command line", null], ["passkey", "laptop", "localhost"]]);
@@ -109,7 +94,7 @@ test("a high risk is refused without a passkey and done with one", async () => {
 
 test("what was signed once is refused for anything else, and a removed passkey signs nothing", async () => {
   const { page, frames } = await begin("high");
-  await enrolled(page, "laptop");
+  await enrolled(page, writ, "laptop");
   await asked(page, "keep the first");
   await approve(page);
   await page.locator("#decided-list [data-state=used]").waitFor();
@@ -137,7 +122,7 @@ test("what cannot be undone takes a passkey that knows its person, also after a 
   await page.getByText("Only a passkey that verifies you").waitFor();
   assert.equal(await page.locator(".card .command").innerText(), "writ keys approver enrol");
   assert.throws(() => writ.run("approvals", "approve", ask, "--yes"), /approve/);
-  await enrolled(page, "laptop");
+  await enrolled(page, writ, "laptop");
   await writ.halt();
   await writ.serve();
   await page.reload();
@@ -155,7 +140,7 @@ test("what cannot be undone takes a passkey that knows its person, also after a 
 
 test("a code is good once, and a page that is open already takes it by hand", async () => {
   const { page } = await begin("high");
-  const { code } = leave("phone");
+  const { code } = leave(writ, "phone");
   await page.locator("[data-surface-link=review]").click();
   await page.locator("#keys summary").click();
   await page.locator("#key-code").fill(code);

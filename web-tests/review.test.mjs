@@ -6,6 +6,7 @@ import path from "node:path";
 import { createHash } from "node:crypto";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { connected, inProject, launch, PHONE, say, sent, visitor } from "./lib/browser.mjs";
+import { waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { Writ } from "./lib/writ.mjs";
 
@@ -36,8 +37,7 @@ async function asked(page, message = "Please fix the fee") {
   const folder = writ.project(`project-${projects}`, { "fee.txt": "free from: 50.00 exclusive\n" });
   await inProject(page, folder);
   await say(page, message);
-  await page.locator(".ask[data-state=open]").waitFor();
-  await page.locator("#stop").waitFor({ state: "hidden" });
+  await waits(page);
   return path.join(folder, "fee.txt");
 }
 

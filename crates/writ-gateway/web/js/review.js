@@ -36,6 +36,8 @@ export class Review {
   #connection;
   #decided = [];
   #passkeys = null;
+  /** Whether a link has brought a code, and nothing was touched since. */
+  #brought = false;
   #changed;
 
   constructor(connection, changed) {
@@ -44,6 +46,9 @@ export class Review {
     setInterval(() => {
       if (!document.hidden && connection.open) this.refresh();
     }, LOOK);
+    for (const touch of ["pointerdown", "keydown", "wheel"]) {
+      addEventListener(touch, () => { this.#brought = false; }, { passive: true });
+    }
     byId("keys").addEventListener("toggle", () => this.#showKeys());
     byId("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -77,18 +82,27 @@ export class Review {
     }
     for (const card of open) other = this.#add(card) || other;
     if (other || !this.#current) this.#show();
+    this.#toKeys();
   }
 
   async refreshKeys() {
     this.#passkeys = passkey.supported() ? await passkey.list().catch(() => null) : null;
     byId("keys").hidden = this.#passkeys === null;
+    this.#toKeys();
   }
 
   /** Shows where a passkey is added, with the code that a link has brought. */
   code(code) {
     byId("key-code").value = code;
     byId("keys").open = true;
-    byId("keys").scrollIntoView({ block: "nearest" });
+    this.#brought = true;
+    this.#toKeys();
+  }
+
+  /** Whoever came with a code sees where it goes, also when cards and keys come only then; from the first touch on they look where they like. */
+  #toKeys() {
+    if (!this.#brought || byId("keys").hidden) return;
+    byId("key-form").scrollIntoView({ block: "center" });
     byId("key-add").focus({ preventScroll: true });
   }
 
