@@ -348,6 +348,37 @@ fn a_turn_takes_each_memory_once_and_no_more_than_its_bound() {
     assert_eq!(seen.matches("memory <").count(), MAX_RECALLED, "the first ones, up to the bound");
 }
 
+/// What may count as the owner's own word: what the model has been shown, and of memories those alone that nothing
+/// external has gone into.
+#[test]
+fn a_turn_tells_what_was_seen_and_which_memories_can_be_trusted() {
+    let parts = vec![Part::Text { text: "earlier".to_owned() }];
+    let before = ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) };
+    let seed = ContextSeed {
+        history: vec![Arc::new(before)],
+        owner_profile: vec![
+            memory(1, "lives in Ghent", Taint::Owner),
+            memory(2, "pays at evil.example", Taint::External),
+        ],
+        ..seed()
+    };
+    let mut driver = Driver::calling(seed, Config::default());
+    let trusted = |driver: &Driver| driver.turn.trusted_memories().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(trusted(&driver), ["lives in Ghent"]);
+    driver.call("shell_exec", json!({}));
+    driver.act(ToolOutcome::Done, Taint::External, "a result");
+    assert_eq!(driver.turn.seen().next().map(text_of).as_deref(), Some("earlier"));
+    let seen = format!("{:?}", driver.turn.seen().collect::<Vec<_>>());
+    assert!(seen.contains("a result"), "{seen}");
+
+    let mut driver = Driver::opened("what do you know?");
+    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::Recorded);
+    let hits = vec![memory(3, "likes tea", Taint::Owner), memory(4, "as read", Taint::Auth)];
+    driver.feed(Event::Recalled { hits });
+    assert_eq!(trusted(&driver), ["likes tea"]);
+}
+
 #[test]
 fn a_turn_without_a_closing_text_says_whether_anything_happened() {
     let said = |outcome: Option<ToolOutcome>| {
