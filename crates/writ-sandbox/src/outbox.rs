@@ -68,7 +68,8 @@ impl Taken {
         &self.content
     }
 
-    /// Keeps it in a folder of its own, `session/number/name`.
+    /// Keeps it in a folder of its own, `session/number/name`. What is there from a history that a restore gave up is
+    /// kept beside it.
     ///
     /// # Errors
     ///
@@ -88,6 +89,7 @@ impl Taken {
             return Err(OutboxError::Full);
         }
         let folder = session.join(number.to_string());
+        step_aside(&folder)?;
         DirBuilder::new().mode(0o700).create(&folder)?;
         let name = safe_name(&self.path);
         let path = folder.join(&name);
@@ -136,6 +138,20 @@ fn only_file(folder: &Path) -> io::Result<Option<Kept>> {
     Ok(None)
 }
 
+/// Gives a folder that is in the way another name: numbers of entries begin again where a backup was put back.
+fn step_aside(folder: &Path) -> io::Result<()> {
+    if !folder.try_exists()? {
+        return Ok(());
+    }
+    for n in 1..=SENT_FILES_MAX {
+        let free = folder.with_extension(n.to_string());
+        if !free.try_exists()? {
+            return fs::rename(folder, free);
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
 fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(folder)
 }
@@ -178,7 +194,20 @@ mod tests {
         assert_eq!(read(&session, 8).expect("there"), (second, b"two!".to_vec()));
         assert!(matches!(read(&session, 9), Err(OutboxError::Missing)));
         assert!(matches!(read(&dir.path().join("none"), 7), Err(OutboxError::Missing)));
-        assert!(taken("a", b"").keep(&session, 7).is_err(), "nothing is written over");
+        for n in 1..=2_u64 {
+            let again = taken("a", &n.to_le_bytes()).keep(&session, 7).expect("kept");
+            assert_eq!(
+                read(&session, 7).expect("there"),
+                (again, n.to_le_bytes().to_vec()),
+                "of the new history"
+            );
+        }
+        assert_eq!(
+            fs::read(session.join("7.1/report.pdf")).expect("there"),
+            b"one",
+            "nothing is written over"
+        );
+        assert_eq!(fs::read(session.join("7.2/a")).expect("there"), 1_u64.to_le_bytes());
         let mode = std::os::unix::fs::MetadataExt::mode(&session.metadata().expect("there"));
         assert_eq!(mode & 0o777, 0o700);
     }

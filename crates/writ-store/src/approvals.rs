@@ -472,7 +472,7 @@ impl Store {
 }
 
 pub use keys::ApproverKey;
-pub(crate) use keys::{count_passkey, enroll_key, revoke_key};
+pub(crate) use keys::{all_keys, count_passkey, counted, enroll_key, revoke_key};
 
 pub(crate) use parts::store_part;
 pub(crate) use plans::keep as keep_plan;

@@ -9,9 +9,10 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact};
-use writ_types::id::{EntrySeq, InstallationId};
+use writ_types::id::{EntrySeq, InstallationId, KeyId};
 use writ_types::unit::Timestamp;
 
+use crate::approvals;
 use crate::batch::{Batch, Op};
 use crate::codec::{self, execute};
 use crate::error::StoreError;
@@ -140,6 +141,49 @@ pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Resu
     Ok(())
 }
 
+/// What of approver keys must not come back with an older database: that they were removed, and how far they have counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// Keys that were removed, and when.
+    removed: Vec<(KeyId, Timestamp)>,
+    /// The counters of passkeys.
+    counted: Vec<(KeyId, u32)>,
+}
+
+impl Withdrawn {
+    /// Reads it from a database, without changing anything.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be read.
+    pub fn of(path: &Path) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(path, flags)?;
+        let keys = approvals::all_keys(&conn)?;
+        let removed = keys.iter().filter_map(|key| Some((key.id, key.revoked_at?))).collect();
+        let counted = keys.iter().map(|key| Ok((key.id, approvals::counted(&conn, key.id)?)));
+        Ok(Self { removed, counted: counted.collect::<Result<_, StoreError>>()? })
+    }
+
+    /// What has to be done where these keys are in force, or have counted less.
+    fn ops(&self, store: &Store, now: Timestamp) -> Result<Vec<Op>, StoreError> {
+        let mut ops = Vec::new();
+        for key in store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()) {
+            if let Some((id, at)) = self.removed.iter().find(|(id, _)| *id == key.id) {
+                let (role, change) = ("approver".to_owned(), "revoked".to_owned());
+                let grants = format!("{}; removed before the backup was put back", key.label);
+                let fact = Fact::Keyed { key: *id, role, change, grants };
+                let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
+                ops.extend([Op::Append(Box::new(entry)), Op::RevokeKey { key: *id, at: *at }]);
+            }
+            let known = store.read(|conn| approvals::counted(conn, key.id))?;
+            let later = self.counted.iter().find(|(id, count)| *id == key.id && *count > known);
+            ops.extend(later.map(|&(key, sign_count)| Op::CountPasskey { key, sign_count }));
+        }
+        Ok(ops)
+    }
+}
+
 /// The epoch of a database that may be damaged, as far as it can be read.
 pub fn peek_epoch(path: &Path) -> Option<u64> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -151,7 +195,7 @@ pub fn peek_epoch(path: &Path) -> Option<u64> {
 impl Store {
     /// Makes a restored database the present one: raises the epoch, so that earlier approvals and task keys
     /// are void, voids what waits, marks every session with `mark`, and writes down how many entries are gone
-    /// (`None`: nobody knows).
+    /// (`None`: nobody knows). Keys that were `withdrawn` meanwhile stay so.
     ///
     /// # Errors
     ///
@@ -161,16 +205,19 @@ impl Store {
         lost: Option<u64>,
         epoch: u64,
         mark: &str,
+        withdrawn: &Withdrawn,
         now: Timestamp,
     ) -> Result<EntrySeq, StoreError> {
         let from = EntrySeq(self.ledger_size()?);
         let fact = Fact::Restored { from, lost, epoch };
         let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
-        self.commit_blocking(Batch::synced(vec![
+        let mut ops = vec![
             Op::Set { key: settings::EPOCH.to_owned(), value: json!(epoch) },
             Op::VoidWaiting { at: now, mark: mark.to_owned() },
             Op::Append(Box::new(entry)),
-        ]))?;
+        ];
+        ops.extend(withdrawn.ops(self, now)?);
+        self.commit_blocking(Batch::synced(ops))?;
         Ok(from)
     }
 }

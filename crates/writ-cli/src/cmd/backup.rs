@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
-use writ_store::backup::{Copied, copy_database, fold_log, inspect_copy};
+use writ_store::backup::{Copied, Withdrawn, copy_database, fold_log, inspect_copy};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -130,7 +130,8 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     let present = present(config, &held)?;
     let epoch = epoch::raise(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
-    let from = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, now())?;
+    let withdrawn = withdrawn(context, config);
+    let from = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
     if present.is_some()
         && let (_, Some(missing)) = make(context, config, "before a restore")?
     {
@@ -201,6 +202,16 @@ impl Staged {
             None => Ok(()),
         }
     }
+}
+
+/// Which approver keys were removed since; of a database that cannot be read nobody can tell.
+fn withdrawn(context: &Context, config: &Config) -> Withdrawn {
+    Withdrawn::of(&config.database()).unwrap_or_else(|_| {
+        context.out.remark(
+            "the present database cannot be read: look with `writ keys approver list` whether a removed key is in force",
+        );
+        Withdrawn::default()
+    })
 }
 
 /// What the present database holds; `None`: there is none, or it is damaged. Nothing is changed but that its log

@@ -60,19 +60,26 @@ pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result
     Ok(())
 }
 
-/// Moves a passkey's counter on. It stands among the counters, under the key's id.
-pub(crate) fn count_passkey(conn: &Connection, key: KeyId, sign_count: u32) -> Result<(), StoreError> {
-    let name = format!("passkey {key}");
+/// How far a passkey has counted. It stands among the counters, under the key's id.
+pub(crate) fn counted(conn: &Connection, key: KeyId) -> Result<u32, StoreError> {
     let sql = "SELECT value FROM counter WHERE name = ?1";
-    let before: u32 = query_one(conn, sql, [&name], |row| Ok(row.get(0)?))?.unwrap_or(0);
-    if !counts_on(before, sign_count) {
+    Ok(query_one(conn, sql, [counter(key)], |row| Ok(row.get(0)?))?.unwrap_or(0))
+}
+
+fn counter(key: KeyId) -> String {
+    format!("passkey {key}")
+}
+
+/// Moves a passkey's counter on.
+pub(crate) fn count_passkey(conn: &Connection, key: KeyId, sign_count: u32) -> Result<(), StoreError> {
+    if !counts_on(counted(conn, key)?, sign_count) {
         return Err(Conflict::Counter(key).into());
     }
     execute(
         conn,
         "INSERT INTO counter (name, value) VALUES (?1, ?2)
          ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        params![name, sign_count],
+        params![counter(key), sign_count],
     )?;
     Ok(())
 }
@@ -88,6 +95,12 @@ fn decode_key(row: &Row<'_>) -> Result<ApproverKey, StoreError> {
     })
 }
 
+/// The approver keys, oldest first; the revoked ones too.
+pub(crate) fn all_keys(conn: &Connection) -> Result<Vec<ApproverKey>, StoreError> {
+    let sql = "SELECT * FROM approver_key ORDER BY enrolled_at, id LIMIT ?1";
+    query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key)
+}
+
 // === impl Store ===
 
 impl Store {
@@ -97,7 +110,6 @@ impl Store {
     ///
     /// If the database cannot be read.
     pub fn approver_keys(&self) -> Result<Vec<ApproverKey>, StoreError> {
-        let sql = "SELECT * FROM approver_key ORDER BY enrolled_at, id LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key))
+        self.read(all_keys)
     }
 }

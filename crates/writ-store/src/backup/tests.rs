@@ -1,3 +1,4 @@
+use crate::approvals::ApproverKey;
 use crate::ledger::export::read_heads;
 use crate::ledger::head::Checkpoint;
 use crate::ledger::verify::{ProblemKind, VerifyOptions, verify_file};
@@ -78,7 +79,10 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
-    let from = home.store.mark_restored(Some(lost), copied.epoch + 1, "mark", at(9)).expect("marks");
+    let from = home
+        .store
+        .mark_restored(Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9))
+        .expect("marks");
     assert_eq!((from.0, home.store.epoch()), (copied.entries, Ok(copied.epoch + 1)));
     for more in ["six", "seven", "eight"] {
         let report = home.store.verify_ledger(&options).expect("reads");
@@ -89,9 +93,56 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     }
     let held = heads(&home);
     let home = put_back(home, &copy);
-    let less = home.store.mark_restored(Some(1), copied.epoch + 2, "mark", at(10)).expect("marks");
+    let less = home
+        .store
+        .mark_restored(Some(1), copied.epoch + 2, "mark", &Withdrawn::default(), at(10))
+        .expect("marks");
     assert_eq!(less.0, copied.entries);
     let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
     let kind = report.problem.map(|problem| problem.kind);
     assert_eq!(kind, Some(ProblemKind::OlderCopy), "it gave up one entry, not four");
+}
+
+/// Whoever has found a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
+#[test]
+fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
+    let home = Home::new().with_session(1);
+    let key = |n: u128| ApproverKey {
+        id: KeyId::from_parts(at(1), n),
+        kind: "passkey".to_owned(),
+        label: format!("key {n}"),
+        public_key: vec![u8::try_from(n).expect("small"); 33],
+        enrolled_at: at(1),
+        revoked_at: None,
+    };
+    let [lost, kept, fresh] = [1, 2, 3].map(key);
+    let counted = |id, sign_count| Op::CountPasskey { key: id, sign_count };
+    home.commit(vec![Op::EnrollKey(lost.clone()), Op::EnrollKey(kept.clone()), counted(kept.id, 5)]);
+    let copy = home.dir.path().join("backup.db");
+    let copied = copy_database(&home.path(), &copy).expect("copies");
+    home.commit(vec![Op::RevokeKey { key: lost.id, at: at(5) }, counted(kept.id, 9), Op::EnrollKey(fresh)]);
+    let withdrawn = Withdrawn::of(&home.path()).expect("reads");
+    let home = put_back(home, &copy);
+    let marked = |home: &Home, withdrawn: &Withdrawn, epoch| {
+        home.store.mark_restored(None, epoch, "mark", withdrawn, at(9)).expect("marks");
+        let keys = home.store.approver_keys().expect("reads");
+        keys.into_iter().map(|key| (key.id, key.revoked_at)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        marked(&home, &Withdrawn::default(), copied.epoch + 1),
+        [(lost.id, None), (kept.id, None)],
+        "what the backup holds"
+    );
+    let home = put_back(home, &copy);
+    assert_eq!(marked(&home, &withdrawn, copied.epoch + 2), [(lost.id, Some(at(5))), (kept.id, None)]);
+    assert!(home.try_commit(vec![counted(kept.id, 9)]).is_err(), "it has counted so far");
+    home.commit(vec![counted(kept.id, 10)]);
+    let report =
+        home.store.verify_ledger(&VerifyOptions { keys: keys(), ..Default::default() }).expect("reads");
+    assert_eq!(report.problem, None);
+    assert_eq!(
+        marked(&home, &withdrawn, copied.epoch + 3),
+        [(lost.id, Some(at(5))), (kept.id, None)],
+        "again"
+    );
 }
