@@ -63,12 +63,18 @@ impl ToReport for AccessError {
 
 impl ToReport for AuthError {
     fn report(&self) -> Report {
-        let (exit, code) = match self {
-            Self::Unknown => (Exit::Denied, "auth.unknown"),
-            Self::NotAllowed(_) => (Exit::Denied, "auth.not_allowed"),
-            Self::Empty => (Exit::Usage, "auth.empty"),
-            Self::TooLong { .. } => (Exit::Usage, "auth.too_long"),
-            Self::ClientId => (Exit::Usage, "auth.client_id"),
+        let (exit, code, hint) = match self {
+            Self::Unknown => (
+                Exit::Denied,
+                "auth.unknown",
+                "show the token of the home, or open the page by the link of `writ status --link`",
+            ),
+            Self::NotAllowed(_) => (Exit::Denied, "auth.not_allowed", "ask the owner of the home"),
+            Self::Empty => (Exit::Usage, "auth.empty", "say what you want done"),
+            Self::TooLong { .. } => (Exit::Usage, "auth.too_long", "send it in parts, or as a file"),
+            Self::ClientId => {
+                (Exit::Usage, "auth.client_id", "give each message a short id of characters that can be seen")
+            }
             Self::Credential(_) => {
                 return Report::new(Exit::Denied, "message.credential", self.to_string()).hint(
                     "store it with `writ secrets set NAME`, or POST it to /secrets/NAME, and speak of it as \
@@ -76,7 +82,7 @@ impl ToReport for AuthError {
                 );
             }
         };
-        Report::new(exit, code, self.to_string())
+        Report::new(exit, code, self.to_string()).hint(hint)
     }
 }
 

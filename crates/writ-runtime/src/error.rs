@@ -6,8 +6,9 @@ use writ_policy::order::OrderError;
 use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 
 /// Why the engine could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +48,18 @@ pub enum EngineError {
     /// The session was closed.
     #[error("session {0} was closed")]
     SessionClosed(SessionId),
+    /// No such turn.
+    #[error("there is no turn {0}")]
+    NoTurn(TurnId),
     /// No such entry.
     #[error("the ledger has no entry {0}")]
     NoEntry(EntrySeq),
+    /// No such kind of entries.
+    #[error("there are no entries of the kind '{0}'")]
+    NoEvent(String),
+    /// No session works on a project.
+    #[error("no session has worked on it: there is nothing to show and nothing to apply")]
+    NoWork,
     /// No such ask.
     #[error("ask {0} is not known here")]
     NoAsk(AskId),
@@ -150,16 +160,25 @@ impl ToReport for EngineError {
             Self::Sandbox(error) => error.report(),
             Self::Secrets(report) => report.clone(),
             Self::Unwritable(why) => unwritable(why),
-            Self::Key(_) => plain(Exit::Denied, "key.invalid"),
-            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
-            Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
-            Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
+            Self::Key(_) => {
+                plain(Exit::Denied, "key.invalid").hint("`writ keys inspect FILE` says what a key holds")
+            }
+            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical").hint(Exit::Bug.advice()),
+            Self::Machine(_) => plain(Exit::Bug, "turn.illegal").hint(Exit::Bug.advice()),
+            Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
+                .hint("`writ audit verify` shows whether the store was changed"),
             Self::Auth(error) => auth(error),
             Self::NoSession(_) => {
                 plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions")
             }
             Self::SessionClosed(_) => plain(Exit::Usage, "session.closed").hint("open a new one"),
+            Self::NoTurn(_) => plain(Exit::Usage, "turn.unknown").hint("`writ status --json` names the turns that run"),
             Self::NoEntry(_) => plain(Exit::Usage, "ledger.no_entry").hint("entries are counted from 0"),
+            Self::NoEvent(_) => plain(Exit::Usage, "ledger.no_event")
+                .hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
+            Self::NoWork => plain(Exit::Usage, "project.no_session").hint(
+                "`writ chat` begins one in this folder; --project DIR or --session ID name another one",
+            ),
             Self::NoAsk(_) => {
                 plain(Exit::Usage, "ask.unknown").hint("see 'writ approvals list' for what is open")
             }
@@ -189,13 +208,15 @@ impl ToReport for EngineError {
             Self::LastApprover => plain(Exit::Denied, "approver.last").hint(
                 "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
             ),
-            Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only"),
+            Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
+                .hint("run the command in a terminal, as the user whose home it is"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
-            Self::Project(_) => plain(Exit::Usage, "project.unusable"),
+            Self::Project(_) => plain(Exit::Usage, "project.unusable")
+                .hint("name a project's own folder, below your home and not the home of Writ"),
             Self::ProjectRules(report) => plain(report.exit, "project.rules")
                 .hint("correct what is named, or remove the project's .writ/policies; `writ policy check --project DIR` repeats this"),
-            Self::Denied(_) => plain(Exit::Denied, "door.denied"),
+            Self::Denied(_) => plain(Exit::Denied, "door.denied").hint(Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => {
                 plain(*exit, "apply.refused").hint("`writ diff` shows what is left to apply")
             }
@@ -205,15 +226,17 @@ impl ToReport for EngineError {
                  and store its key with 'writ secrets set'",
             ),
             Self::Stopping => plain(Exit::Blocked, "engine.stopping").hint("try again in a moment"),
-            Self::NoMethod(_) => plain(Exit::Usage, "call.unknown"),
-            Self::Params { .. } => plain(Exit::Usage, "call.params"),
+            Self::NoMethod(_) => plain(Exit::Usage, "call.unknown")
+                .hint("`writ --help` names what can be asked for; engine and client should be of one version"),
+            Self::Params { .. } => plain(Exit::Usage, "call.params")
+                .hint("correct what is named; /openapi.json and the schemas of the frames say what is taken"),
         }
     }
 }
 
 fn scope(error: &ScopeError, plain: impl Fn(Exit, &str) -> Report) -> Report {
     match error {
-        ScopeError::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
+        ScopeError::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical").hint(Exit::Bug.advice()),
         ScopeError::OnceOnly(_) => plain(Exit::Usage, "ask.once_only").hint("approve it once"),
         ScopeError::NoValues(_) => plain(Exit::Usage, "ask.no_values").hint("approve it without its values"),
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => {
@@ -280,11 +303,12 @@ fn unwritable(why: &str) -> Report {
 
 fn auth(error: &AuthError) -> Report {
     let plain = |exit, code: &str| Report::new(exit, code, error.to_string());
+    let hint = error.report().hint;
     match error {
-        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
+        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied").hint(hint),
         AuthError::Credential(_) => error.report(),
         AuthError::Empty | AuthError::TooLong { .. } | AuthError::ClientId => {
-            plain(Exit::Usage, "message.invalid")
+            plain(Exit::Usage, "message.invalid").hint(hint)
         }
     }
 }

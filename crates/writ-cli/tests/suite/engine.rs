@@ -195,7 +195,8 @@ impl Link {
     /// The next refusal: its code and exit code.
     pub(super) fn refusal(&mut self) -> Option<(String, Exit)> {
         self.until(|numbered| {
-            let ServerFrame::Error { code, exit, .. } = numbered.frame else { return None };
+            let ServerFrame::Error { code, exit, hint, .. } = numbered.frame else { return None };
+            assert!(!hint.is_empty(), "{code} says nothing of what to do");
             Some((code, exit))
         })
     }

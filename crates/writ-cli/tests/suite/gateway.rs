@@ -62,7 +62,9 @@ impl Answer {
     }
 
     fn code(&self) -> String {
-        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+        let error = &self.json()["error"];
+        assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "no hint: {self:?}");
+        error["code"].as_str().unwrap_or_default().to_owned()
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -224,6 +226,9 @@ impl Socket {
         loop {
             let frame = self.hear().unwrap_or_else(|code| panic!("closed with {code}, not {kind}"));
             assert!(frame["type"].is_string() && frame["seq"].is_u64(), "{frame}");
+            if frame["type"] == "error" {
+                assert_ne!(frame["hint"], "", "says nothing of what to do: {frame}");
+            }
             if frame["type"] == kind {
                 return frame;
             }

@@ -336,7 +336,9 @@ pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request
     // A keyring may ask its person; that must not hold up others.
     let stored = tokio::task::spawn_blocking(move || secrets.store(&name, value)).await;
     stored.map_err(|_| {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "secret.failed", "it was not stored")
+        let (text, hint) =
+            ("it was not stored", "`writ doctor` looks at the keys folder; then send it again");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "secret.failed", text, hint)
     })??;
     // From here on nothing that is said may hold it.
     shared.engine.secrets_changed().await?;
