@@ -259,8 +259,8 @@ impl Connection {
                 Some(Heard::Alive) => {}
                 Some(Heard::TooLarge(limit)) => {
                     let text = format!("a frame has more than {limit} bytes");
-                    let report = Report::new(Exit::Usage, "frame.too_large", text);
-                    self.refuse(None, report.hint("send less at once, then connect again")).await;
+                    let hint = "send less at once, then connect again";
+                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text).hint(hint)).await;
                     return Close::TooLarge;
                 }
                 Some(Heard::NoText) => return self.broken("a frame is no text", Close::NoText).await,
@@ -332,7 +332,7 @@ impl Connection {
             ClientFrame::Message { text, client_id, signature, sender } => {
                 self.message(text, client_id, Along { text_taint: Taint::Owner, signature, sender }).await
             }
-            ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason } => {
+            ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason } => {
                 match signature.map(Signed::read).transpose() {
                     Err(error) => {
                         let text = format!("not an approval: {error}");
@@ -340,7 +340,8 @@ impl Connection {
                         Err(Report::new(Exit::Usage, "approval.malformed", text).hint(hint))
                     }
                     Ok(signed) => {
-                        self.answer(ask_id, Answer { decision, scope, signed, reason }).await;
+                        self.answer(ask_id, Answer { decision, scope, signed, shown: shown_hash, reason })
+                            .await;
                         Ok(())
                     }
                 }

@@ -111,6 +111,8 @@ pub struct Answer {
     pub scope: ApprovalScope,
     /// What somebody has signed, where the surface itself does not prove the person.
     pub signed: Option<Signed>,
+    /// Hash of the text that the person was shown, where the surface says so.
+    pub shown: Option<Digest>,
     /// Why, in the person's words.
     pub reason: String,
 }

@@ -271,6 +271,7 @@ impl Link {
             decision,
             scope,
             signature,
+            shown_hash: None,
             reason,
         })?;
         self.until(|numbered| match (numbered.seq, numbered.frame) {

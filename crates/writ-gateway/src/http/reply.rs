@@ -111,7 +111,7 @@ fn status(report: &Report) -> StatusCode {
         | "approval.not_in_force"
         | "undo.unknown"
         | "outbox.missing" => StatusCode::NOT_FOUND,
-        "ask.closed" | "undo.done" => StatusCode::CONFLICT,
+        "ask.closed" | "ask.changed" | "undo.done" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {
             Exit::Usage => StatusCode::BAD_REQUEST,
@@ -134,8 +134,10 @@ pub(crate) fn answer(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => (status, json_type(), text).into_response(),
         Err(error) => {
-            let report = Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written");
-            Refusal::from(report.inside(error.to_string()).hint(Exit::Bug.advice())).into_response()
+            let report = Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written")
+                .inside(error.to_string())
+                .hint(Exit::Bug.advice());
+            Refusal::from(report).into_response()
         }
     }
 }
