@@ -67,6 +67,7 @@ test("a medium risk takes a tap and a confirmation", async () => {
   assert.match(fs.readFileSync(file, "utf8"), /inclusive/);
   const [answer] = responses(frames);
   assert.equal(answer.decision, "approve");
+  assert.match(answer.shown_hash, /^[0-9a-f]{64}$/, "it says which text was shown");
   assert.equal(await page.locator("#review-empty").isVisible(), true);
   await page.locator("[data-surface-link=stream]").click();
   await page.locator(".ask[data-state=used]").waitFor();

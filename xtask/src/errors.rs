@@ -12,6 +12,8 @@ use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, ExprTuple, ImplItemFn, ItemFn
 use crate::source::{self, is_test_file};
 use crate::workspace;
 
+mod bare;
+
 /// Where the reference is.
 pub(crate) const PAGE: &str = "docs/reference/errors.md";
 /// Names of functions whose texts of the form of a code are codes.
@@ -56,14 +58,44 @@ struct Known {
     parts: BTreeSet<String>,
 }
 
+/// Whether errors of a file reach a person.
+fn is_shipped(path: &str) -> bool {
+    path.starts_with("crates/") && !is_test_file(path) && !LEFT_OUT.iter().any(|out| path.starts_with(out))
+}
+
+/// What a model reads as the result of what it wished: in its words nothing is added. People are told there what an exit
+/// code says (`Report::advice`).
+const TOLD_TO_MODELS: [&str; 12] = [
+    "crates/writ-agent/",
+    "crates/writ-egress/",
+    "crates/writ-mcp/",
+    "crates/writ-models/",
+    "crates/writ-sandbox/",
+    "crates/writ-search/",
+    "crates/writ-tools/",
+    "crates/writ-runtime/src/model.rs",
+    "crates/writ-runtime/src/perform",
+    "crates/writ-runtime/src/plans.rs",
+    "crates/writ-runtime/src/servers/",
+    "crates/writ-runtime/src/subscriptions.rs",
+];
+
+/// Where an error that people are told is made without a word of what to do about it: file and line.
+pub(crate) fn without_hint(root: &Path) -> Result<Vec<(String, usize)>> {
+    let mut found = Vec::new();
+    for (path, text) in source::texts(root)?.into_iter().filter(|(path, _)| is_shipped(path)) {
+        if TOLD_TO_MODELS.iter().any(|told| path.starts_with(told)) {
+            continue;
+        }
+        let file = syn::parse_file(&text).with_context(|| format!("cannot parse {path}"))?;
+        found.extend(bare::lines(&file).into_iter().map(|line| (path.clone(), line)));
+    }
+    Ok(found)
+}
+
 fn page(texts: &[(String, String)]) -> Result<String> {
     let mut codes: BTreeMap<String, Known> = BTreeMap::new();
-    let shipped = |path: &str| {
-        path.starts_with("crates/")
-            && !is_test_file(path)
-            && !LEFT_OUT.iter().any(|out| path.starts_with(out))
-    };
-    for (path, text) in texts.iter().filter(|(path, _)| shipped(path)) {
+    for (path, text) in texts.iter().filter(|(path, _)| is_shipped(path)) {
         let file = syn::parse_file(text).with_context(|| format!("cannot parse {path}"))?;
         let part = path.split('/').nth(1).unwrap_or_default();
         let mut finder = Finder { part, codes: &mut codes, exits: BTreeSet::new(), telling: false };
@@ -181,8 +213,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if let [first, second, rest @ ..] = arguments.as_slice()
             && let (Some(exit), Some(code)) = (exit(first), text(second).filter(|text| is_code(text)))
         {
-            // The last of four is the hint.
-            let hint = if rest.len() == 2 { rest.last().and_then(|hint| text(hint)) } else { None };
+            // The last of four is the hint; of three, where it is no text that is told.
+            let own = matches!(call.func.as_ref(), Expr::Path(path) if path.path.segments.len() == 1);
+            let hint = if rest.len() == if own { 1 } else { 2 } {
+                rest.last().and_then(|hint| text(hint))
+            } else {
+                None
+            };
             self.know(&code, Some(exit), hint);
         }
         visit::visit_expr_call(self, call);

@@ -80,6 +80,10 @@ pub(crate) fn run() -> Result<bool> {
         let text = "is not what the sources say: `cargo xtask errors --write`";
         findings.push(Finding::new("reference", errors::PAGE, text));
     }
+    for (path, line) in errors::without_hint(&root)? {
+        let text = "an error is made without a hint: say what to do about it";
+        findings.push(Finding::new("hint", path, text).at(line));
+    }
     findings.extend(hygiene::check(&root)?);
     let packages = packages::count(&root)?;
     findings.extend(packages.check());

@@ -213,6 +213,7 @@ pub(crate) async fn answer(
         decision,
         scope,
         signature,
+        shown_hash: token.map(|token| token.claims.shown),
         reason: reason.to_owned(),
     };
     client.send(&frame).await?;

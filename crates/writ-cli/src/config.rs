@@ -123,7 +123,7 @@ impl ToReport for ConfigError {
         let mut texts = self.findings.iter().take(MAX_TOLD).map(ToString::to_string);
         let first = texts.next().unwrap_or_default();
         let hint = match (self.findings.len(), self.findings.first()) {
-            (0 | 1, Some(finding)) => finding.hint.clone(),
+            (0 | 1, Some(finding)) => finding.advice().to_owned(),
             (more, _) => format!("{} more; `writ config check` shows all", more.saturating_sub(1)),
         };
         Report::new(Exit::Config, "config.invalid", first).hint(hint)

@@ -1,10 +1,14 @@
 //! How a command fails: one report, one exit code.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_types::error::{Exit, Report, ToReport};
+
+/// What to do where something cannot be written.
+pub(crate) const FREE_SPACE: &str = "free some space, or write elsewhere; then run it again";
 
 /// Why a command did not end with 0.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::ReaderGone;
         }
-        Self::new(Exit::Blocked, "cli.output", format!("the output cannot be written: {error}"), "")
+        Self::new(Exit::Blocked, "cli.output", format!("the output cannot be written: {error}"), FREE_SPACE)
     }
 
     /// Whether it is told with this code.
@@ -62,24 +66,41 @@ impl Failure {
         }
     }
 
+    /// It as an object, for programs; `null` where the exit code says it all.
+    pub(crate) fn as_json(&self) -> Value {
+        match self {
+            Self::Report(report) => json!({
+                "exit": report.exit.code(),
+                "code": report.code,
+                "text": report.outside,
+                "hint": report.advice(),
+            }),
+            Self::Interrupted | Self::ReaderGone | Self::Code(_) => Value::Null,
+        }
+    }
+
     /// Tells it on standard error; as JSON where the command was asked for JSON.
     pub(crate) fn tell(&self, json: bool, verbose: bool) {
         let mut err = io::stderr().lock();
         // Nobody is left to be told when standard error itself is closed.
         let _told = match self {
-            Self::Report(report) if json => {
-                let error = json!({
-                    "exit": report.exit.code(),
-                    "code": report.code,
-                    "text": report.outside,
-                    "hint": report.hint,
-                });
-                writeln!(err, "{}", json!({ "error": error }))
-            }
+            Self::Report(_) if json => writeln!(err, "{}", json!({ "error": self.as_json() })),
             Self::Report(report) => tell_report(&mut err, report, verbose),
-            Self::Interrupted => writeln!(err, "interrupted"),
+            Self::Interrupted => writeln!(err, "{self}"),
             Self::ReaderGone | Self::Code(_) => Ok(()),
         };
+    }
+}
+
+/// What went wrong, without what to do about it.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Report(report) => f.write_str(&report.outside),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::ReaderGone => f.write_str("nobody reads it"),
+            Self::Code(code) => write!(f, "it ended with {code}"),
+        }
     }
 }
 
@@ -88,10 +109,7 @@ fn tell_report(err: &mut impl io::Write, report: &Report, verbose: bool) -> io::
     if verbose && report.inside != report.outside {
         writeln!(err, "detail: {}", report.inside)?;
     }
-    if !report.hint.is_empty() {
-        writeln!(err, "hint: {}", report.hint)?;
-    }
-    Ok(())
+    writeln!(err, "hint: {}", report.advice())
 }
 
 /// The end of the process for a command's result.
@@ -129,5 +147,10 @@ mod tests {
         };
         assert_eq!(told(false), "error: outside\nhint: do this\n");
         assert_eq!(told(true), "error: outside\ndetail: inside /home/ann\nhint: do this\n");
+        let bare = Report::new(Exit::Waiting, "a.b", "text");
+        let mut text = Vec::new();
+        tell_report(&mut text, &bare, false).expect("writes");
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.contains("hint: `writ approvals list`"), "nobody is left without a hint: {text}");
     }
 }

@@ -126,8 +126,10 @@ fn exporter(
         }
         None => None,
     };
-    let endpoint = Endpoint::below(base, otlp::PATH)
-        .map_err(|error| wrong(format!("telemetry.otlp_endpoint: {error}"), ""))?;
+    let endpoint = Endpoint::below(base, otlp::PATH).map_err(|error| {
+        let hint = "give the address of a collector, such as http://localhost:4318";
+        wrong(format!("telemetry.otlp_endpoint: {error}"), hint)
+    })?;
     if bearer.is_some() && !endpoint.is_private() {
         let text = "telemetry.otlp_token would be sent where others can read it".to_owned();
         return Err(wrong(text, "give telemetry.otlp_endpoint an https address, or one of this machine"));

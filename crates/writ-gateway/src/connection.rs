@@ -15,9 +15,10 @@ use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Along, Answer, Answered, Engine, Join, Surface};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
-use writ_types::id::{AskId, SessionId};
+use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::taint::Taint;
 
+use crate::http::SHOW_PROOF;
 use crate::line::Shape;
 use crate::watch::Watch;
 
@@ -33,6 +34,9 @@ const SELDOM: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CALLS: usize = 16;
 /// How long a client may take to prove who it is, where the connection does not (SIL-229).
 pub(crate) const AUTH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How frames look.
+const FRAMES: &str = "a frame is one object of JSON with a 'type', as /schemas/client-frame.json says";
 
 /// What a transport brings.
 #[derive(Debug)]
@@ -255,7 +259,8 @@ impl Connection {
                 Some(Heard::Alive) => {}
                 Some(Heard::TooLarge(limit)) => {
                     let text = format!("a frame has more than {limit} bytes");
-                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text)).await;
+                    let hint = "send less at once, then connect again";
+                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text).hint(hint)).await;
                     return Close::TooLarge;
                 }
                 Some(Heard::NoText) => return self.broken("a frame is no text", Close::NoText).await,
@@ -269,12 +274,12 @@ impl Connection {
     }
 
     async fn broken(&self, what: &str, why: Close) -> Close {
-        self.refuse(None, Report::new(Exit::Usage, "frame.invalid", what)).await;
+        self.refuse(None, Report::new(Exit::Usage, "frame.invalid", what).hint(FRAMES)).await;
         why
     }
 
     async fn unproven(&self, why: &str) -> Close {
-        self.refuse(None, Report::new(Exit::Denied, "auth.denied", why)).await;
+        self.refuse(None, Report::new(Exit::Denied, "auth.denied", why).hint(SHOW_PROOF)).await;
         Close::Unproven
     }
 
@@ -316,7 +321,7 @@ impl Connection {
                 // A token that nobody looks at is not taken as if it had proven something.
                 None => {
                     let text = "this socket takes no token: whose process speaks is proof enough";
-                    Err(Report::new(Exit::Usage, "auth.not_here", text))
+                    Err(Report::new(Exit::Usage, "auth.not_here", text).hint("leave the 'auth' frame out"))
                 }
             },
             ClientFrame::Resume { session, after_seq, project, write, dry_run } => {
@@ -327,14 +332,16 @@ impl Connection {
             ClientFrame::Message { text, client_id, signature, sender } => {
                 self.message(text, client_id, Along { text_taint: Taint::Owner, signature, sender }).await
             }
-            ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason } => {
+            ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason } => {
                 match signature.map(Signed::read).transpose() {
                     Err(error) => {
                         let text = format!("not an approval: {error}");
-                        Err(Report::new(Exit::Usage, "approval.malformed", text))
+                        let hint = "`writ approvals approve` and the page sign as it is expected";
+                        Err(Report::new(Exit::Usage, "approval.malformed", text).hint(hint))
                     }
                     Ok(signed) => {
-                        self.answer(ask_id, Answer { decision, scope, signed, reason }).await;
+                        self.answer(ask_id, Answer { decision, scope, signed, shown: shown_hash, reason })
+                            .await;
                         Ok(())
                     }
                 }
@@ -343,7 +350,7 @@ impl Connection {
                 self.engine.answer_gate(self.terms.evidence, ask_id, decision, reason)
             }
             ClientFrame::Checkpoint { name } => self.checkpoint(name).await,
-            ClientFrame::Cancel { turn } => self.engine.cancel(self.terms.evidence, turn),
+            ClientFrame::Cancel { turn } => self.cancel(turn).await,
             ClientFrame::Call { id, method, params } => {
                 self.call(id, method, params).await;
                 Ok(())
@@ -409,6 +416,13 @@ impl Connection {
         Ok(())
     }
 
+    async fn cancel(&self, turn: TurnId) -> Result<(), Report> {
+        if !self.engine.cancel(self.terms.evidence, turn)? {
+            self.send(ServerFrame::Status { text: format!("turn {turn} has ended already") }).await;
+        }
+        Ok(())
+    }
+
     async fn checkpoint(&self, name: String) -> Result<(), Report> {
         let session = self.session.ok_or_else(no_session)?;
         self.engine.checkpoint(self.terms.evidence, session, name).await
@@ -435,7 +449,8 @@ fn no_session() -> Report {
 
 /// A frame from its text. The reader of frames would take the members of one in an array, too.
 fn frame(text: &str) -> Result<ClientFrame, Report> {
-    let invalid = |why: &str| Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {why}"));
+    let invalid =
+        |why: &str| Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {why}")).hint(FRAMES);
     if !text.trim_start().starts_with('{') {
         return Err(invalid("it is not an object of JSON"));
     }
@@ -470,7 +485,8 @@ pub(crate) fn refusal(id: Option<u64>, report: Report) -> ServerFrame {
     if report.inside != report.outside {
         tracing::warn!(code = report.code, inside = report.inside, "refused");
     }
-    let Report { exit, code, outside: text, hint, .. } = report;
+    let hint = report.advice().to_owned();
+    let Report { exit, code, outside: text, .. } = report;
     ServerFrame::Error { id, exit, code, text, hint, answers: Vec::new() }
 }
 

@@ -37,6 +37,8 @@ use keys::Keys;
 use rate::Limiter;
 use reply::Refusal;
 
+pub(crate) use reply::SHOW_PROOF;
+
 pub mod config;
 
 pub mod link;
@@ -67,6 +69,8 @@ mod schema;
 
 /// Where the port of the running server stands, below the runtime folder.
 pub const PORT_FILE: &str = "server.port";
+/// What to do where sessions of the page cannot be kept.
+const RUNTIME_FOLDER: &str = "free some space, and check owner and mode of the home's folder 'runtime'";
 /// How much more than one session one address may ask for: it may have several.
 const SESSIONS_PER_ADDRESS: u32 = 8;
 
@@ -330,7 +334,8 @@ async fn use_link(
     }
     let secret = shared.keys.begin_session(now).map_err(|error| {
         tracing::error!(%error, "a session of the page cannot be kept");
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "link.failed", "the session cannot be kept")
+        let (text, hint) = ("the session cannot be kept", RUNTIME_FOLDER);
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "link.failed", text, hint)
     })?;
     let age = keys::PAGE_SESSION_TTL.as_secs();
     let secure = if speaker.tls { "; Secure" } else { "" };
@@ -347,7 +352,8 @@ async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<R
     if let Some(secret) = guard::cookie(request.headers()) {
         shared.keys.end_session(secret).map_err(|error| {
             tracing::error!(%error, "the end of a session cannot be kept");
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "logout.failed", "the session cannot be ended")
+            let (text, hint) = ("the session cannot be ended", RUNTIME_FOLDER);
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "logout.failed", text, hint)
         })?;
     }
     let gone = format!("{}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0", guard::COOKIE);
@@ -360,7 +366,8 @@ async fn not_get() -> Response {
 }
 
 async fn wrong_method() -> Refusal {
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "request.method", "not with this method")
+    let (text, hint) = ("not with this method", "/openapi.json names the methods of each address");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "request.method", text, hint)
 }
 
 /// A file of the page, or nothing.

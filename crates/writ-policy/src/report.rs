@@ -63,12 +63,18 @@ impl ToReport for AccessError {
 
 impl ToReport for AuthError {
     fn report(&self) -> Report {
-        let (exit, code) = match self {
-            Self::Unknown => (Exit::Denied, "auth.unknown"),
-            Self::NotAllowed(_) => (Exit::Denied, "auth.not_allowed"),
-            Self::Empty => (Exit::Usage, "auth.empty"),
-            Self::TooLong { .. } => (Exit::Usage, "auth.too_long"),
-            Self::ClientId => (Exit::Usage, "auth.client_id"),
+        let (exit, code, hint) = match self {
+            Self::Unknown => (
+                Exit::Denied,
+                "auth.unknown",
+                "show the token of the home, or open the page by the link of `writ status --link`",
+            ),
+            Self::NotAllowed(_) => (Exit::Denied, "auth.not_allowed", "ask the owner of the home"),
+            Self::Empty => (Exit::Usage, "auth.empty", "say what you want done"),
+            Self::TooLong { .. } => (Exit::Usage, "auth.too_long", "send it in parts, or as a file"),
+            Self::ClientId => {
+                (Exit::Usage, "auth.client_id", "give each message a short id of characters that can be seen")
+            }
             Self::Credential(_) => {
                 return Report::new(Exit::Denied, "message.credential", self.to_string()).hint(
                     "store it with `writ secrets set NAME`, or POST it to /secrets/NAME, and speak of it as \
@@ -76,7 +82,7 @@ impl ToReport for AuthError {
                 );
             }
         };
-        Report::new(exit, code, self.to_string())
+        Report::new(exit, code, self.to_string()).hint(hint)
     }
 }
 
@@ -85,7 +91,9 @@ impl ToReport for KeyError {
         let code = match self {
             // Not a refusal: a key of our own could not be written.
             Self::Build(why) => {
-                return Report::new(Exit::Bug, "key.build", "a key could not be made").inside(why.as_str());
+                return Report::new(Exit::Bug, "key.build", "a key could not be made")
+                    .inside(why.as_str())
+                    .hint(Exit::Bug.advice());
             }
             Self::TooLarge(_) => "key.too_large",
             Self::Signature => "key.signature",
@@ -98,19 +106,21 @@ impl ToReport for KeyError {
             Self::Wider(_) => "key.wider",
         };
         // What a forged key holds is not repeated to whoever sent it.
-        Report::new(Exit::Denied, code, "the key is not valid here").inside(self.to_string())
+        Report::new(Exit::Denied, code, "the key is not valid here")
+            .inside(self.to_string())
+            .hint("`writ keys inspect FILE` says what a key holds")
     }
 }
 
 impl ToReport for ApprovalError {
     fn report(&self) -> Report {
         let (code, hint) = match self {
-            Self::Signature => ("approval.signature", ""),
+            Self::Signature => ("approval.signature", "Sign it again, with a key that is enrolled."),
             Self::UnknownApprover => ("approval.unknown_approver", "See `writ keys approver`."),
             Self::Foreign => ("approval.foreign", "Ask again: approvals do not outlive a restore."),
             Self::Mismatch(_) => ("approval.mismatch", "What was approved has changed: look at it again."),
             Self::Expired => ("approval.expired", "Ask again."),
-            Self::Nonce => ("approval.nonce", ""),
+            Self::Nonce => ("approval.nonce", "Sign it again: each signature counts once."),
             Self::Passkey(_) => {
                 ("approval.passkey", "Try again with a passkey that is enrolled for this page.")
             }
@@ -165,6 +175,7 @@ impl ToReport for PermitExpired {
     fn report(&self) -> Report {
         Report::new(Exit::Denied, "permit.expired", "it was not done in time, so it was not done")
             .inside(self.to_string())
+            .hint("Ask again: a permit is short-lived.")
     }
 }
 

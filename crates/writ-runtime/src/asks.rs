@@ -120,7 +120,7 @@ impl Core {
         id: AskId,
         answer: Answer,
     ) -> Result<Answered, EngineError> {
-        let Answer { decision, scope, signed, reason } = answer;
+        let Answer { decision, scope, signed, shown, reason } = answer;
         let reason = self.redactor.mask(&reason).into_owned();
         let unknown = || EngineError::NoAsk(id.clone());
         let ask = self.store.ask(&id)?.ok_or_else(unknown)?;
@@ -131,6 +131,9 @@ impl Core {
         if ask.state != AskState::Open {
             let state = format!("was answered before: {}", ask.state.as_str());
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
+        }
+        if shown.is_some_and(|shown| shown != ask.card.shown_hash) {
+            return refused(Arc::clone(self), ask, EngineError::AskChanged(id)).await;
         }
         let token = match signed {
             None => self.session_token(who, &ask, decision, scope)?,

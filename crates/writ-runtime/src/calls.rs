@@ -264,8 +264,7 @@ impl WhichSession {
             None => row.project.is_some(),
             Some(project) => row.project.as_ref() == Some(project),
         });
-        let none = || EngineError::Project("no session has worked on it".to_owned());
-        core.session(found.ok_or_else(none)?.id)
+        core.session(found.ok_or(EngineError::NoWork)?.id)
     }
 }
 

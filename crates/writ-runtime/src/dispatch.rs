@@ -160,7 +160,7 @@ fn tell_waiting(core: &Core, error: &EngineError) {
             exit: report.exit,
             code: report.code.clone(),
             text: format!("The message is kept and not answered yet: {}", report.outside),
-            hint: report.hint.clone(),
+            hint: report.advice().to_owned(),
             answers,
         });
     }
@@ -220,9 +220,9 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
         session.hub.pass(ServerFrame::Error {
             id: None,
             exit: if report.exit == Exit::Done { Exit::Bug } else { report.exit },
-            code: report.code,
+            code: report.code.clone(),
             text,
-            hint: report.hint,
+            hint: report.advice().to_owned(),
             answers: vec![lease.message.client_id.clone()],
         });
         let open = core.store.unfinished_turn_of(lease.message.record.message).ok().flatten();

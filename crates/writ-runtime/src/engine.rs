@@ -111,6 +111,8 @@ pub struct Answer {
     pub scope: ApprovalScope,
     /// What somebody has signed, where the surface itself does not prove the person.
     pub signed: Option<Signed>,
+    /// Hash of the text that the person was shown, where the surface says so.
+    pub shown: Option<Digest>,
     /// Why, in the person's words.
     pub reason: String,
 }
@@ -380,20 +382,24 @@ impl Engine {
         answered.map_err(|e| self.core.report(&e))
     }
 
-    /// Stops a turn.
+    /// Stops a turn; `false`: it had ended before.
     ///
     /// # Errors
     ///
-    /// Not the owner.
-    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<(), Report> {
-        self.identify(evidence).map_err(|e| self.core.report(&e))?;
-        let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
-        for session in sessions {
-            if session.interrupt(Some(turn), Interrupt::Cancel) {
-                break;
+    /// Not the owner, or no such turn.
+    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<bool, Report> {
+        let stopped = self.identify(evidence).and_then(|_| {
+            let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
+            for session in sessions {
+                // One that has too many interruptions waiting to hear this one is told to stop by them.
+                if session.interrupt(Some(turn), Interrupt::Cancel) || session.runs(Some(turn)) {
+                    return Ok(true);
+                }
             }
-        }
-        Ok(())
+            // A client that sees the end too late is not wrong.
+            self.core.store.turn(turn)?.map(|_| false).ok_or(EngineError::NoTurn(turn))
+        });
+        stopped.map_err(|e| self.core.report(&e))
     }
 
     /// Answers a question that is not a conversation.

@@ -6,8 +6,9 @@ use writ_policy::order::OrderError;
 use writ_policy::principal::AuthError;
 use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
+use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 
 /// Why the engine could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +48,18 @@ pub enum EngineError {
     /// The session was closed.
     #[error("session {0} was closed")]
     SessionClosed(SessionId),
+    /// No such turn.
+    #[error("there is no turn {0}")]
+    NoTurn(TurnId),
     /// No such entry.
     #[error("the ledger has no entry {0}")]
     NoEntry(EntrySeq),
+    /// No such kind of entries.
+    #[error("there are no entries of the kind '{0}'")]
+    NoEvent(String),
+    /// No session works on a project.
+    #[error("no session has worked on it: there is nothing to show and nothing to apply")]
+    NoWork,
     /// No such ask.
     #[error("ask {0} is not known here")]
     NoAsk(AskId),
@@ -61,6 +71,9 @@ pub enum EngineError {
         /// What became of it.
         state: String,
     },
+    /// The person was shown another text.
+    #[error("ask {0} is about another text than the one that was shown")]
+    AskChanged(AskId),
     /// Nothing can be signed for a scope.
     #[error(transparent)]
     Scope(#[from] ScopeError),
@@ -145,79 +158,82 @@ pub enum EngineError {
 impl ToReport for EngineError {
     fn report(&self) -> Report {
         let plain = |exit, code: &str| Report::new(exit, code, self.to_string());
+        let told = |exit, code: &str, hint: &str| plain(exit, code).hint(hint);
         match self {
             Self::Store(error) => error.report(),
             Self::Sandbox(error) => error.report(),
             Self::Secrets(report) => report.clone(),
             Self::Unwritable(why) => unwritable(why),
-            Self::Key(_) => plain(Exit::Denied, "key.invalid"),
-            Self::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
-            Self::Machine(_) => plain(Exit::Bug, "turn.illegal"),
-            Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event"),
+            Self::Key(_) => told(Exit::Denied, "key.invalid", "see `writ keys inspect FILE`"),
+            Self::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
+            Self::Machine(_) => told(Exit::Bug, "turn.illegal", Exit::Bug.advice()),
+            Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
+                .hint("`writ audit verify` shows whether the store was changed"),
             Self::Auth(error) => auth(error),
-            Self::NoSession(_) => {
-                plain(Exit::Usage, "session.unknown").hint("see 'writ status' for sessions")
-            }
-            Self::SessionClosed(_) => plain(Exit::Usage, "session.closed").hint("open a new one"),
-            Self::NoEntry(_) => plain(Exit::Usage, "ledger.no_entry").hint("entries are counted from 0"),
-            Self::NoAsk(_) => {
-                plain(Exit::Usage, "ask.unknown").hint("see 'writ approvals list' for what is open")
-            }
-            Self::AskClosed { .. } => {
-                plain(Exit::Denied, "ask.closed").hint("see 'writ approvals list' for what is open")
-            }
-            Self::Scope(error) => scope(error, plain),
-            Self::NotInForce(_) => {
-                plain(Exit::Usage, "approval.not_in_force").hint("see `writ approvals list`")
-            }
+            Self::NoSession(_) => told(Exit::Usage, "session.unknown", "see 'writ status' for sessions"),
+            Self::SessionClosed(_) => told(Exit::Usage, "session.closed", "open a new one"),
+            Self::NoTurn(_) => told(Exit::Usage, "turn.unknown", "`writ status --json` names those that run"),
+            Self::NoEntry(_) => told(Exit::Usage, "ledger.no_entry", "entries are counted from 0"),
+            Self::NoEvent(_) => plain(Exit::Usage, "ledger.no_event")
+                .hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
+            Self::NoWork => plain(Exit::Usage, "project.no_session")
+                .hint("`writ chat` begins one; --project DIR and --session ID name others"),
+            Self::NoAsk(_) => told(Exit::Usage, "ask.unknown", "see 'writ approvals list' for what is open"),
+            Self::AskClosed { .. } => told(Exit::Denied, "ask.closed", "see 'writ approvals list'"),
+            Self::AskChanged(_) => plain(Exit::Denied, "ask.changed")
+                .hint("look at what is asked now with `writ approvals show ASK`, and answer that"),
+            Self::Scope(error) => scope(error, told),
+            Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
             Self::Keys(error) => error.report(),
-            Self::NoUndo(_) => plain(Exit::Usage, "undo.unknown").hint("nothing older than a day is kept"),
-            Self::UndoneBefore(_) => plain(Exit::Denied, "undo.done").hint("see `writ audit tail`"),
+            Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "nothing older than a day is kept"),
+            Self::UndoneBefore(_) => told(Exit::Denied, "undo.done", "see `writ audit tail`"),
             Self::Approval(
                 error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
             ) => error.report(),
-            Self::Passkey(_) => plain(Exit::Denied, "passkey.invalid").hint("try again, or use another one"),
+            Self::Passkey(_) => told(Exit::Denied, "passkey.invalid", "try again, or use another one"),
             Self::Enrolment(_) => plain(Exit::Denied, "passkey.not_enrolled")
                 .hint("`writ keys approver enrol` in a terminal gives a new code"),
             Self::NoSite(_) => plain(Exit::Denied, "passkey.no_site")
                 .hint("open the page as http://localhost or through https under a name"),
             Self::NoPasskey(_) => plain(Exit::Denied, "passkey.none")
                 .hint("`writ keys approver enrol` in a terminal begins to enrol one"),
-            Self::NoApprover(_) => {
-                plain(Exit::Usage, "approver.unknown").hint("see `writ keys approver list`")
-            }
+            Self::NoApprover(_) => told(Exit::Usage, "approver.unknown", "see `writ keys approver list`"),
             Self::LastApprover => plain(Exit::Denied, "approver.last").hint(
                 "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
             ),
-            Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only"),
+            Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
+                .hint("run the command in a terminal, as the user whose home it is"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
-            Self::Project(_) => plain(Exit::Usage, "project.unusable"),
-            Self::ProjectRules(report) => plain(report.exit, "project.rules")
-                .hint("correct what is named, or remove the project's .writ/policies; `writ policy check --project DIR` repeats this"),
-            Self::Denied(_) => plain(Exit::Denied, "door.denied"),
-            Self::NotApplied { exit, .. } => {
-                plain(*exit, "apply.refused").hint("`writ diff` shows what is left to apply")
-            }
+            Self::Project(_) => plain(Exit::Usage, "project.unusable")
+                .hint("name a project's own folder, below your home and not the home of Writ"),
+            Self::ProjectRules(report) => plain(report.exit, "project.rules").hint(
+                "correct what is named, or remove the project's .writ/policies; \
+                 `writ policy check --project DIR` repeats this",
+            ),
+            Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
+            Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
             Self::Server(report) => report.as_ref().clone(),
             Self::NoModel => plain(Exit::Model, "model.none").hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",
             ),
-            Self::Stopping => plain(Exit::Blocked, "engine.stopping").hint("try again in a moment"),
-            Self::NoMethod(_) => plain(Exit::Usage, "call.unknown"),
-            Self::Params { .. } => plain(Exit::Usage, "call.params"),
+            Self::Stopping => told(Exit::Blocked, "engine.stopping", "try again in a moment"),
+            Self::NoMethod(_) => plain(Exit::Usage, "call.unknown")
+                .hint("`writ --help` names what there is; engine and client should be of one version"),
+            Self::Params { .. } => plain(Exit::Usage, "call.params")
+                .hint("correct what is named; /openapi.json and the schemas of the frames say what is taken"),
         }
     }
 }
 
-fn scope(error: &ScopeError, plain: impl Fn(Exit, &str) -> Report) -> Report {
+fn scope(error: &ScopeError, told: impl Fn(Exit, &str, &str) -> Report) -> Report {
     match error {
-        ScopeError::NotCanonical(_) => plain(Exit::Bug, "value.not_canonical"),
-        ScopeError::OnceOnly(_) => plain(Exit::Usage, "ask.once_only").hint("approve it once"),
-        ScopeError::NoValues(_) => plain(Exit::Usage, "ask.no_values").hint("approve it without its values"),
+        ScopeError::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
+        ScopeError::OnceOnly(_) => told(Exit::Usage, "ask.once_only", "approve it once"),
+        ScopeError::NoValues(_) => told(Exit::Usage, "ask.no_values", "approve it without its values"),
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => {
-            plain(Exit::Usage, "ask.limits").hint("`writ approvals show ASK` says what is offered")
+            told(Exit::Usage, "ask.limits", "`writ approvals show ASK` says what is offered")
         }
     }
 }
@@ -280,11 +296,12 @@ fn unwritable(why: &str) -> Report {
 
 fn auth(error: &AuthError) -> Report {
     let plain = |exit, code: &str| Report::new(exit, code, error.to_string());
+    let hint = error.report().hint;
     match error {
-        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied"),
+        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied").hint(hint),
         AuthError::Credential(_) => error.report(),
         AuthError::Empty | AuthError::TooLong { .. } | AuthError::ClientId => {
-            plain(Exit::Usage, "message.invalid")
+            plain(Exit::Usage, "message.invalid").hint(hint)
         }
     }
 }

@@ -148,6 +148,7 @@ impl Core {
                     decision: Decision::Approve,
                     scope: ApprovalScope::Once,
                     signed: None,
+                    shown: None,
                     reason: "undone with one tap".to_owned(),
                 };
                 Ok(Undone::Settled(self.answer(who, id, answer).await?))

@@ -66,8 +66,10 @@ impl ToReport for ApplyError {
             Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
             Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", self.to_string()),
             Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", self.to_string()),
-            Self::WrongProject => Report::new(Exit::Denied, "apply.wrong_project", self.to_string()),
-            Self::BadPath { .. } => Report::new(Exit::Denied, "apply.bad_path", self.to_string()),
+            Self::WrongProject => Report::new(Exit::Denied, "apply.wrong_project", self.to_string())
+                .hint("apply it in the project whose diff was approved"),
+            Self::BadPath { .. } => Report::new(Exit::Denied, "apply.bad_path", self.to_string())
+                .hint("`writ diff` names the files; what leads out of the project is not applied"),
             Self::Conflict { .. } => Report::new(Exit::Verification, "apply.conflict", self.to_string())
                 .hint("look at the diff again and approve what it is now"),
             Self::Io { path, source, .. } => {

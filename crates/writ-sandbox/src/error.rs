@@ -98,7 +98,9 @@ impl ToReport for SandboxError {
             Self::Stopped { .. } => Report::new(Exit::Budget, "sandbox.stopped", inside.clone())
                 .hint("ask for less: a narrower folder, pattern or range"),
             Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", inside.clone()),
-            Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()),
+            Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()).hint(
+                "name a project's own folder with --project DIR, below your home and not the home of Writ",
+            ),
             Self::Workspace { .. } => {
                 Report::new(Exit::Blocked, "sandbox.workspace", "the workspace's folder cannot be used")
                     .hint("look for free space and rights in the home's data folder")

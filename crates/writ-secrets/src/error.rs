@@ -156,13 +156,13 @@ impl SecretsError {
             Self::Damaged { .. } => ("secrets.damaged", Config, "restore it from a backup".into()),
             Self::TooLarge { .. } => ("secrets.too_large", Usage, "store a shorter value, or fewer".into()),
             Self::EmptyValue(name) => ("secrets.empty_value", Usage, format!("writ secrets set {name}")),
-            Self::NoSuchSecret(name) => {
-                ("secrets.no_such_secret", Config, format!("writ secrets set {name}"))
+            Self::NoSuchSecret(_) => {
+                ("secrets.no_such_secret", Usage, "`writ secrets list` names those that are there".into())
             }
             Self::NoSuchKey(role) => ("secrets.no_such_key", Config, format!("writ keys {role}")),
             Self::KeyExists(_) => ("secrets.key_exists", Usage, "nothing was changed".into()),
             Self::Busy => ("secrets.busy", Blocked, "wait for the other command, or end it".into()),
-            Self::NoRandomness => ("secrets.no_randomness", Bug, String::new()),
+            Self::NoRandomness => ("secrets.no_randomness", Bug, Bug.advice().into()),
             Self::Io { .. } => {
                 ("secrets.io", Blocked, "check the disk and the permissions of the keys folder".into())
             }

@@ -137,7 +137,9 @@ impl ToReport for VaultError {
             Self::Malformed(_) => {
                 (Exit::Config, "vault.malformed", "check that VAULT_ADDR names a vault server")
             }
-            Self::TooMany => (Exit::Config, "vault.too_many", ""),
+            Self::TooMany => {
+                (Exit::Config, "vault.too_many", "name fewer secrets of the server in the configuration")
+            }
         };
         Report::new(exit, code, self.to_string()).hint(hint)
     }

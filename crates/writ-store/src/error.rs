@@ -265,14 +265,16 @@ impl StoreError {
                 "use the key that this home was made with, or rotate the key",
             ),
             Self::LedgerDamaged(_) => (Exit::Ledger, "store.ledger_damaged", text, "run `writ audit verify`"),
-            Self::TooLarge { .. } => (Exit::Usage, "store.too_large", text, ""),
+            Self::TooLarge { .. } => (Exit::Usage, "store.too_large", text, "make it smaller, or divide it"),
             Self::QueueFull { .. } => {
                 (Exit::Blocked, "store.queue_full", text, "wait until earlier messages are answered")
             }
             Self::Conflict(Conflict::Needed { hint, .. }) => (Exit::Denied, "ledger.needed", text, *hint),
-            Self::Conflict(_) => (Exit::Denied, "store.conflict", text, ""),
+            Self::Conflict(_) => {
+                (Exit::Denied, "store.conflict", text, "look at what is there now, then try again")
+            }
             Self::TaintedTrust => (Exit::Denied, "store.tainted_trust", text, "remember it as `working`"),
-            Self::Encode { .. } => (Exit::Usage, "store.encode", text, ""),
+            Self::Encode { .. } => (Exit::Usage, "store.encode", text, "correct what is named"),
             Self::Decode { what, .. } => (
                 Exit::Config,
                 "store.decode",
@@ -280,7 +282,9 @@ impl StoreError {
                 "run `writ audit verify`",
             ),
             Self::Closed => (Exit::Blocked, "store.closed", text, "start the engine again"),
-            Self::Sqlite(_) => (Exit::Bug, "store.sqlite", "the database refused".to_owned(), ""),
+            Self::Sqlite(_) => {
+                (Exit::Bug, "store.sqlite", "the database refused".to_owned(), Exit::Bug.advice())
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ impl ToReport for EditorError {
                 (Exit::Usage, "tui.line_too_long", "put the text in a file and name the file")
             }
             Self::NotUtf8 => (Exit::Usage, "tui.not_utf8", "send UTF-8 text"),
-            Self::Ended => (Exit::Bug, "tui.ended", ""),
+            Self::Ended => (Exit::Bug, "tui.ended", Exit::Bug.advice()),
         };
         Report::new(exit, code, self.to_string()).hint(hint)
     }

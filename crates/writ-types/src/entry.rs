@@ -12,6 +12,8 @@ use crate::unit::{MicroUsd, Timestamp};
 
 mod connection;
 
+mod event;
+
 mod judged;
 
 pub use connection::{ConnectionRecord, Verdict};
@@ -441,35 +443,6 @@ impl Fact {
             | Self::Restored { .. }
             | Self::Shadowed { .. }
             | Self::Replied { .. } => Vec::new(),
-        }
-    }
-
-    /// The name under which the ledger indexes this fact.
-    pub const fn event(&self) -> &'static str {
-        match self {
-            Self::Received { .. } => "received",
-            Self::Gated { .. } => "gated",
-            Self::Hooked { .. } => "hooked",
-            Self::Shadowed { .. } => "shadowed",
-            Self::Intent { .. } => "intent",
-            Self::Outcome { .. } => "outcome",
-            Self::Asked { .. } => "asked",
-            Self::Answered { .. } => "answered",
-            Self::Denied { .. } => "denied",
-            Self::ModelCalled { .. } => "model_called",
-            Self::Keyed { .. } => "keyed",
-            Self::Planned { .. } => "planned",
-            Self::Phase { .. } => "phase",
-            Self::Remembered { .. } => "remembered",
-            Self::Escalated { .. } => "escalated",
-            Self::PolicyChanged { .. } => "policy_changed",
-            Self::Restored { .. } => "restored",
-            Self::Applied { .. } => "applied",
-            Self::SandboxReady { .. } => "sandbox_ready",
-            Self::Connected { .. } => "connected",
-            Self::Erased { .. } => "erased",
-            Self::Checkpoint { .. } => "checkpoint",
-            Self::Replied { .. } => "replied",
         }
     }
 }

@@ -57,6 +57,24 @@ impl Exit {
     pub const fn code(self) -> u8 {
         self as u8
     }
+
+    /// What to do about what ends like this, where nothing closer is known.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Done => "nothing is to be done",
+            Self::Bug => "this is a bug in Writ: report it, with the log in `logs/` of the home",
+            Self::Usage => "`writ COMMAND --help` says what it takes",
+            Self::Config => "mend what is named; `writ config check` and `writ doctor` look again",
+            Self::Denied => "`writ audit tail` names what refused; ask for something else, or change that",
+            Self::Waiting => "`writ approvals list` shows what waits for an answer",
+            Self::Budget => "wait, ask for less, or raise the limit that is named",
+            Self::Model => "try again later, or name another model",
+            Self::Verification => "read what is said; the work is kept",
+            Self::Ledger => "stop, keep the files, and compare with a head that was kept elsewhere",
+            Self::Blocked => "do what is missing, then try again; `writ doctor` looks at everything",
+            Self::Interrupted => "nothing is lost: go on with the same session",
+        }
+    }
 }
 
 /// An error as it travels between crates and to clients: a class, a stable code, and two texts.
@@ -91,6 +109,11 @@ impl Report {
         self
     }
 
+    /// What a person is told to do about it: the hint, else what its exit code says. Never empty.
+    pub fn advice(&self) -> &str {
+        if self.hint.is_empty() { self.exit.advice() } else { &self.hint }
+    }
+
     /// Adds what only the log may know.
     #[must_use]
     pub fn inside(mut self, inside: impl Into<String>) -> Self {
@@ -121,5 +144,13 @@ mod tests {
     fn exit_codes_are_those_of_the_design() {
         let codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 130]);
+    }
+
+    #[test]
+    fn nobody_is_told_of_an_error_without_being_told_what_to_do() {
+        for exit in Exit::ALL {
+            assert!(!Report::new(exit, "a.b", "text").advice().is_empty(), "{exit:?}");
+        }
+        assert_eq!(Report::new(Exit::Usage, "a.b", "text").hint("do this").advice(), "do this");
     }
 }

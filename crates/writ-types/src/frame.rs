@@ -73,6 +73,9 @@ pub enum ClientFrame {
         /// The signed approval; absent where the surface itself proves the person.
         #[serde(default)]
         signature: Option<serde_json::Value>,
+        /// Hash of the text that the person was shown; the answer to another one is refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shown_hash: Option<Digest>,
         /// Why, in the person's words.
         #[serde(default)]
         reason: String,

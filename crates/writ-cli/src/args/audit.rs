@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use clap::builder::PossibleValuesParser;
+use writ_types::entry::Fact;
 use writ_types::id::{EntrySeq, SessionId};
 
 use super::{PublicKey, parse_entry};
@@ -36,8 +38,8 @@ pub(crate) enum AuditCommand {
         /// The text; upper and lower case count as the same
         #[arg(default_value = "")]
         text: String,
-        /// Only this kind: received, intent, denied, …
-        #[arg(long, value_name = "KIND")]
+        /// Only this kind
+        #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Fact::EVENTS))]
         event: Option<String>,
         /// Only this session
         #[arg(long, value_name = "ID")]

@@ -18,13 +18,15 @@ use crate::args::{AuditCommand, PublicKey};
 use crate::client::Client;
 use crate::config::Config;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{FREE_SPACE, Failure};
 use crate::interrupt::block_on;
 use crate::keyring::{Role, public_keys};
 use crate::ledger::{open_to_read, require};
 
 /// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
 const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
+/// Where a file of heads comes from.
+const WRITES_HEADS: &str = "name a file that `writ audit export --heads FILE` has written";
 /// How much of an entry's payload one line shows, in characters.
 const MAX_LINE_CHARS: usize = 160;
 
@@ -70,8 +72,7 @@ fn held(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
     })?;
     if held.is_empty() {
         let text = format!("{} holds no head", file.display());
-        let hint = "name a file that `writ audit export --heads FILE` has written";
-        return Err(Failure::new(Exit::Usage, "ledger.no_heads", text, hint));
+        return Err(Failure::new(Exit::Usage, "ledger.no_heads", text, WRITES_HEADS));
     }
     Ok(held)
 }
@@ -161,7 +162,12 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
     let name = file.display().to_string();
     let unwritable = |error: io::Error| export_failure(ExportError::Write(error), &name);
     // Never over a file that is there: it may hold the older heads that prove a rollback.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(unwritable)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .map_err(|error| unusable(error, &name))?;
     let mut out = BufWriter::new(file);
     let written = store.export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
     let file = out.into_inner().map_err(|error| unwritable(error.into_error()))?;
@@ -175,6 +181,17 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
     })
 }
 
+/// The file that was named cannot be made: another place is to be named, unless the disk is what is wrong.
+fn unusable(error: io::Error, name: &str) -> Failure {
+    use io::ErrorKind::{AlreadyExists, QuotaExceeded, StorageFull};
+    if matches!(error.kind(), AlreadyExists | StorageFull | QuotaExceeded) {
+        return export_failure(ExportError::Write(error), name);
+    }
+    let text = format!("{name} cannot be made: {error}");
+    let hint = "name a new file in a folder that is there and that you may write";
+    Failure::new(Exit::Usage, "cli.unwritable", text, hint)
+}
+
 fn export_failure(error: ExportError, name: &str) -> Failure {
     match error {
         ExportError::Store(error) => error.into(),
@@ -183,9 +200,12 @@ fn export_failure(error: ExportError, name: &str) -> Failure {
             let hint = "choose another name: older heads are worth keeping";
             Failure::new(Exit::Usage, "cli.exists", format!("{name} is there already"), hint)
         }
-        ExportError::Write(error) => {
-            Failure::new(Exit::Blocked, "cli.output", format!("{name} cannot be written: {error}"), "")
-        }
+        ExportError::Write(error) => Failure::new(
+            Exit::Blocked,
+            "cli.output",
+            format!("{name} cannot be written: {error}"),
+            FREE_SPACE,
+        ),
     }
 }
 
@@ -202,7 +222,7 @@ fn proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Fail
 fn read_text(path: &Path) -> Result<String, Failure> {
     let unreadable = |error: io::Error| {
         let text = format!("{} cannot be read: {error}", path.display());
-        Failure::new(Exit::Usage, "cli.unreadable", text, "")
+        Failure::new(Exit::Usage, "cli.unreadable", text, WRITES_HEADS)
     };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;

@@ -31,6 +31,10 @@ use talk::Talk;
 /// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
 pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     let config = context.ready()?;
+    if args.message.as_deref().is_some_and(|text| text.trim().is_empty()) {
+        let hint = "say what you want done, such as: writ chat -m \"make the tests pass\"";
+        return Err(Failure::new(Exit::Usage, "cli.empty", "the message is empty", hint));
+    }
     let wanted = detect::is_wanted(&config.models);
     if config.models.models.default.is_none() && config.models.models.roles.is_empty() && !wanted {
         return Err(ModelsConfigError::MissingDefault.into());

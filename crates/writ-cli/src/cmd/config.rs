@@ -30,7 +30,7 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
                 json!({
                     "where": finding.origin.to_string(),
                     "text": finding.text,
-                    "hint": finding.hint,
+                    "hint": finding.advice(),
                     "shown": finding.to_string(),
                 })
             })
@@ -39,16 +39,14 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
     let rules = policies::load(&context.home, project).err().map(|error| ("rules", error.report()));
     let servers = servers::load(&context.home).err().map(|error| ("mcp", error.report()));
     findings.extend([rules, servers].into_iter().flatten().map(|(place, report)| {
-        json!({ "where": place, "text": report.outside, "hint": report.hint, "shown": report.outside })
+        json!({ "where": place, "text": report.outside, "hint": report.advice(), "shown": report.outside })
     }));
     let result = json!({ "valid": findings.is_empty(), "findings": findings });
     context.out.either(&result, |_| {
         let told = findings.iter().flat_map(|finding| {
             let text =
                 |name: &str| finding.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_owned();
-            let hint =
-                Some(text("hint")).filter(|hint| !hint.is_empty()).map(|hint| format!("  hint: {hint}"));
-            [Some(text("shown")), hint].into_iter().flatten()
+            [text("shown"), format!("  hint: {}", text("hint"))]
         });
         let lines: Vec<String> = told.collect();
         if lines.is_empty() { vec!["the configuration is valid".into()] } else { lines }

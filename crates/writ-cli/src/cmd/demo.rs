@@ -251,7 +251,7 @@ impl Show<'_> {
                 Exit::Denied,
                 "demo.not_approved",
                 "not approved: nothing was changed",
-                "",
+                "run `writ demo` again, and say yes to see the rest",
             ));
         }
         let token = approve::sign(self.context, self.config, client, (card, &Given::Once)).await?;
@@ -277,7 +277,7 @@ impl Show<'_> {
                 Exit::Verification,
                 "demo.tests",
                 "the tests fail after the change",
-                "",
+                "`writ doctor` shows what this machine lacks",
             ));
         }
         say(

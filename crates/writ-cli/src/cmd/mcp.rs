@@ -155,7 +155,8 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
     if yes || terminal::confirm(question)? {
         return Ok(());
     }
-    Err(Failure::new(Exit::Denied, "mcp.not_trusted", "nothing was trusted", ""))
+    let hint = "what is not trusted is not used; `writ mcp trust NAME` asks again";
+    Err(Failure::new(Exit::Denied, "mcp.not_trusted", "nothing was trusted", hint))
 }
 
 /// Has the engine read the files anew; without one, the next will.

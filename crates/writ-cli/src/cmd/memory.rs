@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_types::error::Exit;
 
 use crate::args::MemoryCommand;
 use crate::client::Client;
@@ -12,6 +13,12 @@ use crate::interrupt::block_on;
 /// Runs `writ memory …`.
 pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Failure> {
     context.ready()?;
+    if let MemoryCommand::Add { text, .. } = command
+        && text.trim().is_empty()
+    {
+        let hint = "say what, such as: writ memory add \"the staging host is called heron\"";
+        return Err(Failure::new(Exit::Usage, "cli.empty", "there is nothing to remember", hint));
+    }
     block_on(async {
         let mut client = Client::ensure(context).await?;
         match command {

@@ -278,7 +278,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
         Exit::Blocked,
         "service.unreadable",
         format!("{} cannot be read: {error}", path.display()),
-        "",
+        "check its owner and mode",
     )
 }
 

@@ -27,6 +27,11 @@ use crate::wiring::{self, Wired};
 /// If another engine runs, or any part of it cannot be made.
 pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
     let config = context.ready()?;
+    let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
+    // Before anything else is looked at: also beside an engine that runs, this is what is wrong.
+    if serves {
+        config.server.check_exposure()?;
+    }
     let run = Ids.run(SystemClock.now());
     let redactor = Redactor::default();
     let (collector, telling) = match &config.telemetry.otlp_endpoint {
@@ -58,7 +63,6 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
     let served = runtime.block_on(async {
         // Before anything runs that a signal could end half-way.
         let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
         let wired = wiring::engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
             let link = page::link(context, config.server.host, http.address().port())?;

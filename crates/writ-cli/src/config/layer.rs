@@ -72,6 +72,17 @@ pub(crate) struct Finding {
     pub(crate) hint: String,
 }
 
+impl Finding {
+    /// What to do about it: the hint, else where settings are written down. Never empty.
+    pub(crate) fn advice(&self) -> &str {
+        if self.hint.is_empty() {
+            "correct it there; the comments in the config.toml of `writ init` show every key and its default"
+        } else {
+            &self.hint
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
@@ -124,8 +135,11 @@ pub(crate) fn from_file(name: &'static str, text: &str) -> Layer {
     match DeTable::parse(text) {
         Ok(table) => reader.table(table.get_ref(), &mut Vec::new()),
         Err(error) => {
-            let line = error.span().map_or(1, |span| reader.line(span.start));
-            reader.find(line, format!("this is not TOML: {}", error.message().trim()), String::new());
+            let at = error.span().map_or(0, |span| span.start);
+            let (line, column) = (reader.line(at), reader.column(at));
+            let text = format!("column {column}: this is not TOML: {}", error.message().trim());
+            let hint = "a setting is written `key = value`, a section `[name]`; text stands in quotes";
+            reader.find(line, text, hint.to_owned());
         }
     }
     reader.layer
@@ -140,6 +154,12 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn line(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    /// Which character of its line, counted from one.
+    fn column(&self, at: usize) -> usize {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        before.rsplit('\n').next().unwrap_or_default().chars().count() + 1
     }
 
     fn find(&mut self, line: usize, text: String, hint: String) {
@@ -341,6 +361,12 @@ mod tests {
                 "config.toml line 2: 'models' is a section | write [models] on a line of its own",
             ]
         );
+        for finding in from_file("config.toml", "budget.max_tokens_per_day = \"many\"\n").findings {
+            assert!(
+                finding.advice().contains("config.toml"),
+                "nothing is told without what to do: {finding}"
+            );
+        }
     }
 
     #[test]
@@ -348,9 +374,12 @@ mod tests {
         let found = findings("a = 1\nb = = 2\n");
         assert_eq!(found.len(), 1);
         assert!(
-            found.iter().all(|text| text.starts_with("config.toml line 2: this is not TOML")),
+            found.iter().all(|text| text.starts_with("config.toml line 2: column 5: this is not TOML")),
             "{found:?}"
         );
+        assert!(found.iter().all(|text| text.contains(" | a setting is written `key = value`")), "{found:?}");
+        let wide = findings("a = 1\n\"ä\" = = 2\n");
+        assert!(wide.iter().all(|text| text.contains("line 2: column 7: ")), "characters count: {wide:?}");
         assert!(findings(&"[".repeat(100_000)).len() == 1, "deep nesting is an error, not a crash");
     }
 

@@ -232,6 +232,10 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
     link.send(&ClientFrame::Call { id: 10, method: "memory.add".to_owned(), params: json!({"txt": 1}) })
         .expect("sent");
     assert_eq!(link.refusal(), refused("call.params"));
+    // A turn that never was cannot be stopped.
+    let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().expect("an id");
+    link.send(&ClientFrame::Cancel { turn: nowhere }).expect("sent");
+    assert_eq!(link.refusal(), refused("turn.unknown"));
     // Unfit messages.
     link.join(None, None).expect("joined");
     for (text, client_id) in [("  ", "a"), ("fine", ""), ("fine", "x\u{0}y")] {
@@ -259,6 +263,54 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
     let ended = engine.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(!ended.said.contains("panicked"), "{}", ended.said);
+}
+
+/// What cannot be meant is told with what, where, and what to do instead, and ends with the code of wrong usage.
+#[test]
+fn what_cannot_be_meant_is_told_with_a_hint() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Hello."));
+    let home = &bench.home;
+    let told = |args: &[&str]| {
+        let output = home.run(&[args, &["--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+        let error: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let part = |name: &str| error["error"][name].as_str().unwrap_or_default().to_owned();
+        (code(&output), part("code"), part("text"), part("hint"))
+    };
+    let engine = Engine::start(home, &[]).expect("ready");
+    for (args, error, where_, hint) in [
+        (
+            &["audit", "verify", "--heads", "/nonexist/heads"][..],
+            "cli.unreadable",
+            "/nonexist/heads",
+            "export",
+        ),
+        (&["audit", "export", "--heads", "/nonexist/x"], "cli.unwritable", "/nonexist/x", "folder"),
+        (&["diff"], "project.no_session", "session", "writ chat"),
+        (&["apply"], "project.no_session", "session", "writ chat"),
+        (&["chat", "-m", "hi", "--project", "/"], "project.unusable", "root", "folder"),
+        (&["chat", "-m", " "], "cli.empty", "empty", "writ chat -m"),
+        (&["memory", "add", ""], "cli.empty", "remember", "writ memory add"),
+        (&["secrets", "remove", "nothing"], "secrets.no_such_secret", "nothing", "writ secrets list"),
+    ] {
+        let said = told(args);
+        assert_eq!((said.0, said.1.as_str()), (2, error), "{args:?}: {said:?}");
+        assert!(said.2.contains(where_) && said.3.contains(hint), "{args:?}: {said:?}");
+    }
+    let kind = home.run(&["audit", "search", "--event", "nope"]);
+    assert_eq!(code(&kind), 2);
+    assert!(text(&kind).contains("model_called") && text(&kind).contains("denied"), "{}", text(&kind));
+    // Who may be reached by others without a token is refused before it is asked whether an engine runs.
+    let open = told(&["start", "--host", "0.0.0.0"]);
+    assert_eq!((open.0, open.1.as_str()), (3, "server.no_token"), "{open:?}");
+    assert!(!open.3.is_empty(), "{open:?}");
+    assert_eq!(engine.stop().code, Some(0));
+    std::fs::write(home.root().join("config.toml"), "agent = \"a\"\n[budget\n").expect("written");
+    let broken = home.run(&["config", "check"]);
+    assert_eq!(code(&broken), 3, "{}", text(&broken));
+    assert!(text(&broken).contains("config.toml line 2: column 8: this is not TOML"), "{}", text(&broken));
+    assert!(text(&broken).contains("hint: a setting is written"), "{}", text(&broken));
 }
 
 /// Rows: SIL-033

@@ -195,7 +195,8 @@ impl Link {
     /// The next refusal: its code and exit code.
     pub(super) fn refusal(&mut self) -> Option<(String, Exit)> {
         self.until(|numbered| {
-            let ServerFrame::Error { code, exit, .. } = numbered.frame else { return None };
+            let ServerFrame::Error { code, exit, hint, .. } = numbered.frame else { return None };
+            assert!(!hint.is_empty(), "{code} says nothing of what to do");
             Some((code, exit))
         })
     }
@@ -270,6 +271,7 @@ impl Link {
             decision,
             scope,
             signature,
+            shown_hash: None,
             reason,
         })?;
         self.until(|numbered| match (numbered.seq, numbered.frame) {

@@ -62,7 +62,9 @@ impl Answer {
     }
 
     fn code(&self) -> String {
-        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+        let error = &self.json()["error"];
+        assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "no hint: {self:?}");
+        error["code"].as_str().unwrap_or_default().to_owned()
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -224,6 +226,9 @@ impl Socket {
         loop {
             let frame = self.hear().unwrap_or_else(|code| panic!("closed with {code}, not {kind}"));
             assert!(frame["type"].is_string() && frame["seq"].is_u64(), "{frame}");
+            if frame["type"] == "error" {
+                assert_ne!(frame["hint"], "", "says nothing of what to do: {frame}");
+            }
             if frame["type"] == kind {
                 return frame;
             }
@@ -980,6 +985,16 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
         web.api("POST", &path, &json!({ "decision": "approve", "signature": { "x": 1 } })).status,
         400
     );
+    // Whoever was shown another text has not answered this ask.
+    let other = json!({ "decision": "approve", "shown_hash": "0".repeat(64) });
+    let refused = web.api("POST", &path, &other);
+    assert_eq!((refused.status, refused.code().as_str()), (409, "ask.changed"));
+    let mut answer = other.clone();
+    answer["type"] = json!("approval_response");
+    answer["ask_id"] = json!(ask);
+    socket.say(&answer);
+    assert_eq!(socket.until("error")["code"], "ask.changed");
+    assert_eq!(web.api("GET", &path, &Value::Null).json()["state"], "open");
     for (unknown, status) in [("ZZZZZZZZ", 404), ("short", 400)] {
         let unknown = format!("/api/v1/approvals/{unknown}");
         assert_eq!(web.api("GET", &unknown, &Value::Null).status, status);
@@ -994,7 +1009,8 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
     assert_eq!((&first["ask_id"], &first["together"]), (&json!(ask), &json!(false)), "{groups}");
     assert!(first["anomalies"][0].as_str().is_some_and(|why| why.contains("outside")), "{groups}");
     assert!(!project.join("b.txt").exists());
-    let approved = web.api("POST", &path, &json!({ "decision": "approve", "reason": "looks right" }));
+    let yes = json!({ "decision": "approve", "reason": "looks right", "shown_hash": card["shown_hash"] });
+    let approved = web.api("POST", &path, &yes);
     assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("approved")), "{approved:?}");
     assert_eq!(std::fs::read_to_string(project.join("b.txt")).expect("applied"), "new\n");
     assert_eq!(socket.until("approval_resolved")["ask_id"], json!(ask));

@@ -11,6 +11,7 @@ use writ_policy::approval::Signed;
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::{Along, Answer, Answered, Join, PAGE, Surface};
 use writ_types::credential::Reference;
+use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 use writ_types::taint::Taint;
@@ -255,17 +256,19 @@ struct Decided {
     reason: String,
     #[serde(default)]
     signature: Option<Value>,
+    #[serde(default)]
+    shown_hash: Option<Digest>,
 }
 
 /// `POST /api/v1/approvals/{id}`
 pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
     let ask = ask_id(&id)?;
     let evidence = evidence(&request);
-    let Decided { decision, scope, reason, signature } =
+    let Decided { decision, scope, reason, signature, shown_hash } =
         read(request, shared.config.max_message_bytes).await?;
     let signed = signature.map(Signed::read).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
-    let answer = Answer { decision, scope, signed, reason };
+    let answer = Answer { decision, scope, signed, shown: shown_hash, reason };
     let Answered { state, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
     Ok(ok(&json!({ "state": state, "text": text, "exit": exit })))
 }
@@ -336,7 +339,9 @@ pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request
     // A keyring may ask its person; that must not hold up others.
     let stored = tokio::task::spawn_blocking(move || secrets.store(&name, value)).await;
     stored.map_err(|_| {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "secret.failed", "it was not stored")
+        let (text, hint) =
+            ("it was not stored", "`writ doctor` looks at the keys folder; then send it again");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "secret.failed", text, hint)
     })??;
     // From here on nothing that is said may hold it.
     shared.engine.secrets_changed().await?;

@@ -43,6 +43,20 @@ pub struct ServerConfig {
     pub graceful_shutdown_secs: u64,
 }
 
+impl ServerConfig {
+    /// Whether this may be served, as far as the settings alone tell.
+    ///
+    /// # Errors
+    ///
+    /// If others can reach the address and no token is configured.
+    pub fn check_exposure(&self) -> Result<(), HttpError> {
+        if self.host.is_loopback() || self.auth_token.is_some() {
+            return Ok(());
+        }
+        Err(HttpError::NoToken(self.host))
+    }
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {

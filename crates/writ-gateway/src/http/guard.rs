@@ -121,7 +121,8 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     let path = uri.path();
     if uri.query().is_some() && NO_QUERY.iter().any(|bare| is_below(path, bare)) {
         let text = "this address takes no parameters";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "request.query", text));
+        let hint = "leave out what follows the '?'; a token is shown in the header Authorization";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "request.query", text, hint));
     }
     let own = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !foreign);
     let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
@@ -184,7 +185,8 @@ fn shown(shared: &Shared, headers: &HeaderMap, method: &Method, foreign: bool) -
     let known = headers.contains_key(header::ORIGIN) || site == Some("same-origin");
     if foreign || !own_site || (changes && !known) {
         let text = "the request does not come from the page of this server";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin.refused", text));
+        let hint = "use the page of this server itself; programs show the token instead of the cookie";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "origin.refused", text, hint));
     }
     Ok(named(shared.keys.session(cookie, shared.now()), cookie))
 }
@@ -254,8 +256,8 @@ impl Hosts {
             return Ok(());
         }
         let text = "this server is not known under that name";
-        Err(Refusal::new(StatusCode::FORBIDDEN, "host.refused", text)
-            .hint("add the name to server.allowed_hosts if it is yours"))
+        let hint = "add the name to server.allowed_hosts if it is yours";
+        Err(Refusal::new(StatusCode::FORBIDDEN, "host.refused", text, hint))
     }
 
     /// Whether a page of another, allowed origin asks.
@@ -273,7 +275,8 @@ impl Hosts {
             }
         }
         let text = "pages of other servers may not ask here";
-        Err(Refusal::new(StatusCode::FORBIDDEN, "origin.refused", text))
+        let hint = "add the page's origin to server.allowed_origins if it is yours";
+        Err(Refusal::new(StatusCode::FORBIDDEN, "origin.refused", text, hint))
     }
 
     fn is_listed_origin(&self, origin: &HeaderValue) -> bool {

@@ -189,7 +189,8 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
     let agent = status.get("agent").and_then(Value::as_str).unwrap_or_default();
     if wish.model != MODEL && wish.model != agent {
         let text = format!("there is no model of this name here; there is '{MODEL}'");
-        return Err(Refusal::new(axum::http::StatusCode::NOT_FOUND, "model.unknown", &text));
+        let hint = "/v1/models names what can be asked";
+        return Err(Refusal::new(axum::http::StatusCode::NOT_FOUND, "model.unknown", &text, hint));
     }
     let engine = &shared.engine;
     let joined = engine
@@ -231,8 +232,8 @@ fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
                     engine.frames_after(asked.session, last).unwrap_or_default()
                 }
                 Err(broadcast::error::RecvError::Closed) => {
-                    let report =
-                        Report::new(Exit::Blocked, "watch.closed", "the engine has put the session aside");
+                    let text = "the engine has put the session aside";
+                    let report = Report::new(Exit::Blocked, "watch.closed", text).hint("ask again");
                     let _ = out.send(News::Failed(Box::new(report))).await;
                     break;
                 }
@@ -304,7 +305,9 @@ async fn whole(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refus
             News::Failed(report) => return Err((*report).into()),
         }
     }
-    Err(Report::new(Exit::Blocked, "engine.stopping", "the engine stops").into())
+    Err(Report::new(Exit::Blocked, "engine.stopping", "the engine stops")
+        .hint("try again in a moment")
+        .into())
 }
 
 /// How a turn's end is told: what it could say, or why it could not.
@@ -318,7 +321,7 @@ fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
         | Exit::Verification
         | Exit::Ledger
         | Exit::Blocked
-        | Exit::Interrupted => Err(Report::new(exit, "turn.failed", text).into()),
+        | Exit::Interrupted => Err(Report::new(exit, "turn.failed", text).hint(exit.advice()).into()),
     }
 }
 
@@ -348,7 +351,7 @@ fn told(refusal: Refusal) -> Response {
     };
     let error = json!({ "error": {
         "message": report.outside, "type": kind, "code": report.code, "param": null,
-        "text": report.outside, "hint": report.hint,
+        "text": report.outside, "hint": report.advice(),
     } });
     super::reply::answer(status, &error)
 }

@@ -212,6 +212,7 @@ fn schemas() -> Value {
                 "scope": scope,
                 "reason": text,
                 "signature": { "type": ["object", "null"] },
+                "shown_hash": { "type": ["string", "null"] },
             }),
             &["decision"],
             false,

@@ -16,6 +16,15 @@ use writ_types::error::{Exit, Report};
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How somebody proves to be the owner.
+pub(crate) const SHOW_PROOF: &str = "programs show the token of server.auth_token or of runtime/api.token in the home, \
+    pages are opened by the link of `writ status --link`";
+
+/// The seconds that a client is told to wait.
+const fn seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(1)
+}
+
 /// A refusal, or a failure.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -25,37 +34,34 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with a status of its own.
-    pub(crate) fn new(status: StatusCode, code: &str, text: &str) -> Self {
-        Self { status, report: Box::new(Report::new(Exit::Denied, code, text)), wait: None }
-    }
-
-    /// Adds what to do about it.
-    pub(crate) fn hint(mut self, hint: &str) -> Self {
-        self.report.hint = hint.to_owned();
-        self
+    /// A refusal with a status of its own, and what to do about it.
+    pub(crate) fn new(status: StatusCode, code: &str, text: &str, hint: &str) -> Self {
+        Self { status, report: Box::new(Report::new(Exit::Denied, code, text).hint(hint)), wait: None }
     }
 
     /// Too much at once.
     pub(crate) fn later(wait: Duration) -> Self {
-        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate.limited", "too much at once");
-        refusal.wait = Some(wait);
-        refusal
+        let hint = format!("wait {} s, then try again", seconds(wait));
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Self { wait: Some(wait), ..Self::new(status, "rate.limited", "too much at once", &hint) }
     }
 
     /// Nobody that the home knows.
     pub(crate) fn unknown() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "auth.denied", "not proven to be the owner of this home")
+        let text = "not proven to be the owner of this home";
+        Self::new(StatusCode::UNAUTHORIZED, "auth.denied", text, SHOW_PROOF)
     }
 
     /// Nothing is there.
     pub(crate) fn nothing() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "request.not_found", "there is nothing here")
+        let hint = "/openapi.json names what is here";
+        Self::new(StatusCode::NOT_FOUND, "request.not_found", "there is nothing here", hint)
     }
 
     /// The request cannot be understood.
     pub(crate) fn malformed(text: &str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "request.invalid", text)
+        let hint = "correct what is named; /openapi.json says what is taken here";
+        Self::new(StatusCode::BAD_REQUEST, "request.invalid", text, hint)
     }
 
     /// The report.
@@ -77,18 +83,19 @@ impl From<Report> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Report { code, outside, inside, hint, .. } = *self.report;
-        if inside != outside {
-            tracing::warn!(code, inside, "refused");
+        let report = *self.report;
+        let error =
+            json!({ "error": { "code": report.code, "text": report.outside, "hint": report.advice() } });
+        if report.inside != report.outside {
+            tracing::warn!(code = report.code, inside = report.inside, "refused");
         }
-        let error = json!({ "error": { "code": code, "text": outside, "hint": hint } });
         let mut response = (self.status, json_type(), error.to_string()).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(wait) = self.wait {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().saturating_add(1)));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds(wait)));
         }
         response
     }
@@ -104,7 +111,7 @@ fn status(report: &Report) -> StatusCode {
         | "approval.not_in_force"
         | "undo.unknown"
         | "outbox.missing" => StatusCode::NOT_FOUND,
-        "ask.closed" | "undo.done" => StatusCode::CONFLICT,
+        "ask.closed" | "ask.changed" | "undo.done" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {
             Exit::Usage => StatusCode::BAD_REQUEST,
@@ -127,8 +134,10 @@ pub(crate) fn answer(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => (status, json_type(), text).into_response(),
         Err(error) => {
-            let report = Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written");
-            Refusal::from(report.inside(error.to_string())).into_response()
+            let report = Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written")
+                .inside(error.to_string())
+                .hint(Exit::Bug.advice());
+            Refusal::from(report).into_response()
         }
     }
 }
@@ -150,7 +159,8 @@ pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
         Ok(Err(_)) => Err(Refusal::malformed("the body has broken off")),
         Err(_) => {
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request.slow", "the body did not come in time"))
+            let (text, hint) = ("the body did not come in time", "send it at once, and all of it");
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request.slow", text, hint))
         }
     }
 }
@@ -184,7 +194,8 @@ fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 
 fn too_large(limit: usize) -> Refusal {
     let text = format!("the body has more than {limit} bytes");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request.too_large", &text)
+    let hint = "send less at once; server.max_message_bytes is the limit of messages";
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request.too_large", &text, hint)
 }
 
 fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -193,5 +204,6 @@ fn check_json(headers: &HeaderMap) -> Result<(), Refusal> {
         return Ok(());
     }
     let text = "the body must be application/json";
-    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.media_type", text))
+    let hint = "send JSON, with the header Content-Type: application/json";
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.media_type", text, hint))
 }

@@ -71,7 +71,9 @@ async fn upgrade(
         Ok(upgrade) => upgrade,
         Err(_) => {
             let text = "this address is for WebSockets";
-            return Refusal::new(StatusCode::UPGRADE_REQUIRED, "request.no_upgrade", text).into_response();
+            let hint = "connect to it as a WebSocket, with the subprotocol 'writ'";
+            return Refusal::new(StatusCode::UPGRADE_REQUIRED, "request.no_upgrade", text, hint)
+                .into_response();
         }
     };
     let place = if speaker.evidence == Evidence::None {

@@ -159,7 +159,7 @@ async function answer(card) {
     if (now.prepared !== card.prepared || now.shown_hash !== card.shown_hash || now.shown !== card.shown || now.risk !== card.risk) {
       return { ok: false, text: "Not approved: it is not what was shown any more." };
     }
-    const { state, text, exit } = await request(approvals(card.ask_id), { method: "POST", body: { decision: "approve", reason: "approved together with others like it" } });
+    const { state, text, exit } = await request(approvals(card.ask_id), { method: "POST", body: { decision: "approve", shown_hash: card.shown_hash, reason: "approved together with others like it" } });
     const ok = exit === "done";
     return { ok, text: `${ok ? verdict(state) : `Approved, and not done (${exit})`}. ${text ?? ""}` };
   } catch (error) {

@@ -315,7 +315,7 @@ export class Review {
       }
     }
     says(decision === "deny" ? "Telling the agent" : "Approved, being done");
-    const frame = { type: "approval_response", ask_id: card.ask_id, decision, scope, reason };
+    const frame = { type: "approval_response", ask_id: card.ask_id, decision, scope, shown_hash: card.shown_hash, reason };
     if (signature) frame.signature = signature;
     if (!this.#connection.send(frame)) {
       this.#answering = null;

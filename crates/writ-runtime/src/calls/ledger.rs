@@ -19,6 +19,8 @@ const MAX_ENTRIES: usize = 200;
 const PAGE: usize = 50;
 /// The longest summary of an entry, in characters.
 const MAX_SUMMARY_CHARS: usize = 200;
+/// How much of a kind that is not known is repeated, in characters: the longest that is known has 14.
+const MAX_KIND_CHARS: usize = 64;
 /// What says best what an action does, in the order of looking.
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
@@ -46,6 +48,9 @@ pub(super) struct ListEntries {
 
 /// Entries, newest first, and how many the ledger has.
 pub(super) fn list(core: &Core, wanted: ListEntries) -> Result<Value, EngineError> {
+    if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
+        return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
+    }
     let query = LedgerQuery {
         event: wanted.event,
         session: wanted.session,

@@ -72,7 +72,7 @@ impl Engine {
         if !plain || name.chars().count() > MAX_CHECKPOINT_CHARS {
             let text =
                 format!("a checkpoint has a name of 1 to {MAX_CHECKPOINT_CHARS} characters that can be seen");
-            return Err(Report::new(Exit::Usage, "checkpoint.name", text));
+            return Err(Report::new(Exit::Usage, "checkpoint.name", text).hint("choose another name"));
         }
         let marked = async {
             let session = self.core.open_one(session)?;

@@ -126,11 +126,14 @@ impl Core {
         let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
         let folder = self.sent_folder(session);
         let read = tokio::task::spawn_blocking(move || outbox::read(&folder, file.0)).await;
-        let read = read.map_err(|error| Report::new(Exit::Bug, "outbox.read", error.to_string()))?;
+        let read = read.map_err(|error| {
+            Report::new(Exit::Bug, "outbox.read", error.to_string()).hint(Exit::Bug.advice())
+        })?;
         let (kept, content) = read.map_err(|error| error.report())?;
         if Digest::of(&content) != sent.digest {
             let text = "the file is not what was sent any more";
-            return Err(Report::new(Exit::Verification, "outbox.changed", text));
+            let hint = "somebody has changed the folder data/sent; ask the agent to send it again";
+            return Err(Report::new(Exit::Verification, "outbox.changed", text).hint(hint));
         }
         Ok(SentFile { name: kept.name, content })
     }

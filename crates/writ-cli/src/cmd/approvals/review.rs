@@ -1,13 +1,14 @@
 //! `writ approvals review`: what waits, in groups, and a yes to what of one is marked by nothing.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_policy::show::escape_line;
-use writ_types::entry::Risk;
+use writ_types::entry::{Decision, Risk};
 use writ_types::error::Exit;
+use writ_types::frame::Card;
 use writ_types::id::AskId;
 
-use crate::approve::{self, Given};
+use crate::approve::{self, Answered, Given};
 use crate::client::Client;
 use crate::cmd::chat::ended;
 use crate::config::Config;
@@ -69,8 +70,8 @@ pub(super) fn lines(groups: &[Group]) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// If there is no such group or nothing of it can be approved together, nobody says yes, or an answer is refused: those
-/// before it stand.
+/// If there is no such group or nothing of it can be approved together, nobody says yes, or one of them is refused or
+/// does not go well: the first error, after all that came of them was told.
 pub(super) async fn approve(
     context: &Context,
     config: &Config,
@@ -98,21 +99,169 @@ pub(super) async fn approve(
     if !yes {
         approve::confirm(&first.ask_id, &format!("Approve exactly these {}?", cards.len()))?;
     }
-    let mut done = Vec::new();
-    let mut worst = Exit::Done;
-    for card in &cards {
+    let ends = each(&cards, async |card: &Card| {
         let token = approve::sign(context, config, client, (card, &Given::Once)).await?;
-        let approving =
-            approve::answer(client, &card.ask_id, writ_types::entry::Decision::Approve, Some(&token), reason);
-        let answered = approving.await?;
-        if worst == Exit::Done {
-            worst = answered.exit;
-        }
-        done.push(json!({ "ask_id": card.ask_id, "state": answered.state, "text": answered.text }));
+        Ok(approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await)
+    });
+    let ends = ends.await;
+    context.out.either(&as_json(&ends), |_| as_lines(&ends))?;
+    conclude(ends)
+}
+
+/// What came of a yes to one of several asks.
+#[derive(Debug)]
+enum End {
+    /// It counts; how the action went stands in it.
+    Approved(Answered),
+    /// It does not count.
+    Refused(Failure),
+    /// Nothing was signed after what went wrong before it.
+    NotTried,
+}
+
+/// Approves each by itself. A refused answer is no reason to keep the others back, to which the person has said yes,
+/// too; where nothing can be signed, nothing further is tried.
+async fn each(
+    cards: &[Card],
+    mut approve: impl AsyncFnMut(&Card) -> Result<Result<Answered, Failure>, Failure>,
+) -> Vec<(AskId, End)> {
+    let mut ends = Vec::new();
+    let mut stopped = false;
+    for card in cards {
+        let end = if stopped {
+            End::NotTried
+        } else {
+            match approve(card).await {
+                Ok(Ok(answered)) => End::Approved(answered),
+                Ok(Err(refused)) => End::Refused(refused),
+                Err(unsigned) => {
+                    stopped = true;
+                    End::Refused(unsigned)
+                }
+            }
+        };
+        ends.push((card.ask_id.clone(), end));
     }
-    context.out.either(&json!({ "approved": done }), |_| {
-        let line = |card: &writ_types::frame::Card| format!("{} is approved", card.ask_id);
-        cards.iter().map(line).collect()
-    })?;
-    ended(worst)
+    ends
+}
+
+fn as_json(ends: &[(AskId, End)]) -> Value {
+    let (mut approved, mut refused) = (Vec::new(), Vec::new());
+    for (ask, end) in ends {
+        match end {
+            End::Approved(answered) => approved.push(json!({
+                "ask_id": ask, "state": answered.state, "text": answered.text, "exit": answered.exit.code(),
+            })),
+            End::Refused(failure) => {
+                refused.push(json!({ "ask_id": ask, "error": failure.as_json(), "tried": true }));
+            }
+            End::NotTried => refused.push(json!({ "ask_id": ask, "tried": false })),
+        }
+    }
+    json!({ "approved": approved, "not_approved": refused })
+}
+
+fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
+    let line = |(ask, end): &(AskId, End)| match end {
+        End::Approved(Answered { exit: Exit::Done, .. }) => format!("{ask} is approved"),
+        End::Approved(answered) => format!("{ask} is approved: {}", escape_line(&answered.text)),
+        End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
+        End::NotTried => format!("{ask} is not approved: it was not tried any more"),
+    };
+    ends.iter().map(line).collect()
+}
+
+/// Ends as the first does that has not gone well.
+fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
+    for (_, end) in ends {
+        match end {
+            End::Approved(answered) => ended(answered.exit)?,
+            End::Refused(failure) => return Err(failure),
+            End::NotTried => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::digest::Digest;
+    use writ_types::unit::Timestamp;
+
+    use super::*;
+
+    fn cards() -> Vec<Card> {
+        let card = |id: &str| Card {
+            ask_id: id.parse().expect("an id"),
+            session: None,
+            action: "exec".into(),
+            intent: "run it".into(),
+            risk: Risk::Low,
+            rationale: String::new(),
+            choices: Vec::new(),
+            shown: String::new(),
+            prepared: Digest::of(b"prepared"),
+            shown_hash: Digest::of(b""),
+            asked_at: Timestamp::from_millis(0),
+            expires_at: Timestamp::from_millis(1),
+            state: "open".into(),
+            task: None,
+            standing: None,
+            values: Vec::new(),
+            approvers: 1,
+            approved_by: Vec::new(),
+            undo_secs: 0,
+        };
+        ["AAAAAAAA", "BBBBBBBB", "CCCCCCCC", "DDDDDDDD"].map(card).to_vec()
+    }
+
+    /// Approves the cards with what comes of each, in order.
+    fn ends(mut come: Vec<Result<Result<Exit, Failure>, Failure>>) -> Vec<(AskId, End)> {
+        come.reverse();
+        futures::executor::block_on(each(&cards(), async |_: &Card| {
+            let answered = |exit| Answered { state: "approved".into(), text: "said".into(), exit };
+            come.pop().expect("no further one is tried").map(|answer| answer.map(answered))
+        }))
+    }
+
+    fn failure(exit: Exit, text: &str) -> Failure {
+        Failure::new(exit, "a.b", text, "do this")
+    }
+
+    #[test]
+    fn what_was_approved_and_what_not_is_told_and_the_first_error_is_how_it_ends() {
+        let come = vec![
+            Ok(Ok(Exit::Done)),
+            Ok(Err(failure(Exit::Denied, "it was answered meanwhile"))),
+            Ok(Ok(Exit::Verification)),
+            Ok(Ok(Exit::Done)),
+        ];
+        let ends = ends(come);
+        let lines = [
+            "AAAAAAAA is approved",
+            "BBBBBBBB is not approved: it was answered meanwhile",
+            "CCCCCCCC is approved: said",
+            "DDDDDDDD is approved",
+        ];
+        assert_eq!(as_lines(&ends), lines);
+        let told = as_json(&ends);
+        assert_eq!(told["approved"].as_array().map(Vec::len), Some(3));
+        assert_eq!(told.pointer("/not_approved/0/ask_id"), Some(&json!("BBBBBBBB")));
+        assert_eq!(told.pointer("/not_approved/0/error/code"), Some(&json!("a.b")));
+        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Denied.code()));
+    }
+
+    #[test]
+    fn where_nothing_can_be_signed_nothing_further_is_tried() {
+        let ends = ends(vec![Ok(Ok(Exit::Done)), Err(failure(Exit::Blocked, "the keyring is locked"))]);
+        let lines = [
+            "AAAAAAAA is approved",
+            "BBBBBBBB is not approved: the keyring is locked",
+            "CCCCCCCC is not approved: it was not tried any more",
+            "DDDDDDDD is not approved: it was not tried any more",
+        ];
+        assert_eq!(as_lines(&ends), lines);
+        assert_eq!(as_json(&ends).pointer("/not_approved/1/tried"), Some(&json!(false)));
+        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
+    }
 }

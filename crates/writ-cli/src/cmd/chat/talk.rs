@@ -258,9 +258,9 @@ impl Talk<'_> {
         (decision, scope): (Decision, ApprovalScope),
         signature: Option<serde_json::Value>,
     ) -> Result<(), Failure> {
-        let ask_id = card.ask_id;
+        let (ask_id, shown_hash) = (card.ask_id, Some(card.shown_hash));
         let reason = String::new();
-        let answer = ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, reason };
+        let answer = ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason };
         self.client.send(&answer).await
     }
 

@@ -93,7 +93,8 @@ fn ask() -> Result<(), Failure> {
     if terminal::confirm("Sign this standing order?")? {
         return Ok(());
     }
-    Err(Failure::new(Exit::Denied, "order.declined", "it was not signed", ""))
+    let hint = "nothing is in force; run it again to sign it";
+    Err(Failure::new(Exit::Denied, "order.declined", "it was not signed", hint))
 }
 
 async fn list(context: &Context) -> Result<(), Failure> {
