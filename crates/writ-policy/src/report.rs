@@ -199,7 +199,9 @@ impl ToReport for Denial {
             DenyReason::Loop => (Exit::Denied, "denied.loop"),
             DenyReason::Plan => (Exit::Denied, "denied.plan"),
         };
-        Report::new(exit, code, self.outside()).inside(format!("{} ({})", self.text, self.rule))
+        Report::new(exit, code, self.outside())
+            .inside(format!("{} ({})", self.text, self.rule))
+            .hint(exit.advice())
     }
 }
 

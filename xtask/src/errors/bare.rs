@@ -27,13 +27,13 @@ impl Bare {
 
     /// What a hint is added to makes an error rightly; only what it is made of is looked at.
     fn hinted(&mut self, receiver: &Expr) {
-        match receiver {
-            Expr::MethodCall(call) => {
-                call.args.iter().for_each(|argument| self.visit_expr(argument));
-                self.hinted(&call.receiver);
-            }
-            Expr::Call(call) => call.args.iter().for_each(|argument| self.visit_expr(argument)),
-            other => self.visit_expr(other),
+        if let Expr::MethodCall(call) = receiver {
+            call.args.iter().for_each(|argument| self.visit_expr(argument));
+            self.hinted(&call.receiver);
+        } else if let Expr::Call(call) = receiver {
+            call.args.iter().for_each(|argument| self.visit_expr(argument));
+        } else {
+            self.visit_expr(receiver);
         }
     }
 }
@@ -79,10 +79,10 @@ impl<'ast> Visit<'ast> for Bare {
 
     /// A closure that makes errors is looked at where it is called.
     fn visit_expr_closure(&mut self, closure: &'ast ExprClosure) {
-        match closure.body.as_ref() {
-            Expr::Call(call)
-                if maker(call).is_some() && !call.args.first().is_some_and(|arg| exit(arg).is_some()) => {}
-            body => self.visit_expr(body),
+        let passed_on = matches!(closure.body.as_ref(), Expr::Call(call)
+            if maker(call).is_some() && call.args.first().is_none_or(|first| exit(first).is_none()));
+        if !passed_on {
+            self.visit_expr(&closure.body);
         }
     }
 

@@ -99,7 +99,9 @@ fn a_secret_is_had_by_its_name_and_all_of_them_are_had_at_once() {
         all.iter().map(|(name, value)| (name.to_string(), value.expose_secret())).collect();
     assert_eq!(all, [("mail".to_owned(), "pw"), ("openai".to_owned(), "sk-1")]);
     let missing = store.remove(&name("other")).expect_err("missing");
-    assert_eq!(missing.report().hint, "writ secrets set other");
+    let told = missing.report();
+    let wanted = (Exit::Usage, "`writ secrets list` names those that are there");
+    assert_eq!((told.exit, told.hint.as_str()), wanted, "not there, as elsewhere: wrong usage");
 }
 
 /// Part of SIL-157: files.
