@@ -257,18 +257,42 @@ fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_afte
     assert_eq!((plain.len(), asked, of("plain.test", "denied")), (4, 1, 0), "{plain:?}");
 }
 
+/// A program that sends 25 requests to each of these addresses, those of one address after the other and the addresses
+/// side by side, each by a process of its own.
+fn side_by_side(urls: &[String]) -> String {
+    let each = |url: &String| {
+        let curl = format!("curl -sS -o /dev/null -m 60 --cacert certificate.pem \"{url}\"");
+        format!("(n=0; while [ $n -lt 25 ]; do {curl}; n=$((n+1)); done) &\n")
+    };
+    urls.iter().map(each).chain(["wait\n".to_owned()]).collect()
+}
+
 /// The network of a command is what it was given: without hosts there is none, with them they are reached, and each
-/// request is on record with its bytes. What is encrypted is not read, and nothing says that it were.
+/// connection is on record with what became of it and its bytes, however many programs make them at once. What is
+/// encrypted is not read, and nothing says that it were.
 ///
 /// Rows: WIN-169 (without hosts, or beside the proxy, there is no way out) WIN-416 SF-493
 #[test]
 fn needs_userns_needs_curl_two_hundred_connections_leave_correct_entries() {
     let mirror = Mirror::start();
-    let many = mirror.url("depot", "/n/[1-200]");
+    let (http, https) = (mirror.port, mirror.tls_port);
     let hosts = mirror.hosts();
-    let beside = format!("http://127.0.0.1:{}/beside", mirror.port);
+    // Where to, and what becomes of it: listed and open twice, asked about twice, blocked by name, by address twice, and
+    // by port.
+    let wanted = [
+        (format!("http://depot.test:{http}/plain/$n"), "depot.test", http, "allowed", "granted"),
+        (format!("https://depot.test:{https}/tls/$n"), "depot.test", https, "allowed", "granted"),
+        ("http://unknown.test/$n".to_owned(), "unknown.test", 80, "asked", "unknown"),
+        ("https://unlisted.test/$n".to_owned(), "unlisted.test", 443, "asked", "unknown"),
+        (format!("http://blocked.test:{http}/$n"), "blocked.test", http, "denied", "blocked"),
+        ("http://169.254.169.254/$n".to_owned(), "169.254.169.254", 80, "denied", "literal"),
+        ("https://192.168.1.1/$n".to_owned(), "192.168.1.1", 443, "denied", "literal"),
+        ("http://depot.test:22/$n".to_owned(), "depot.test", 22, "denied", "port"),
+    ];
+    let beside = format!("http://127.0.0.1:{http}/beside");
+    let urls = wanted.each_ref().map(|(url, ..)| url.clone());
     let list = vec![
-        ("shell_exec", json!({ "argv": ["curl", "-sS", "-m", "60", many], "hosts": hosts })),
+        ("shell_exec", json!({ "argv": ["sh", "-c", side_by_side(&urls)], "hosts": hosts })),
         ("shell_exec", json!({ "argv": ["curl", "-sS", "-m", "5", mirror.url("depot", "/closed")] })),
         (
             "shell_exec",
@@ -276,17 +300,44 @@ fn needs_userns_needs_curl_two_hundred_connections_leave_correct_entries() {
         ),
     ];
     let bench = bench(&mirror, list);
+    std::fs::write(bench.project().join("certificate.pem"), &mirror.certificate).expect("written");
     let done = bench.chat("fetch them all", &[]);
     assert_eq!(code(&done), 0, "{}", text(&done));
-    let asked = mirror.asked();
-    assert_eq!(asked.len(), 200, "and no way beside the proxy: {:?}", asked.last());
+    // Each page was given once, and there is no way beside the proxy.
+    let mut asked = mirror.asked();
+    asked.sort_unstable();
+    let page = |kind: &'static str| (0..25).map(move |n| format!("GET /{kind}/{n} HTTP/1.1"));
+    let mut pages: Vec<String> = page("plain").chain(page("tls")).collect();
+    pages.sort_unstable();
+    assert_eq!(asked, pages);
     let made = connections(&bench);
-    let some = |one: &Value, way: &str| one[way].as_u64().is_some_and(|bytes| bytes > 0);
-    let right = |one: &&Value| {
-        let target = one["host"] == "depot.test" && one["port"] == mirror.port;
-        target && one["verdict"] == "allowed" && some(one, "sent") && some(one, "received")
-    };
-    assert_eq!((made.len(), made.iter().filter(right).count()), (200, 200));
+    assert_eq!(made.len(), 200);
+    for (url, host, port, verdict, rule) in &wanted {
+        let of: Vec<&Value> =
+            made.iter().filter(|one| one["host"] == *host && one["port"] == *port).collect();
+        let right = |one: &&&Value| one["verdict"] == *verdict && one["rule"] == *rule;
+        assert_eq!((of.len(), of.iter().filter(right).count()), (25, 25), "{url}: {:?}", of.first());
+        let bytes =
+            |way: &str| of.iter().map(|one| one[way].as_u64().expect("a number")).collect::<Vec<u64>>();
+        let (sent, received) = (bytes("sent"), bytes("received"));
+        match *verdict {
+            "allowed" => {
+                let address = of.iter().all(|one| one["address"] == "127.0.0.1");
+                assert!(address && sent.iter().all(|bytes| *bytes > 0), "{url}: {sent:?}");
+            }
+            _ => assert_eq!((sent, received.clone()), (vec![0; 25], vec![0; 25]), "{url}"),
+        }
+        // What came in over HTTP is what the server has sent; TLS adds to the page that it carries.
+        let mut pages: Vec<u64> = (0..25).map(|n| mirror.bytes(&format!("/plain/{n}"))).collect();
+        pages.sort_unstable();
+        let mut received = received;
+        received.sort_unstable();
+        match *port {
+            port if port == http && *verdict == "allowed" => assert_eq!(received, pages, "{url}"),
+            port if port == https => assert!(received.iter().all(|bytes| *bytes > pages[0]), "{received:?}"),
+            _ => {}
+        }
+    }
     let documents = super::rows_win::documents();
     assert!(documents.contains("It does not read what is encrypted"));
     assert!(!documents.contains("inspects what is encrypted") && !documents.contains("content inspection"));

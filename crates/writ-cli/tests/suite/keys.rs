@@ -11,6 +11,9 @@ use crate::{Home, code, mode, text};
 #[path = "keys/orders.rs"]
 mod orders;
 
+#[path = "keys/restored.rs"]
+mod restored;
+
 #[path = "keys/rotation.rs"]
 mod rotation;
 

@@ -1,14 +1,18 @@
 //! Approvals raced for, approvals used again, and engines that want the same home.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
 use std::sync::Barrier;
 
 use serde_json::{Value, json};
+use writ_policy::approval::ApprovalToken;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::entry::Decision;
 use writ_types::id::AskId;
 
 use super::engine::{Engine, Link};
+use super::rows_sil::keys::{approver, claims, public};
 use super::turns::Bench;
 use super::{Home, code, text};
 
@@ -18,6 +22,8 @@ const RACERS: usize = 8;
 const ASKS: usize = 200;
 /// As many tool calls as one turn may make.
 const BATCH: usize = 20;
+/// How often the same signed approval is sent at once.
+const REPLAYS: usize = 100;
 
 /// Every memory is asked for: the cheapest action to ask about.
 const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
@@ -62,46 +68,103 @@ fn memories(home: &Home) -> (usize, usize) {
     (usize::try_from(all).expect("few"), usize::try_from(distinct).expect("few"))
 }
 
+/// A process of its own that answers asks, connected and waiting for them.
+#[expect(clippy::disallowed_types, reason = "the test starts the clients of the engine that it tests")]
+fn racer(home: &Home) -> Child {
+    let mut child = std::process::Command::new("python3")
+        .args(["-c", include_str!("racer.py")])
+        .arg(home.root().join("runtime/control.sock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 starts");
+    let mut ready = [0; 6];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is ready");
+    assert_eq!(&ready, b"ready\n");
+    child
+}
+
 /// Rows: SIL-300 WIN-237
 #[test]
-fn two_hundred_approvals_raced_by_eight_are_performed_once_each() {
+fn needs_python_two_hundred_approvals_raced_by_eight_processes_are_performed_once_each() {
     let bench = bench();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let asks = open_asks(&bench.home, ASKS / BATCH);
     assert_eq!(memories(&bench.home).0, 0, "nothing before the approvals");
-    let start = Barrier::new(RACERS);
-    let race = || {
-        let mut link = Link::open(&bench.home).expect("connects");
-        start.wait();
-        let answers = asks.iter().map(|ask| link.decide(ask, Decision::Approve, None).expect("an answer"));
-        answers.collect::<Vec<_>>()
-    };
-    let racers: Vec<Vec<Result<String, String>>> = std::thread::scope(|scope| {
-        let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(race)).collect();
-        racers.into_iter().map(|racer| racer.join().expect("races")).collect()
-    });
-    for n in 0..asks.len() {
-        let won = racers.iter().filter(|answers| answers[n].as_deref() == Ok("approved")).count();
-        let lost = racers
-            .iter()
-            .filter(|answers| answers[n].as_ref().is_err_and(|code| code == "ask.closed"))
-            .count();
-        assert_eq!((won, lost), (1, RACERS - 1), "ask {n}");
+    let mut racers: Vec<Child> = (0..RACERS).map(|_| racer(&bench.home)).collect();
+    let line = asks.iter().map(AskId::as_str).collect::<Vec<_>>().join("\n");
+    for racer in &mut racers {
+        racer.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("told");
     }
+    let racers: Vec<Vec<String>> = racers
+        .into_iter()
+        .map(|racer| {
+            let output = racer.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+        })
+        .collect();
+    for n in 0..asks.len() {
+        let said = |word: &str| racers.iter().filter(|answers| answers[n] == word).count();
+        assert_eq!((said("approved"), said("ask.closed")), (1, RACERS - 1), "ask {n}: {racers:?}");
+    }
+    let winners = racers.iter().filter(|answers| answers.iter().any(|answer| answer == "approved")).count();
+    assert!(winners > 1, "it was a race");
     assert_eq!(memories(&bench.home), (ASKS, ASKS), "each was performed once");
-    let mut link = Link::open(&bench.home).expect("connects");
-    assert!(link.asks().expect("asks").iter().all(|card| card.state == "used"));
-    assert_eq!(bench.count("answered"), ASKS);
+    assert_eq!(bench.count("remembered"), ASKS);
+    let times = |event: &str, path: &str| {
+        let rows = bench.events(event);
+        let of = |ask: &AskId| rows.iter().filter(|row| row.pointer(path) == Some(&json!(ask))).count();
+        asks.iter().map(of).collect::<BTreeSet<usize>>()
+    };
+    let once = BTreeSet::from([1]);
+    assert_eq!(times("answered", "/payload/ask"), once, "each has one yes");
+    assert_eq!(times("intent", "/payload/approval"), once, "each yes was acted on once");
     let denied = bench.count("denied");
     assert_eq!(denied, ASKS * (RACERS - 1), "every refused answer is in the ledger");
-    let lost = racers.iter().flatten().filter(|answer| answer.is_err()).count();
-    println!(
-        "THREAT 1 attempts={} refused={lost} entries={denied} entry=denied twins={ASKS}",
-        ASKS * (RACERS - 1)
-    );
+    println!("THREAT 1 attempts={denied} refused={denied} entries={denied} entry=denied twins={ASKS}");
+    let mut link = Link::open(&bench.home).expect("connects");
+    assert!(link.asks().expect("asks").iter().all(|card| card.state == "used"));
     assert_eq!(engine.stop().code, Some(0));
     let verified = bench.home.run(&["audit", "verify"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
+}
+
+/// Threat 1: the very same signed approval, from a hundred connections at once, and once more after all of them.
+///
+/// Rows: SIL-300
+#[test]
+fn one_signed_approval_sent_a_hundred_times_at_once_is_used_once() {
+    let bench = bench();
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let ask = open_asks(&bench.home, 1).swap_remove(0);
+    let mut link = Link::open(&bench.home).expect("connects");
+    let status = link.call("status", json!({})).expect("a status");
+    let card = link.asks().expect("asks").into_iter().find(|card| card.ask_id == ask).expect("a card");
+    let key = approver(&bench.home);
+    let token = ApprovalToken::sign(claims(&status, &card, 1, public(&key)), &key).expect("signs");
+    let token = serde_json::to_value(token).expect("JSON");
+    let start = Barrier::new(REPLAYS);
+    let replay = || {
+        let mut link = Link::open(&bench.home).expect("connects");
+        start.wait();
+        link.decide(&ask, Decision::Approve, Some(token.clone())).expect("an answer")
+    };
+    let answers: Vec<Result<String, String>> = std::thread::scope(|scope| {
+        let replays: Vec<_> = (0..REPLAYS).map(|_| scope.spawn(replay)).collect();
+        replays.into_iter().map(|replay| replay.join().expect("answered")).collect()
+    });
+    let won = answers.iter().filter(|answer| answer.as_deref() == Ok("approved")).count();
+    let lost =
+        answers.iter().filter(|answer| answer.as_ref().is_err_and(|code| code == "ask.closed")).count();
+    assert_eq!((won, lost), (1, REPLAYS - 1), "{answers:?}");
+    let late = link.decide(&ask, Decision::Approve, Some(token));
+    assert_eq!(late, Some(Err("ask.closed".to_owned())));
+    assert_eq!(memories(&bench.home), (1, 1));
+    assert_eq!((bench.count("answered"), bench.count("remembered")), (1, 1));
+    assert_eq!(bench.count("denied"), REPLAYS, "every replay is in the ledger");
+    println!("THREAT 1 attempts={REPLAYS} refused={REPLAYS} entries={REPLAYS} entry=denied twins=1");
+    assert_eq!(engine.stop().code, Some(0));
 }
 
 /// Rows: SIL-165 SIL-300 WIN-235

@@ -17,7 +17,7 @@ use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
 #[path = "rows_sil/keys.rs"]
-mod keys;
+pub(crate) mod keys;
 
 /// Every memory is asked for: the cheapest action to ask about.
 const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")

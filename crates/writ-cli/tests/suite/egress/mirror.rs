@@ -78,6 +78,11 @@ impl Mirror {
         self.shared.asked.lock().expect("a lock").clone()
     }
 
+    /// How many bytes the answer to a request for a path has.
+    pub(crate) fn bytes(&self, path: &str) -> u64 {
+        u64::try_from(self.shared.answer(path).len()).expect("small")
+    }
+
     /// The credentials of all requests so far.
     pub(crate) fn credentials(&self) -> Vec<String> {
         self.shared.credentials.lock().expect("a lock").clone()

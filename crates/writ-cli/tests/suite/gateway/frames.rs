@@ -1,11 +1,15 @@
 //! Frames beside the conversation: gates that ask, places with a name, histories that are another one.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use serde_json::{Value, json};
-use writ_testkit::model_server::Reply;
+use writ_runtime::config::MAX_RUNNING_TURNS;
+use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};
-use super::{Socket, Web};
+use super::{PATIENCE, Socket, Web};
 
 /// A server whose gates ask about a word, in what people say and in what the agent says.
 fn guarded(replies: Vec<&'static str>) -> Web {
@@ -248,4 +252,58 @@ fn every_frame_is_refused_from_who_has_not_proven_who_they_are() {
     say(&mut own, "hello", "m");
     last(&mut own);
     assert_eq!(web.bench.events("received").len(), entries + 1);
+}
+
+/// A hundred clients with a session each, all of which have spoken before the first is answered: as many turns as an
+/// engine runs at once wait for the model, and the others for them.
+#[test]
+fn a_hundred_sessions_at_once_over_websockets_are_each_answered_with_their_own_words() {
+    const SESSIONS: usize = 100;
+    let gate = Gate::new();
+    let held = gate.clone();
+    let script = move |request: &ParsedRequest| {
+        let reply = Reply::text(&format!("Heard {}.", request.last_user_text()));
+        reply.fault(Fault::SlowFirstByte(held.clone()))
+    };
+    let env = [("WRIT_SERVER__REQUESTS_PER_SEC", "100000"), ("WRIT_SERVER__BURST", "100000")];
+    let web = Web::with(script, &env);
+    let open =
+        || web.api("POST", "/api/v1/sessions", &json!({})).json()["session"].as_str().map(str::to_owned);
+    let sessions: Vec<String> = (0..SESSIONS).map(|_| open().expect("an id")).collect();
+    let mut sockets: Vec<Socket> = (0..SESSIONS).map(|_| web.own_socket("/ws")).collect();
+    for (session, socket) in sessions.iter().zip(&mut sockets) {
+        assert_eq!(socket.join(Some(session), 0), *session);
+    }
+    assert_eq!(sessions.iter().collect::<BTreeSet<_>>().len(), SESSIONS);
+    assert_eq!(web.ask("GET", "/health", &[], "").json()["connections"], SESSIONS);
+    for (n, socket) in sockets.iter_mut().enumerate() {
+        socket.say(&json!({ "type": "message", "text": format!("word<{n}>"), "client_id": format!("c{n}") }));
+    }
+    let began = Instant::now();
+    while web.bench.server.connections_waiting() < MAX_RUNNING_TURNS {
+        assert!(began.elapsed() < PATIENCE, "{} at once", web.bench.server.connections_waiting());
+        std::thread::yield_now();
+    }
+    gate.open();
+    for (n, socket) in sockets.iter_mut().enumerate() {
+        let mut heard = Vec::new();
+        let last = loop {
+            let frame = socket.hear().expect("a frame");
+            heard.push(frame.to_string());
+            if frame["type"] == "message" {
+                break frame;
+            }
+        };
+        assert_eq!((&last["text"], &last["last"]), (&json!(format!("Heard word<{n}>.")), &json!(true)));
+        let foreign = |m: &usize| heard.concat().contains(&format!("word<{m}>"));
+        assert_eq!((0..SESSIONS).filter(foreign).collect::<Vec<_>>(), [n], "{heard:?}");
+    }
+    assert_eq!(web.bench.requests().len(), SESSIONS);
+    // Each message and each reply is in the ledger under its own session.
+    for event in ["received", "replied"] {
+        let rows = web.bench.events(event);
+        let of = |session: &String| rows.iter().filter(|row| row["session"] == **session).count();
+        assert!(rows.len() == SESSIONS && sessions.iter().all(|session| of(session) == 1), "{event}");
+    }
+    assert_eq!(web.engine.stop().code, Some(0));
 }

@@ -208,18 +208,18 @@ fn needs_userns_a_hostile_program_cannot_get_at_a_key() {
 }
 
 /// The approver's private key, as the command line would open it.
-fn approver(home: &Home) -> SigningKey {
+pub(crate) fn approver(home: &Home) -> SigningKey {
     let document: Value = serde_json::from_str(&read(home.root().join("keys/approver.json"))).expect("JSON");
     let seed = document["keys"].as_object().expect("keys").values().next().and_then(Value::as_str);
     let seed = hex::decode(seed.expect("a key")).expect("hexadecimal");
     SigningKey::from_bytes(&seed.try_into().expect("32 bytes"))
 }
 
-fn public(key: &SigningKey) -> Approver {
+pub(crate) fn public(key: &SigningKey) -> Approver {
     Approver::Key { public: hex::encode(key.verifying_key().as_bytes()) }
 }
 
-fn claims(status: &Value, card: &Card, nonce: u8, approver: Approver) -> ApprovalClaims {
+pub(crate) fn claims(status: &Value, card: &Card, nonce: u8, approver: Approver) -> ApprovalClaims {
     ApprovalClaims {
         installation: serde_json::from_value(status["installation"].clone()).expect("an id"),
         epoch: status["epoch"].as_u64().expect("a number"),
