@@ -1,5 +1,7 @@
 //! `/openapi.json`: every route, for programs that make clients.
 
+use std::collections::BTreeSet;
+
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
@@ -16,9 +18,27 @@ struct Route {
     body: Option<Body>,
     /// The status of success and what it answers.
     success: (&'static str, &'static str),
+    /// The statuses of refusals that are its own, beside those of its kind.
+    refusals: &'static [&'static str],
     /// Whether nobody gets in without proof.
     guarded: bool,
+    /// Whether the engine is asked.
+    asks: bool,
 }
+
+/// What any request may be answered: it comes from where nobody may ask, or is one too many.
+const ANYWHERE: [&str; 2] = ["403", "429"];
+/// What a route that asks the engine may answer besides: it does not understand the request, the database is broken, or
+/// it stops or cannot write.
+const OF_THE_ENGINE: [&str; 3] = ["400", "500", "503"];
+/// What a route with a body may answer besides: it is not understood, did not come in time, or is too long.
+const WITH_BODY: [&str; 3] = ["400", "408", "413"];
+/// The body is not of the type that is expected.
+const MEDIA_TYPE: &str = "415";
+/// There is nothing of that name.
+const NOTHING: &[&str] = &["404"];
+/// There is nothing of that name, or it was settled before.
+const SETTLED: &[&str] = &["404", "409"];
 
 /// What a request carries.
 enum Body {
@@ -28,12 +48,32 @@ enum Body {
 
 const fn get(path: &'static str, summary: &'static str) -> Route {
     let success = ("200", "application/json");
-    Route { method: "get", path, summary, query: &[], body: None, success, guarded: true }
+    Route {
+        method: "get",
+        path,
+        summary,
+        query: &[],
+        body: None,
+        success,
+        refusals: &[],
+        guarded: true,
+        asks: true,
+    }
 }
 
 const fn post(path: &'static str, summary: &'static str, body: Body) -> Route {
     let success = ("200", "application/json");
-    Route { method: "post", path, summary, query: &[], body: Some(body), success, guarded: true }
+    Route {
+        method: "post",
+        path,
+        summary,
+        query: &[],
+        body: Some(body),
+        success,
+        refusals: &[],
+        guarded: true,
+        asks: true,
+    }
 }
 
 impl Route {
@@ -49,7 +89,35 @@ impl Route {
 
     const fn open(mut self) -> Self {
         self.guarded = false;
+        self.asks = false;
         self
+    }
+
+    const fn without_engine(mut self) -> Self {
+        self.asks = false;
+        self
+    }
+
+    const fn refuses(mut self, refusals: &'static [&'static str]) -> Self {
+        self.refusals = refusals;
+        self
+    }
+
+    /// Every status of a refusal or failure that it may answer.
+    fn errors(&self) -> BTreeSet<&'static str> {
+        let mut errors: BTreeSet<&str> = ANYWHERE.iter().chain(self.refusals).copied().collect();
+        if self.guarded {
+            errors.insert("401");
+        }
+        if self.asks {
+            errors.extend(OF_THE_ENGINE);
+        }
+        match self.body {
+            Some(Body::Json(_)) => errors.extend(WITH_BODY.into_iter().chain([MEDIA_TYPE])),
+            Some(Body::Text) => errors.extend(WITH_BODY),
+            None => {}
+        }
+        errors
     }
 
     const fn without_body(mut self) -> Self {
@@ -67,36 +135,48 @@ impl Route {
 const ROUTES: &[Route] = &[
     get("/health", "Whether the server is up, and how many WebSockets it serves").open(),
     get("/openapi.json", "This document").open(),
-    get("/schemas/{name}", "JSON Schemas of frames: client-frame.json, server-frame.json").open(),
-    get("/link/{code}", "Begins a session of the page, once").answers("303", "").open(),
-    get("/metrics", "What is measured, for Prometheus").answers("200", "text/plain"),
-    get("/ws", "Frames over a WebSocket; proof may come as the first frame").answers("101", "").open(),
-    get("/ws/{id}", "Frames of one session over a WebSocket").answers("101", ""),
+    get("/schemas/{name}", "JSON Schemas of frames: client-frame.json, server-frame.json")
+        .open()
+        .refuses(&["400", "404"]),
+    get("/link/{code}", "Begins a session of the page, once")
+        .answers("303", "")
+        .open()
+        .refuses(&["400", "405", "503"]),
+    get("/metrics", "What is measured, for Prometheus").answers("200", "text/plain").without_engine(),
+    get("/ws", "Frames over a WebSocket; proof may come as the first frame")
+        .answers("101", "")
+        .open()
+        .refuses(&["426"]),
+    get("/ws/{id}", "Frames of one session over a WebSocket").answers("101", "").refuses(&["404", "426"]),
     get("/api/v1/state", "What the engine does"),
     get("/api/v1/sessions", "All sessions"),
     post("/api/v1/sessions", "Opens a session", Body::Json("Opening")).answers("201", "application/json"),
-    get("/api/v1/sessions/{id}", "A session and its frames").query(&["after"]),
-    get("/api/v1/sessions/{id}", "Closes a session").method("delete"),
+    get("/api/v1/sessions/{id}", "A session and its frames").query(&["after"]).refuses(NOTHING),
+    get("/api/v1/sessions/{id}", "Closes a session").method("delete").refuses(NOTHING),
     post("/api/v1/sessions/{id}/messages", "Says something", Body::Json("Message"))
-        .answers("202", "application/json"),
-    get("/api/v1/sessions/{id}/diff", "What a session changed in its project"),
+        .answers("202", "application/json")
+        .refuses(NOTHING),
+    get("/api/v1/sessions/{id}/diff", "What a session changed in its project").refuses(NOTHING),
     get("/api/v1/sessions/{id}/files/{file}", "A file that the agent has sent")
-        .answers("200", "application/octet-stream"),
+        .answers("200", "application/octet-stream")
+        .refuses(NOTHING),
     get("/api/v1/approvals", "What is asked").query(&["all"]),
-    get("/api/v1/approvals/{id}", "One ask, completely"),
-    post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")),
-    get("/api/v1/approvals/{id}", "Takes an approval for the task back").method("delete"),
+    get("/api/v1/approvals/{id}", "One ask, completely").refuses(NOTHING),
+    post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")).refuses(&["404", "409", "422"]),
+    get("/api/v1/approvals/{id}", "Takes an approval for the task back").method("delete").refuses(NOTHING),
     get("/api/v1/approvals/in-force", "The approvals for tasks that are in force"),
     get("/api/v1/approvals/review", "What is asked, in groups of what is alike, with what is unusual"),
-    get("/api/v1/approvals/{id}/rests-on", "What an ask rests on, entry by entry"),
+    get("/api/v1/approvals/{id}/rests-on", "What an ask rests on, entry by entry").refuses(NOTHING),
     get("/api/v1/undo", "What one tap undoes now"),
     post("/api/v1/undo/{attempt}", "Undoes what an attempt did, or asks whether to", Body::Text)
-        .without_body(),
+        .without_body()
+        .refuses(SETTLED),
     post(
         "/api/v1/approvals/{id}/challenge",
         "What a passkey signs to approve an ask",
         Body::Json("Challenge"),
-    ),
+    )
+    .refuses(SETTLED),
     get("/api/v1/passkeys", "The passkeys that may approve"),
     post(
         "/api/v1/passkeys/begin",
@@ -106,17 +186,26 @@ const ROUTES: &[Route] = &[
     post("/api/v1/passkeys/finish", "Takes in the passkey that was made", Body::Json("Finish")),
     get("/api/v1/ledger", "Entries of the ledger, newest first")
         .query(&["before", "after", "limit", "event", "session", "q"]),
-    get("/api/v1/ledger/{seq}/proof", "A proof that an entry is in the ledger"),
-    get("/api/v1/ledger/{seq}/rests-on", "What an entry rests on, entry by entry; empty: it has no label"),
-    post("/api/v1/logout", "Ends the session of the page", Body::Text).without_body().answers("204", ""),
+    get("/api/v1/ledger/{seq}/proof", "A proof that an entry is in the ledger").refuses(NOTHING),
+    get("/api/v1/ledger/{seq}/rests-on", "What an entry rests on, entry by entry; empty: it has no label")
+        .refuses(NOTHING),
+    post("/api/v1/logout", "Ends the session of the page", Body::Text)
+        .without_body()
+        .answers("204", "")
+        .without_engine()
+        .refuses(&["503"]),
     get("/sessions", "All sessions"),
     post("/sessions", "Opens a session", Body::Json("Opening")).answers("201", "application/json"),
-    get("/sessions/{id}", "A session and its frames").query(&["after"]),
-    get("/sessions/{id}", "Closes a session").method("delete"),
-    post("/secrets/{ref}", "Stores a secret; it is never shown again", Body::Text).answers("204", ""),
+    get("/sessions/{id}", "A session and its frames").query(&["after"]).refuses(NOTHING),
+    get("/sessions/{id}", "Closes a session").method("delete").refuses(NOTHING),
+    post("/secrets/{ref}", "Stores a secret; it is never shown again", Body::Text)
+        .answers("204", "")
+        .refuses(NOTHING),
     get("/v1/models", "The agent, as a model"),
-    post("/v1/chat/completions", "A message to the agent and its answer", Body::Json("ChatCompletion")),
-    post("/v1/responses", "A message to the agent and its answer", Body::Json("CreateResponse")),
+    post("/v1/chat/completions", "A message to the agent and its answer", Body::Json("ChatCompletion"))
+        .refuses(&["404", "422"]),
+    post("/v1/responses", "A message to the agent and its answer", Body::Json("CreateResponse"))
+        .refuses(&["404", "422"]),
 ];
 
 /// `GET /openapi.json`
@@ -162,10 +251,13 @@ fn operation(route: &Route) -> Value {
         "description": "refused or failed",
         "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
     });
+    let mut responses: Map<String, Value> =
+        route.errors().into_iter().map(|status| (status.to_owned(), error.clone())).collect();
+    responses.insert(status.to_owned(), success);
     let mut operation = json!({
         "summary": route.summary,
         "parameters": parameters,
-        "responses": { status: success, "4XX": error, "5XX": error },
+        "responses": responses,
         "security": if route.guarded { json!([{ "token": [] }, { "page": [] }]) } else { json!([]) },
     });
     match &route.body {
