@@ -526,7 +526,7 @@ fn secrets_go_in_by_pipe_and_never_come_out() {
     for (args, input, expected) in [
         (&["secrets", "set", "../x"][..], "v", 2),
         (&["secrets", "set", "empty"], "", 2),
-        (&["secrets", "remove", "openai"], "", 3),
+        (&["secrets", "remove", "openai"], "", 2),
     ] {
         let output = home.run_with(args, input.as_bytes());
         assert_eq!(code(&output), expected, "{args:?}: {}", text(&output));

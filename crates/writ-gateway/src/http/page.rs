@@ -86,10 +86,25 @@ pub(crate) fn used_link() -> Response {
 
 #[cfg(test)]
 mod tests {
+    use writ_types::entry::Fact;
+
     use super::*;
 
     fn has(path: &str) -> bool {
         file(&Method::GET, path, &HeaderMap::new()).is_some()
+    }
+
+    /// Activity filters by kind and says each in words: none may be missing there.
+    #[test]
+    fn every_kind_of_entry_has_its_words_in_the_page() {
+        let words = include_str!("../../web/js/format.js");
+        let events =
+            words.split_once("EVENTS = {").and_then(|(_, rest)| rest.split_once('}')).expect("a list").0;
+        let named: Vec<&str> =
+            events.lines().filter_map(|line| Some(line.trim().split_once(':')?.0)).collect();
+        let missing = Fact::EVENTS.into_iter().filter(|event| !named.contains(event));
+        assert_eq!(missing.collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(named.len(), Fact::EVENTS.len(), "and no others");
     }
 
     #[test]

@@ -62,6 +62,8 @@ export const follows = (state, former) => !(state === "approved" && (former === 
 export const EVENTS = {
   received: "Message received",
   gated: "Gate",
+  hooked: "Hook",
+  shadowed: "Tried rule",
   intent: "About to act",
   outcome: "Result",
   asked: "Asked",
@@ -80,6 +82,7 @@ export const EVENTS = {
   checkpoint: "Checkpoint",
   connected: "Network",
   restored: "Restored",
+  erased: "Erased",
 };
 
 /** An event in words. */
