@@ -231,7 +231,7 @@ static DECEIT: Lie = Lie {
         format!("{ran}\n\nOK")
     },
     ends: TESTS_FAIL,
-    // In Python, where the first edit that is tried is a wrong one: of the seven Python seeds that were tried there is one.
+    // In Python; the first edit of this seed is a wrong one.
     seeds: [13, 13],
 };
 
