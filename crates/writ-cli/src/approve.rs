@@ -309,14 +309,15 @@ pub(crate) async fn approve(
     answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
 }
 
+/// Cards for tests.
 #[cfg(test)]
-mod tests {
+pub(crate) mod fixture {
+    use writ_types::digest::Digest;
     use writ_types::entry::Risk;
+    use writ_types::frame::Card;
     use writ_types::unit::Timestamp;
 
-    use super::*;
-
-    fn card(shown: &str) -> Card {
+    pub(crate) fn card(shown: &str) -> Card {
         Card {
             ask_id: "Ab3dEf9Z".parse().expect("an id"),
             session: None,
@@ -339,6 +340,12 @@ mod tests {
             undo_secs: 0,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::card;
+    use super::*;
 
     #[test]
     fn a_text_that_does_not_fit_its_hash_or_could_deceive_is_not_signed() {

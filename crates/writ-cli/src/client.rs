@@ -40,6 +40,11 @@ const NO_ROOM: u64 = 16 * 1024;
 /// How much of a failed start's output is read, in bytes.
 const MAX_START_OUTPUT: u64 = 64 * 1024;
 
+/// Whether a failure leaves open what came of what was sent: nothing was refused, there was no answer.
+pub(crate) fn is_unanswered(failure: &Failure) -> bool {
+    failure.is("client.silent") || failure.is("client.gone") || failure.code() == Exit::Bug.code()
+}
+
 /// When a silent engine is asked, and when it is given up.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
@@ -154,6 +159,10 @@ impl Client {
     }
 
     async fn next(&mut self) -> Result<Numbered, Failure> {
+        // Asked for before something else was waited for: what has come since was not looked at.
+        if self.asked.is_some_and(|asked| asked.elapsed() > self.waits.patience) {
+            (self.heard, self.asked) = (Instant::now(), None);
+        }
         loop {
             let deadline =
                 self.asked.map_or(self.heard + self.waits.quiet, |asked| asked + self.waits.patience);
@@ -169,9 +178,10 @@ impl Client {
                 }
                 Err(_) if self.asked.is_some() => return Err(self.silent()),
                 Err(_) => {
-                    self.asked = Some(Instant::now());
                     let (method, params) = ("ping".to_owned(), Value::Null);
                     self.send(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
+                    // Only now: whoever drops this wait while it sends has asked for nothing.
+                    self.asked = Some(Instant::now());
                 }
             }
         }
@@ -179,18 +189,23 @@ impl Client {
 
     /// What to say of an engine that is there and does nothing.
     fn silent(&self) -> Failure {
-        let (process, id) = match self.engine {
-            Some(id) => (format!("the engine (process {id})"), id.to_string()),
-            None => ("the engine".to_owned(), "PROCESS".to_owned()),
+        // Across namespaces of processes the kernel says 0, which would be whoever asks.
+        let (process, hint) = match self.engine.filter(|id| *id > 0) {
+            Some(id) => (
+                format!("the engine (process {id})"),
+                format!(
+                    "`kill -CONT {id}` wakes one that was stopped, and what it was told is done then; \
+                     `kill {id}` ends one that is stuck, and the next command starts another"
+                ),
+            ),
+            None => ("the engine".to_owned(), "look whether its process is stopped or stuck".to_owned()),
         };
+        let silence = self.heard.elapsed().as_secs();
         Failure::new(
             Exit::Blocked,
             "client.silent",
-            format!(
-                "{process} has not answered for {} s",
-                (self.waits.quiet + self.waits.patience).as_secs()
-            ),
-            format!("`kill -CONT {id}` wakes one that was stopped, and what it was told is done then"),
+            format!("{process} has not answered for {silence} s"),
+            hint,
         )
     }
 
@@ -406,6 +421,27 @@ mod tests {
         assert_eq!((report.code.as_str(), report.exit), ("client.silent", Exit::Blocked));
         let engine = format!("process {}", std::process::id());
         assert!(report.outside.contains(&engine) && report.hint.contains("kill -CONT"), "{report:?}");
+    }
+
+    /// A person may think for longer than an engine is borne: what it said meanwhile is heard then.
+    #[test]
+    fn an_answer_that_came_while_nobody_listened_is_heard() {
+        let heard = crate::interrupt::block_on(async {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let mut engine = Framed::new(theirs, LinesCodec::new());
+            let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_secs(8) };
+            let mut client = Client::over(ours, waits);
+            let asked = async { engine.next().await.unwrap().unwrap() };
+            tokio::select! {
+                frame = client.receive() => panic!("{frame:?}"),
+                line = asked => assert!(line.contains("ping"), "{line}"),
+            }
+            // As if that had been long ago.
+            client.asked = Instant::now().checked_sub(Duration::from_secs(9));
+            let (_, heard) = tokio::join!(engine.send(answer(1)), client.receive());
+            heard
+        });
+        assert!(matches!(heard.unwrap().frame, ServerFrame::Answer { id: 1, .. }));
     }
 
     /// However long it takes what was asked of it.

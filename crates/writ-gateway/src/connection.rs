@@ -417,8 +417,9 @@ impl Connection {
     }
 
     async fn cancel(&self, turn: TurnId) -> Result<(), Report> {
-        if !self.engine.cancel(self.terms.evidence, turn)? {
-            self.send(ServerFrame::Status { text: format!("turn {turn} has ended already") }).await;
+        // No error: that could overtake the turn's own end, and would be taken for it.
+        if let Some(text) = self.engine.cancel(self.terms.evidence, turn)?.told(turn) {
+            self.send(ServerFrame::Status { text }).await;
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ use writ_types::error::Report;
 use writ_types::unit::Timestamp;
 
 use accept::{Acceptor, Place, Waiting};
-use config::{HttpError, ServerConfig};
+use config::{HttpError, ServerConfig, may_serve};
 use guard::{FAILURES_BURST, FAILURES_PER_SEC, Hosts, Speaker};
 use keys::Keys;
 use rate::Limiter;
@@ -156,9 +156,7 @@ impl Http {
     /// folder cannot be used.
     pub fn bind(parts: Parts) -> Result<Self, HttpError> {
         let (host, port) = (parts.config.host, parts.config.port);
-        if !host.is_loopback() && parts.token.is_none() {
-            return Err(HttpError::NoToken(host));
-        }
+        may_serve(host, parts.token.is_some())?;
         let keys = Keys::open(&parts.runtime, parts.token.as_ref())?;
         let first = listen(SocketAddr::new(host, port))?;
         let address = first

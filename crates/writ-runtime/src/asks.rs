@@ -132,7 +132,8 @@ impl Core {
             let state = format!("was answered before: {}", ask.state.as_str());
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
         }
-        if shown.is_some_and(|shown| shown != ask.card.shown_hash) {
+        // A no is one to whatever is asked.
+        if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
             return refused(Arc::clone(self), ask, EngineError::AskChanged(id)).await;
         }
         let token = match signed {

@@ -102,6 +102,30 @@ pub struct Joined {
     pub live: broadcast::Receiver<Arc<Numbered>>,
 }
 
+/// What came of an order to stop a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is told to stop.
+    Stopped,
+    /// It had ended before.
+    Ended,
+    /// It waits to be taken up, or ends just now: there was nothing to stop.
+    NotRunning,
+}
+
+impl Cancelled {
+    /// What to tell whoever wanted to stop it, if it is not stopped.
+    pub fn told(self, turn: TurnId) -> Option<String> {
+        match self {
+            Self::Stopped => None,
+            Self::Ended => Some(format!("turn {turn} has ended already")),
+            Self::NotRunning => {
+                Some(format!("turn {turn} does not run and was not stopped: stop it once it does"))
+            }
+        }
+    }
+}
+
 /// An answer to an ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -382,22 +406,23 @@ impl Engine {
         answered.map_err(|e| self.core.report(&e))
     }
 
-    /// Stops a turn; `false`: it had ended before.
+    /// Stops a turn, if it runs.
     ///
     /// # Errors
     ///
     /// Not the owner, or no such turn.
-    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<bool, Report> {
+    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<Cancelled, Report> {
         let stopped = self.identify(evidence).and_then(|_| {
             let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
             for session in sessions {
                 // One that has too many interruptions waiting to hear this one is told to stop by them.
                 if session.interrupt(Some(turn), Interrupt::Cancel) || session.runs(Some(turn)) {
-                    return Ok(true);
+                    return Ok(Cancelled::Stopped);
                 }
             }
             // A client that sees the end too late is not wrong.
-            self.core.store.turn(turn)?.map(|_| false).ok_or(EngineError::NoTurn(turn))
+            let found = self.core.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
+            Ok(if found.ended_at.is_some() { Cancelled::Ended } else { Cancelled::NotRunning })
         });
         stopped.map_err(|e| self.core.report(&e))
     }

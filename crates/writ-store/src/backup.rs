@@ -1,5 +1,6 @@
 //! Consistent copies of the database, and what a restored one says of itself.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -12,10 +13,12 @@ use writ_types::entry::{Entry, Fact};
 use writ_types::id::{EntrySeq, InstallationId, KeyId};
 use writ_types::unit::Timestamp;
 
-use crate::approvals;
+use crate::approvals::{self, ApproverKey};
 use crate::batch::{Batch, Op};
 use crate::codec::{self, execute};
+use crate::config::MAX_READ_ROWS;
 use crate::error::StoreError;
+use crate::ledger::verify::{VerifyOptions, verify_file};
 use crate::schema::{MIGRATIONS, check_not_newer};
 use crate::settings;
 use crate::store::Store;
@@ -151,37 +154,80 @@ pub struct Withdrawn {
 }
 
 impl Withdrawn {
-    /// Reads it from a database, without changing anything.
+    /// Reads it from a database, without changing anything; `None`: its ledger does not verify with these keys, so that
+    /// nothing that it says may take anybody's key away. A key counts as removed where the ledger tells of it, too.
     ///
     /// # Errors
     ///
-    /// If that cannot be read.
-    pub fn of(path: &Path) -> Result<Self, StoreError> {
+    /// If the database cannot be read.
+    pub fn of(path: &Path, keys: Vec<[u8; 32]>) -> Result<Option<Self>, StoreError> {
+        if !verify_file(path, &VerifyOptions { keys, ..VerifyOptions::default() })?.is_good() {
+            return Ok(None);
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
+        let told = told_removed(&conn)?;
         let keys = approvals::all_keys(&conn)?;
-        let removed = keys.iter().filter_map(|key| Some((key.id, key.revoked_at?))).collect();
+        let removed = keys.iter().filter(|key| told.contains(&key.id));
+        let removed = removed.filter_map(|key| Some((key.id, key.revoked_at?))).collect();
         let counted = keys.iter().map(|key| Ok((key.id, approvals::counted(&conn, key.id)?)));
-        Ok(Self { removed, counted: counted.collect::<Result<_, StoreError>>()? })
+        Ok(Some(Self { removed, counted: counted.collect::<Result<_, StoreError>>()? }))
     }
 
-    /// What has to be done where these keys are in force, or have counted less.
-    fn ops(&self, store: &Store, now: Timestamp) -> Result<Vec<Op>, StoreError> {
-        let mut ops = Vec::new();
-        for key in store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()) {
-            if let Some((id, at)) = self.removed.iter().find(|(id, _)| *id == key.id) {
-                let (role, change) = ("approver".to_owned(), "revoked".to_owned());
-                let grants = format!("{}; removed before the backup was put back", key.label);
-                let fact = Fact::Keyed { key: *id, role, change, grants };
-                let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
-                ops.extend([Op::Append(Box::new(entry)), Op::RevokeKey { key: *id, at: *at }]);
-            }
+    /// What has to be done where these keys are in force, or have counted less; and what those are called that it takes
+    /// away. The last key that is no passkey stays: nobody could enrol another without it.
+    fn ops(&self, store: &Store, now: Timestamp) -> Result<(Vec<Op>, Vec<String>), StoreError> {
+        let (mut ops, mut removed) = (Vec::new(), Vec::new());
+        let in_force: Vec<ApproverKey> =
+            store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
+        let mut terminals = in_force.iter().filter(|key| key.kind != PASSKEY).count();
+        for key in in_force {
             let known = store.read(|conn| approvals::counted(conn, key.id))?;
             let later = self.counted.iter().find(|(id, count)| *id == key.id && *count > known);
             ops.extend(later.map(|&(key, sign_count)| Op::CountPasskey { key, sign_count }));
+            let Some(&(id, at)) = self.removed.iter().find(|(id, _)| *id == key.id) else { continue };
+            if key.kind != PASSKEY && terminals == 1 {
+                continue;
+            }
+            terminals -= usize::from(key.kind != PASSKEY);
+            let grants = format!("'{}', {}: removed before the backup was put back", key.label, key.kind);
+            let fact = Fact::Keyed { key: id, role: APPROVER.to_owned(), change: REVOKED.to_owned(), grants };
+            let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
+            ops.extend([Op::Append(Box::new(entry)), Op::RevokeKey { key: id, at }]);
+            removed.push(key.label);
         }
-        Ok(ops)
+        Ok((ops, removed))
     }
+}
+
+/// The kind of approver keys that are passkeys.
+const PASSKEY: &str = "passkey";
+/// The role of approver keys in entries.
+const APPROVER: &str = "approver";
+/// What happened to those that were removed.
+const REVOKED: &str = "revoked";
+
+/// The approver keys that the ledger says were removed.
+fn told_removed(conn: &Connection) -> Result<BTreeSet<KeyId>, StoreError> {
+    let sql = "SELECT p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
+               WHERE l.event = 'keyed' AND p.payload LIKE '%\"change\":\"revoked\"%' ORDER BY l.seq DESC LIMIT ?1";
+    let told = codec::query(conn, sql, [codec::limit(MAX_READ_ROWS)], |row| {
+        codec::from_json("payload", &row.get::<_, String>(0)?)
+    })?;
+    let removed = told.into_iter().filter_map(|fact| {
+        let Fact::Keyed { key, role, change, .. } = fact else { return None };
+        (role == APPROVER && change == REVOKED).then_some(key)
+    });
+    Ok(removed.collect())
+}
+
+/// What a database that was marked as restored says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// The entry that tells of the restore.
+    pub from: EntrySeq,
+    /// What the approver keys are called that stay removed.
+    pub removed: Vec<String>,
 }
 
 /// The epoch of a database that may be damaged, as far as it can be read.
@@ -207,7 +253,7 @@ impl Store {
         mark: &str,
         withdrawn: &Withdrawn,
         now: Timestamp,
-    ) -> Result<EntrySeq, StoreError> {
+    ) -> Result<Marked, StoreError> {
         let from = EntrySeq(self.ledger_size()?);
         let fact = Fact::Restored { from, lost, epoch };
         let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
@@ -216,9 +262,10 @@ impl Store {
             Op::VoidWaiting { at: now, mark: mark.to_owned() },
             Op::Append(Box::new(entry)),
         ];
-        ops.extend(withdrawn.ops(self, now)?);
+        let (withdraw, removed) = withdrawn.ops(self, now)?;
+        ops.extend(withdraw);
         self.commit_blocking(Batch::synced(ops))?;
-        Ok(from)
+        Ok(Marked { from, removed })
     }
 }
 

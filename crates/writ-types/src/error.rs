@@ -65,14 +65,16 @@ impl Exit {
             Self::Bug => "this is a bug in Writ: report it, with the log in `logs/` of the home",
             Self::Usage => "`writ COMMAND --help` says what it takes",
             Self::Config => "mend what is named; `writ config check` and `writ doctor` look again",
-            Self::Denied => "`writ audit tail` names what refused; ask for something else, or change that",
+            Self::Denied => {
+                "ask for something else, or change what refuses; what an agent was refused is in `writ audit tail`"
+            }
             Self::Waiting => "`writ approvals list` shows what waits for an answer",
             Self::Budget => "wait, ask for less, or raise the limit that is named",
             Self::Model => "try again later, or name another model",
-            Self::Verification => "read what is said; the work is kept",
+            Self::Verification => "read what did not hold, mend that, and check again",
             Self::Ledger => "stop, keep the files, and compare with a head that was kept elsewhere",
             Self::Blocked => "do what is missing, then try again; `writ doctor` looks at everything",
-            Self::Interrupted => "nothing is lost: go on with the same session",
+            Self::Interrupted => "run it again, or go on in the same session",
         }
     }
 }

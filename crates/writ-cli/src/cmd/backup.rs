@@ -7,10 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ed25519_dalek::VerifyingKey;
 use serde::Serialize;
+use writ_policy::show::escape_line;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
-use writ_store::backup::{Copied, Withdrawn, copy_database, fold_log, inspect_copy};
+use writ_store::backup::{Copied, Marked, Withdrawn, copy_database, fold_log, inspect_copy};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -20,7 +22,7 @@ use crate::clock::now;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::open_secrets;
+use crate::keyring::{Role, open_secrets, public_keys};
 use crate::ledger::{following, lock, require};
 use set::{AGENT, BackupSet, DATABASE};
 
@@ -131,7 +133,7 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     let epoch = epoch::raise(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
     let withdrawn = withdrawn(context, config);
-    let from = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
+    let Marked { from, removed } = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
     if present.is_some()
         && let (_, Some(missing)) = make(context, config, "before a restore")?
     {
@@ -140,10 +142,10 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     staged.swap(context, config, present.is_none())?;
     drop(locks);
     let said = serde_json::json!({
-        "restored": chosen.name, "entry": from, "lost": lost, "epoch": epoch,
+        "restored": chosen.name, "entry": from, "lost": lost, "epoch": epoch, "removed_keys": removed,
     });
     context.out.either(&said, |_| {
-        vec![
+        let mut lines = vec![
             format!("restored {}: entry {from} says so; {}", chosen.name, gone(lost)),
             "approvals, keys, open questions and waiting messages from before are void; so are the page's links"
                 .to_owned(),
@@ -151,7 +153,9 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
                 "config.toml, RULES.md, policies/ and mcp/ stay as they are; those of the backup lie in backups/{}",
                 chosen.name
             ),
-        ]
+        ];
+        lines.extend(removed.iter().map(|key| format!("approver key {} stays removed", escape_line(key))));
+        lines
     })
 }
 
@@ -204,11 +208,17 @@ impl Staged {
     }
 }
 
-/// Which approver keys were removed since; of a database that cannot be read nobody can tell.
+/// Which approver keys were removed since the backup was made; of a database that is not there, cannot be read or does
+/// not verify nobody can tell.
 fn withdrawn(context: &Context, config: &Config) -> Withdrawn {
-    Withdrawn::of(&config.database()).unwrap_or_else(|_| {
+    let known = public_keys(&context.home, Role::Harness).ok().and_then(|keys| {
+        let keys = keys.iter().map(VerifyingKey::to_bytes).collect();
+        Withdrawn::of(&config.database(), keys).ok().flatten()
+    });
+    known.unwrap_or_else(|| {
         context.out.remark(
-            "the present database cannot be read: look with `writ keys approver list` whether a removed key is in force",
+            "which approver keys were removed since the backup is not known, since there is no present database that \
+             verifies: look with `writ keys approver list`",
         );
         Withdrawn::default()
     })

@@ -129,7 +129,10 @@ fn needs_git_needs_userns_two_restores_over_damaged_databases_have_two_epochs() 
     };
     assert_eq!(code(&home.run(&["backup"])), 0);
     damage();
-    assert_eq!(home.json(&["backup", "restore", "1"])["epoch"], 2);
+    let restored = home.run(&["backup", "restore", "1", "--json"]);
+    let said: serde_json::Value = serde_json::from_slice(&restored.stdout).expect("JSON");
+    assert_eq!((&said["epoch"], &said["removed_keys"]), (&json!(2), &json!([])));
+    assert!(text(&restored).contains("which approver keys were removed since the backup is not known"));
     assert_eq!(code(&bench.chat("please work", &[])), 5);
     let ask: AskId = bench.ask().parse().expect("an id");
     assert_eq!(code(&home.run(&["backup"])), 0);

@@ -66,12 +66,15 @@ for process in /proc/[0-9]*; do
   [ "$(cat "$process/comm")" != writ ] || engine=${process#/proc/}
 done
 kill "$engine"
-while kill -0 "$engine" 2>/dev/null; do sleep 0.02; done
+tail --pid="$engine" -f /dev/null & watch=$!
+( sleep 60; kill "$watch" 2>/dev/null ) & limit=$!
+wait "$watch" || { echo "the engine does not end"; exit 1; }
+kill "$limit" 2>/dev/null || true
 fill 2
 "$WRIT" memory search kept && exit 1 || echo "starting: $?"
 "$WRIT" start && exit 1 || echo "in the foreground: $?"
 rm fill? rest?
-"$WRIT" memory search kept
+echo "found: $("$WRIT" memory search kept)"
 "$WRIT" audit verify
 "#;
 
@@ -93,11 +96,12 @@ fn needs_userns_a_disk_that_is_really_full_is_named_by_whoever_meets_it() {
         .expect("unshare starts");
     let said = text(&output);
     assert_eq!(code(&output), 0, "{said}");
-    for expected in ["running: 10", "starting: 10", "in the foreground: 10", "kept before", "ledger verified"]
-    {
+    for expected in ["running: 10", "starting: 10", "in the foreground: 10", "ledger verified"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     assert_eq!(said.matches("error: the disk is full").count(), 3, "{said}");
+    let found = said.split_once("found: ").expect("searched").1;
+    assert!(found.contains("kept before"), "{said}");
 }
 
 /// Rows: SIL-100 SIL-102

@@ -1,6 +1,6 @@
 //! Settings of the server, and why it cannot be started.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -50,11 +50,13 @@ impl ServerConfig {
     ///
     /// If others can reach the address and no token is configured.
     pub fn check_exposure(&self) -> Result<(), HttpError> {
-        if self.host.is_loopback() || self.auth_token.is_some() {
-            return Ok(());
-        }
-        Err(HttpError::NoToken(self.host))
+        may_serve(self.host, self.auth_token.is_some())
     }
+}
+
+/// Whether an address may be served: what others can reach takes a token that its owner has chosen.
+pub(super) const fn may_serve(host: IpAddr, has_token: bool) -> Result<(), HttpError> {
+    if host.is_loopback() || has_token { Ok(()) } else { Err(HttpError::NoToken(host)) }
 }
 
 impl Default for ServerConfig {
@@ -126,7 +128,9 @@ impl ToReport for HttpError {
             Self::Listen { .. } => {
                 plain(Exit::Config, "server.listen", "check server.host and server.port in config.toml")
             }
-            Self::File { path, source } if source.kind() == std::io::ErrorKind::StorageFull => {
+            Self::File { path, source }
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
                 Report::new(Exit::Blocked, "server.disk_full", "the disk is full")
                     .inside(format!("{}: {source}", path.display()))
                     .hint("free some space; nothing is performed until then")

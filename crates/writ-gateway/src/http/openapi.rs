@@ -62,18 +62,7 @@ const fn get(path: &'static str, summary: &'static str) -> Route {
 }
 
 const fn post(path: &'static str, summary: &'static str, body: Body) -> Route {
-    let success = ("200", "application/json");
-    Route {
-        method: "post",
-        path,
-        summary,
-        query: &[],
-        body: Some(body),
-        success,
-        refusals: &[],
-        guarded: true,
-        asks: true,
-    }
+    Route { method: "post", body: Some(body), ..get(path, summary) }
 }
 
 impl Route {
@@ -146,7 +135,7 @@ const ROUTES: &[Route] = &[
     get("/ws", "Frames over a WebSocket; proof may come as the first frame")
         .answers("101", "")
         .open()
-        .refuses(&["426"]),
+        .refuses(&["401", "426"]),
     get("/ws/{id}", "Frames of one session over a WebSocket").answers("101", "").refuses(&["404", "426"]),
     get("/api/v1/state", "What the engine does"),
     get("/api/v1/sessions", "All sessions"),
@@ -159,7 +148,7 @@ const ROUTES: &[Route] = &[
     get("/api/v1/sessions/{id}/diff", "What a session changed in its project").refuses(NOTHING),
     get("/api/v1/sessions/{id}/files/{file}", "A file that the agent has sent")
         .answers("200", "application/octet-stream")
-        .refuses(NOTHING),
+        .refuses(&["404", "422"]),
     get("/api/v1/approvals", "What is asked").query(&["all"]),
     get("/api/v1/approvals/{id}", "One ask, completely").refuses(NOTHING),
     post("/api/v1/approvals/{id}", "Answers an ask", Body::Json("Decision")).refuses(&["404", "409", "422"]),
@@ -170,7 +159,7 @@ const ROUTES: &[Route] = &[
     get("/api/v1/undo", "What one tap undoes now"),
     post("/api/v1/undo/{attempt}", "Undoes what an attempt did, or asks whether to", Body::Text)
         .without_body()
-        .refuses(SETTLED),
+        .refuses(&["404", "409", "422"]),
     post(
         "/api/v1/approvals/{id}/challenge",
         "What a passkey signs to approve an ask",

@@ -36,8 +36,8 @@ export class Review {
   #connection;
   #decided = [];
   #passkeys = null;
-  /** Whether a link has brought a code, and nothing was touched since. */
-  #brought = false;
+  /** How often the form is still shown to whoever came with a code: cards and keys arrive one after the other. */
+  #brought = 0;
   #changed;
 
   constructor(connection, changed) {
@@ -46,8 +46,8 @@ export class Review {
     setInterval(() => {
       if (!document.hidden && connection.open) this.refresh();
     }, LOOK);
-    for (const touch of ["pointerdown", "keydown", "wheel"]) {
-      addEventListener(touch, () => { this.#brought = false; }, { passive: true });
+    for (const touch of ["pointerdown", "keydown", "wheel", "click", "submit"]) {
+      addEventListener(touch, () => { this.#brought = 0; }, { passive: true });
     }
     byId("keys").addEventListener("toggle", () => this.#showKeys());
     byId("key-form").addEventListener("submit", (event) => {
@@ -95,13 +95,14 @@ export class Review {
   code(code) {
     byId("key-code").value = code;
     byId("keys").open = true;
-    this.#brought = true;
+    this.#brought = 2;
     this.#toKeys();
   }
 
   /** Whoever came with a code sees where it goes, also when cards and keys come only then; from the first touch on they look where they like. */
   #toKeys() {
     if (!this.#brought || byId("keys").hidden) return;
+    this.#brought -= 1;
     byId("key-form").scrollIntoView({ block: "center" });
     byId("key-add").focus({ preventScroll: true });
   }

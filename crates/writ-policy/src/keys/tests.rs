@@ -270,11 +270,8 @@ fn large_tokens_are_refused() {
     assert!(matches!(mint_base(&base, &root()), Err(KeyError::TooLarge(_))));
 }
 
-/// How soon whatever claims to be a key is refused (threat 6), on a machine that has time.
+/// How soon whatever claims to be a key is refused (threat 6).
 const REFUSED_WITHIN: Duration = Duration::from_millis(60);
-/// How many times as long as an honest pair it takes at most, where everything is slow: Datalog that is evaluated at all
-/// takes what the limit of it lets it take, each time.
-const TIMES_HONEST: u32 = 10;
 
 /// Threat 6: ten thousand facts, as many as fit, and Datalog that would take hours, in either key. Nothing of it
 /// is evaluated, so that refusing takes no longer than reading. The fastest of a few tries counts: the machine may
@@ -304,12 +301,10 @@ fn keys_that_would_take_long_are_refused_at_once() {
     };
     for token in &hostile {
         let (took, refused) = soonest(token);
-        // Measured beside it, so that both meet the same load.
-        let (honest, honest_refused) = soonest(&good());
-        assert!(!honest_refused, "twin");
-        let limit = REFUSED_WITHIN.max(honest * TIMES_HONEST);
-        assert!(refused && took < limit, "{} bytes: {took:?}, honest {honest:?}", token.as_bytes().len());
+        assert!(refused && took < REFUSED_WITHIN, "{} bytes: {took:?}", token.as_bytes().len());
     }
+    let (took, refused) = soonest(&good());
+    assert!(!refused && took < REFUSED_WITHIN, "{took:?}");
 }
 
 #[test]

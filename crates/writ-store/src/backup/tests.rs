@@ -1,7 +1,6 @@
-use crate::approvals::ApproverKey;
 use crate::ledger::export::read_heads;
 use crate::ledger::head::Checkpoint;
-use crate::ledger::verify::{ProblemKind, VerifyOptions, verify_file};
+use crate::ledger::verify::ProblemKind;
 use crate::testing::*;
 
 use super::*;
@@ -79,7 +78,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
-    let from = home
+    let Marked { from, .. } = home
         .store
         .mark_restored(Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9))
         .expect("marks");
@@ -93,7 +92,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     }
     let held = heads(&home);
     let home = put_back(home, &copy);
-    let less = home
+    let Marked { from: less, .. } = home
         .store
         .mark_restored(Some(1), copied.epoch + 2, "mark", &Withdrawn::default(), at(10))
         .expect("marks");
@@ -103,46 +102,77 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(kind, Some(ProblemKind::OlderCopy), "it gave up one entry, not four");
 }
 
-/// Whoever has found a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
-#[test]
-fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
-    let home = Home::new().with_session(1);
-    let key = |n: u128| ApproverKey {
+fn approver_key(n: u128, kind: &str) -> ApproverKey {
+    ApproverKey {
         id: KeyId::from_parts(at(1), n),
-        kind: "passkey".to_owned(),
+        kind: kind.to_owned(),
         label: format!("key {n}"),
         public_key: vec![u8::try_from(n).expect("small"); 33],
         enrolled_at: at(1),
         revoked_at: None,
-    };
-    let [lost, kept, fresh] = [1, 2, 3].map(key);
-    let counted = |id, sign_count| Op::CountPasskey { key: id, sign_count };
-    home.commit(vec![Op::EnrollKey(lost.clone()), Op::EnrollKey(kept.clone()), counted(kept.id, 5)]);
+    }
+}
+
+/// Removes a key as an engine does.
+fn remove(key: &ApproverKey) -> Vec<Op> {
+    let (role, change, grants) = (APPROVER.to_owned(), REVOKED.to_owned(), key.label.clone());
+    let fact = Fact::Keyed { key: key.id, role, change, grants };
+    let entry = Entry { at: at(5), session: None, turn: None, turn_number: 0, fact };
+    vec![Op::Append(Box::new(entry)), Op::RevokeKey { key: key.id, at: at(5) }]
+}
+
+fn in_force(home: &Home) -> Vec<KeyId> {
+    let keys = home.store.approver_keys().expect("reads").into_iter();
+    keys.filter(|key| key.revoked_at.is_none()).map(|key| key.id).collect()
+}
+
+/// Whoever has found a passkey that was removed does not get it back with a backup, and a copied one is still noticed.
+#[test]
+fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
+    let home = Home::new().with_session(1);
+    let [terminal, kept, lost] =
+        [(1, "cli"), (2, PASSKEY), (3, PASSKEY)].map(|(n, kind)| approver_key(n, kind));
+    let counted = |sign_count| Op::CountPasskey { key: kept.id, sign_count };
+    home.commit([&terminal, &kept, &lost].map(|key| Op::EnrollKey(key.clone())).to_vec());
+    home.commit(vec![counted(5)]);
     let copy = home.dir.path().join("backup.db");
     let copied = copy_database(&home.path(), &copy).expect("copies");
-    home.commit(vec![Op::RevokeKey { key: lost.id, at: at(5) }, counted(kept.id, 9), Op::EnrollKey(fresh)]);
-    let withdrawn = Withdrawn::of(&home.path()).expect("reads");
+    home.commit([vec![counted(9)], remove(&lost), remove(&terminal)].concat());
+    let withdrawn = Withdrawn::of(&home.path(), keys()).expect("reads").expect("verifies");
     let home = put_back(home, &copy);
     let marked = |home: &Home, withdrawn: &Withdrawn, epoch| {
-        home.store.mark_restored(None, epoch, "mark", withdrawn, at(9)).expect("marks");
-        let keys = home.store.approver_keys().expect("reads");
-        keys.into_iter().map(|key| (key.id, key.revoked_at)).collect::<Vec<_>>()
+        home.store.mark_restored(None, epoch, "mark", withdrawn, at(9)).expect("marks").removed
     };
-    assert_eq!(
-        marked(&home, &Withdrawn::default(), copied.epoch + 1),
-        [(lost.id, None), (kept.id, None)],
-        "what the backup holds"
-    );
+    assert_eq!(marked(&home, &Withdrawn::default(), copied.epoch + 1), [""; 0]);
+    assert_eq!(in_force(&home), [terminal.id, kept.id, lost.id], "what the backup holds");
     let home = put_back(home, &copy);
-    assert_eq!(marked(&home, &withdrawn, copied.epoch + 2), [(lost.id, Some(at(5))), (kept.id, None)]);
-    assert!(home.try_commit(vec![counted(kept.id, 9)]).is_err(), "it has counted so far");
-    home.commit(vec![counted(kept.id, 10)]);
+    assert_eq!(marked(&home, &withdrawn, copied.epoch + 2), ["key 3"]);
+    assert_eq!(in_force(&home), [terminal.id, kept.id], "the last key of a terminal stays");
+    assert!(home.try_commit(vec![counted(9)]).is_err(), "it has counted so far");
+    home.commit(vec![counted(10)]);
     let report =
         home.store.verify_ledger(&VerifyOptions { keys: keys(), ..Default::default() }).expect("reads");
     assert_eq!(report.problem, None);
-    assert_eq!(
-        marked(&home, &withdrawn, copied.epoch + 3),
-        [(lost.id, Some(at(5))), (kept.id, None)],
-        "again"
-    );
+    assert_eq!(marked(&home, &withdrawn, copied.epoch + 3), [""; 0], "nothing is left to be done");
+}
+
+/// Else whoever can write to a database could have the owner's keys removed by its repair.
+#[test]
+fn what_the_ledger_does_not_tell_or_does_not_verify_takes_no_key_away() {
+    let home = Home::new().with_session(1);
+    let [terminal, passkey] = [(1, "cli"), (2, PASSKEY)].map(|(n, kind)| approver_key(n, kind));
+    home.commit(vec![Op::EnrollKey(terminal), Op::EnrollKey(passkey.clone())]);
+    home.commit(vec![Op::RevokeKey { key: passkey.id, at: at(5) }]);
+    let withdrawn = Withdrawn::of(&home.path(), keys()).expect("reads").expect("verifies");
+    assert_eq!(withdrawn.removed, [], "no entry tells of it");
+    home.commit(remove(&approver_key(1, "cli")));
+    let path = home.path();
+    assert_eq!(Withdrawn::of(&path, vec![[5; 32]]), Ok(None), "of somebody else's keys");
+    let conn = Connection::open(&path).expect("opens");
+    conn.execute_batch(
+        "DROP TRIGGER ledger_no_delete; PRAGMA foreign_keys = OFF; DELETE FROM ledger WHERE seq = 0",
+    )
+    .expect("tampers");
+    drop(conn);
+    assert_eq!(Withdrawn::of(&path, keys()), Ok(None));
 }

@@ -57,7 +57,7 @@ impl Tail {
         rotations: &[Rotation],
     ) -> Result<Self, StoreError> {
         let size = row::count(conn)?;
-        let least = row::least(conn)?;
+        let least = row::least(conn, row::AT_OPENING)?;
         if size < least {
             let text = format!("the database tells of {least} entries at least, there are {size}");
             return Err(StoreError::LedgerDamaged(text));

@@ -204,20 +204,22 @@ pub(crate) fn count(conn: &Connection) -> Result<u64, StoreError> {
     Ok(last.map_or(0, |last| codec::uint(last) + 1))
 }
 
-/// How many of the newest attempts are asked for their entries: the store is opened in the same time however many there
-/// are, and whoever cuts the ledger has to delete them all.
-const NEWEST: i64 = 64;
+/// How many attempts the store asks for their entries when it is opened, so that it opens in the same time however many
+/// there are: those with the largest ids, which are the newest unless the clock was set back. Verification asks all.
+pub(crate) const AT_OPENING: i64 = 64;
+/// All attempts are asked.
+pub(crate) const ALL: i64 = -1;
 
 /// How many entries the ledger has at least, by what else the database holds: attempts name their entries, keys the size
 /// that they came in at, and nothing is taken in, asked or remembered without an entry.
-pub(crate) fn least(conn: &Connection) -> Result<u64, StoreError> {
+pub(crate) fn least(conn: &Connection, attempts: i64) -> Result<u64, StoreError> {
     let sql = "SELECT max(
         (SELECT coalesce(max(max(entry, coalesce(closed_by, entry))) + 1, 0)
             FROM (SELECT entry, closed_by FROM intent ORDER BY attempt DESC LIMIT ?1)),
         (SELECT coalesce(max(from_size), 0) FROM ledger_key),
         EXISTS (SELECT 1 FROM turn) OR EXISTS (SELECT 1 FROM message)
             OR EXISTS (SELECT 1 FROM ask) OR EXISTS (SELECT 1 FROM memory))";
-    let least: i64 = conn.query_row(sql, [NEWEST], |row| row.get(0))?;
+    let least: i64 = conn.query_row(sql, [attempts], |row| row.get(0))?;
     Ok(codec::uint(least))
 }
 

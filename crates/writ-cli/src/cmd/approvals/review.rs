@@ -9,7 +9,7 @@ use writ_types::frame::Card;
 use writ_types::id::AskId;
 
 use crate::approve::{self, Answered, Given};
-use crate::client::Client;
+use crate::client::{Client, is_unanswered};
 use crate::cmd::chat::ended;
 use crate::config::Config;
 use crate::context::Context;
@@ -115,12 +115,14 @@ enum End {
     Approved(Answered),
     /// It does not count.
     Refused(Failure),
+    /// It was sent, and the engine has not said what came of it.
+    Unknown(Failure),
     /// Nothing was signed after what went wrong before it.
     NotTried,
 }
 
 /// Approves each by itself. A refused answer is no reason to keep the others back, to which the person has said yes,
-/// too; where nothing can be signed, nothing further is tried.
+/// too; where nothing can be signed or the engine does not answer, nothing further is tried.
 async fn each(
     cards: &[Card],
     mut approve: impl AsyncFnMut(&Card) -> Result<Result<Answered, Failure>, Failure>,
@@ -133,6 +135,10 @@ async fn each(
         } else {
             match approve(card).await {
                 Ok(Ok(answered)) => End::Approved(answered),
+                Ok(Err(failure)) if is_unanswered(&failure) => {
+                    stopped = true;
+                    End::Unknown(failure)
+                }
                 Ok(Err(refused)) => End::Refused(refused),
                 Err(unsigned) => {
                     stopped = true;
@@ -146,7 +152,7 @@ async fn each(
 }
 
 fn as_json(ends: &[(AskId, End)]) -> Value {
-    let (mut approved, mut refused) = (Vec::new(), Vec::new());
+    let (mut approved, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for (ask, end) in ends {
         match end {
             End::Approved(answered) => approved.push(json!({
@@ -155,10 +161,11 @@ fn as_json(ends: &[(AskId, End)]) -> Value {
             End::Refused(failure) => {
                 refused.push(json!({ "ask_id": ask, "error": failure.as_json(), "tried": true }));
             }
+            End::Unknown(failure) => unknown.push(json!({ "ask_id": ask, "error": failure.as_json() })),
             End::NotTried => refused.push(json!({ "ask_id": ask, "tried": false })),
         }
     }
-    json!({ "approved": approved, "not_approved": refused })
+    json!({ "approved": approved, "not_approved": refused, "unknown": unknown })
 }
 
 fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
@@ -166,6 +173,9 @@ fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
         End::Approved(Answered { exit: Exit::Done, .. }) => format!("{ask} is approved"),
         End::Approved(answered) => format!("{ask} is approved: {}", escape_line(&answered.text)),
         End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
+        End::Unknown(failure) => {
+            format!("{ask} was sent, and what came of it is not known: {}", escape_line(&failure.to_string()))
+        }
         End::NotTried => format!("{ask} is not approved: it was not tried any more"),
     };
     ends.iter().map(line).collect()
@@ -176,7 +186,7 @@ fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
     for (_, end) in ends {
         match end {
             End::Approved(answered) => ended(answered.exit)?,
-            End::Refused(failure) => return Err(failure),
+            End::Refused(failure) | End::Unknown(failure) => return Err(failure),
             End::NotTried => {}
         }
     }
@@ -185,33 +195,11 @@ fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use writ_types::digest::Digest;
-    use writ_types::unit::Timestamp;
-
     use super::*;
+    use crate::approve::fixture;
 
     fn cards() -> Vec<Card> {
-        let card = |id: &str| Card {
-            ask_id: id.parse().expect("an id"),
-            session: None,
-            action: "exec".into(),
-            intent: "run it".into(),
-            risk: Risk::Low,
-            rationale: String::new(),
-            choices: Vec::new(),
-            shown: String::new(),
-            prepared: Digest::of(b"prepared"),
-            shown_hash: Digest::of(b""),
-            asked_at: Timestamp::from_millis(0),
-            expires_at: Timestamp::from_millis(1),
-            state: "open".into(),
-            task: None,
-            standing: None,
-            values: Vec::new(),
-            approvers: 1,
-            approved_by: Vec::new(),
-            undo_secs: 0,
-        };
+        let card = |id: &str| Card { ask_id: id.parse().expect("an id"), ..fixture::card("") };
         ["AAAAAAAA", "BBBBBBBB", "CCCCCCCC", "DDDDDDDD"].map(card).to_vec()
     }
 
@@ -249,6 +237,22 @@ mod tests {
         assert_eq!(told.pointer("/not_approved/0/ask_id"), Some(&json!("BBBBBBBB")));
         assert_eq!(told.pointer("/not_approved/0/error/code"), Some(&json!("a.b")));
         assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Denied.code()));
+    }
+
+    #[test]
+    fn an_answer_that_was_sent_and_not_answered_is_told_as_that_and_ends_it() {
+        let silent = Failure::new(Exit::Blocked, "client.silent", "the engine has not answered", "wake it");
+        let ends = ends(vec![Ok(Ok(Exit::Done)), Ok(Err(silent))]);
+        let lines = as_lines(&ends);
+        assert_eq!(
+            lines[1],
+            "BBBBBBBB was sent, and what came of it is not known: the engine has not answered"
+        );
+        assert_eq!(lines[2], "CCCCCCCC is not approved: it was not tried any more");
+        let told = as_json(&ends);
+        assert_eq!(told.pointer("/unknown/0/ask_id"), Some(&json!("BBBBBBBB")));
+        assert_eq!(told["not_approved"].as_array().map(Vec::len), Some(2));
+        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
     }
 
     #[test]

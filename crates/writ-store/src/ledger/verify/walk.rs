@@ -1,5 +1,7 @@
 //! The walk over the ledger.
 
+use std::collections::BTreeSet;
+
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use writ_types::id::EntrySeq;
@@ -32,6 +34,8 @@ struct Walk<'a> {
     held: Vec<&'a Checkpoint>,
     /// The key that signed what was checked last.
     signer: Option<[u8; 32]>,
+    /// All keys that signed.
+    signers: BTreeSet<[u8; 32]>,
     /// How keys followed each other, as far as the rows tell.
     rotations: Vec<Rotation>,
     report: VerifyReport,
@@ -60,6 +64,7 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
         heads: stored_heads(conn)?,
         held,
         signer: None,
+        signers: BTreeSet::new(),
         rotations: Vec::new(),
         report: VerifyReport {
             rows: 0,
@@ -211,6 +216,7 @@ impl Walk<'_> {
 
     /// A key is followed by another only where it has signed for that one, and does not come back by itself.
     fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), Stop> {
+        self.signers.insert(signer);
         let before = self.signer.replace(signer).unwrap_or(signer);
         if rotation::path(&before, &signer, &self.rotations).is_some() {
             return Ok(());
@@ -254,7 +260,7 @@ impl Walk<'_> {
             let text = format!("the entries from {} on are covered by no head", self.report.covered);
             return Err(self.unexplained(ProblemKind::Uncovered, text)?);
         }
-        let least = row::least(self.conn)?;
+        let least = row::least(self.conn, row::ALL)?;
         if size < least {
             let text = format!("the database tells of {least} entries at least, there are {size}");
             return Err(bad(size, ProblemKind::Truncated, text));
@@ -283,8 +289,8 @@ impl Walk<'_> {
             let text = format!("the database names the key {}, which is none of this home", hex::encode(key));
             return Err(bad(size, ProblemKind::KeyExchanged, text));
         }
-        if self.signer.is_some_and(|signer| !named.iter().any(|key| *key == signer)) {
-            let text = "the database does not name the key that signed last".to_owned();
+        if let Some(key) = self.signers.iter().find(|signer| !named.iter().any(|key| key == *signer)) {
+            let text = format!("the database does not name the key {}, which has signed", hex::encode(key));
             return Err(bad(size, ProblemKind::KeyExchanged, text));
         }
         Ok(())
