@@ -66,7 +66,7 @@ async function read(page) {
   for (const end of await page.locator("#together [data-end]").all()) await end.scrollIntoViewIfNeeded();
 }
 
-/** Part: SIL-330 */
+/** Rows: SIL-330 (alike questions are read and approved together) */
 test("what is alike and marked by nothing is read in full and approved with one yes, and what comes meanwhile is not", async () => {
   const page = await begin();
   await asked(page, "keep the short");
@@ -96,7 +96,7 @@ test("what is alike and marked by nothing is read in full and approved with one 
   assert.equal(await page.locator("#groups").isHidden(), true, "one that is left is no group");
 });
 
-/** Part: SIL-330 */
+/** Rows: SIL-330 (what is unusual is marked) */
 test("what is unusual or does much harm is marked, with the reason, and no yes covers it", async () => {
   const page = await begin();
   for (const message of ["look elsewhere", "run it", "keep the short"]) await asked(page, message);

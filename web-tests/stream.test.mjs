@@ -24,7 +24,7 @@ beforeEach(async () => {
 });
 afterEach(() => me.close());
 
-/** Rows: SIL-239 */
+/** Rows: SIL-239 SIL-289 */
 test("a message is sent, and its reply comes in pieces", async () => {
   const page = await me.open();
   const frames = got(page);
@@ -45,6 +45,7 @@ test("a message is sent, and its reply comes in pieces", async () => {
   assert.equal(await page.locator(".said").count(), 1);
 });
 
+/** Rows: SIL-337 (steps of a turn) */
 test("steps are folded, and open to a line each and then to their summary", async () => {
   const page = await me.open();
   await inProject(page, writ.project("steps", { "fee.txt": "free from: 50.00 exclusive\n" }));

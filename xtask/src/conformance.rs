@@ -4,6 +4,8 @@ mod catalogue;
 
 mod shown;
 
+mod page;
+
 mod report;
 
 use std::path::PathBuf;
@@ -32,7 +34,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let root = workspace::root()?;
     let rows = catalogue::read(&options.catalogue)?;
     let crates = workspace::crates(&root)?;
-    let claims = shown::collect(&crates, &source::texts(&root)?)?;
+    let mut claims = shown::collect(&crates, &source::texts(&root)?)?;
+    page::collect(&source::page_tests(&root)?, &mut claims);
     let waived = catalogue::read_waived(&root)?;
     let report = Report::new(&rows, &claims, &waived);
     if options.json {

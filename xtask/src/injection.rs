@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<bool> {
     let path = root.join(DOCUMENT);
     let before = std::fs::read_to_string(&path).context(DOCUMENT)?;
     let arguments =
-        ["test", "--locked", "-p", "writ-cli", "--test", "suite", "--", "--exact", TEST, "--nocapture"];
+        ["test", "--locked", "--workspace", "--test", "suite", "--", "--exact", TEST, "--nocapture"];
     let (mut lines, mut held) = (Vec::new(), false);
     Program::cargo(&arguments).directory(&root).env("WRIT_INJECTION", "whole").lines(|line| {
         println!("{line}");

@@ -4,12 +4,14 @@
 //! `web-tests/FILE.test.mjs: its name`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use cargo_metadata::Message;
 
 use crate::process::Program;
 use crate::test::browser;
+use crate::workspace;
 
 /// What names of the page's tests begin with.
 const PAGE: &str = "web-tests/";
@@ -42,15 +44,19 @@ pub(crate) fn heard<'a>(
     let (page, own): (Vec<&str>, Vec<&str>) =
         tests.map(String::as_str).partition(|test| test.starts_with(PAGE));
     let mut held = BTreeSet::new();
+    let built = if own.is_empty() { BTreeMap::new() } else { built(root)? };
     for (name, tests) in by_crate(&own) {
-        let mut arguments =
-            vec!["test", "--locked", "--no-fail-fast", "-p", name, "--", "--exact", "--show-output"];
-        arguments.extend(tests.iter().map(|test| in_binary(test)));
+        let names: Vec<&str> = ["--exact", "--show-output"]
+            .into_iter()
+            .chain(tests.iter().map(|test| in_binary(test)))
+            .collect();
         let mut passing = BTreeSet::new();
-        Program::cargo(&arguments).directory(root).lines(|line| {
-            passing.extend(passed(line).map(str::to_owned));
-            each(line);
-        })?;
+        for Binary { path, folder } in built.get(name).into_iter().flatten() {
+            Program::new(path, &names).directory(folder).env("CARGO_MANIFEST_DIR", folder).lines(|line| {
+                passing.extend(passed(line).map(str::to_owned));
+                each(line);
+            })?;
+        }
         held.extend(
             tests
                 .iter()
@@ -73,6 +79,39 @@ pub(crate) fn heard<'a>(
         );
     }
     Ok(held)
+}
+
+/// A program of a crate's tests.
+struct Binary {
+    path: PathBuf,
+    /// The folder of its crate, where cargo would run it.
+    folder: PathBuf,
+}
+
+/// Builds the tests of the whole workspace, as the suite does: a crate that is built alone has other features of its
+/// dependencies, and so is built anew. Those of each crate.
+fn built(root: &Path) -> Result<BTreeMap<String, Vec<Binary>>> {
+    let mut all: BTreeMap<String, Vec<Binary>> = BTreeMap::new();
+    let arguments =
+        ["test", "--locked", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
+    let mut lines = Vec::new();
+    let success = Program::cargo(&arguments).directory(root).lines(|line| lines.push(line.to_owned()))?;
+    ensure!(success, "the tests do not build");
+    let crates = workspace::crates(root)?;
+    for line in lines {
+        let Message::CompilerArtifact(artifact) =
+            serde_json::from_str(&line).with_context(|| format!("not a message of cargo's: {line}"))?
+        else {
+            continue;
+        };
+        let Some(path) = artifact.executable.filter(|_| artifact.profile.test) else { continue };
+        let folder = artifact.manifest_path.parent().context("a manifest without a folder")?;
+        let folder = folder.as_std_path().to_owned();
+        let owner = crates.iter().find(|one| root.join(&one.folder) == folder);
+        let owner = owner.with_context(|| format!("{} is of no crate here", folder.display()))?;
+        all.entry(owner.name.clone()).or_default().push(Binary { path: path.into(), folder });
+    }
+    Ok(all)
 }
 
 /// The tests of each crate, without its name, each once.

@@ -184,7 +184,7 @@ fn copies(options: &Options, scratch: &Path) -> Result<(PathBuf, PathBuf)> {
 /// Builds both as tests do.
 fn build() -> Result<(PathBuf, PathBuf)> {
     let root = workspace::root()?;
-    let arguments = ["build", "--locked", "-p", "writ-cli", "--bin", "writ", "--example", "bench"];
+    let arguments = ["build", "--locked", "--workspace", "--bin", "writ", "--example", "bench"];
     ensure!(Program::cargo(&arguments).directory(&root).status()?, "the build failed");
     let folder = process::target_directory(&root).join("debug");
     Ok((folder.join("writ"), folder.join("examples/bench")))

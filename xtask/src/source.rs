@@ -67,12 +67,22 @@ pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
 
 /// Path and text of every Rust file of the repository.
 pub(crate) fn texts(root: &Path) -> Result<Vec<(String, String)>> {
-    let rust = files(root)?.into_iter().filter(|path| path.ends_with(".rs"));
-    rust.map(|path| {
-        let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
-        Ok((path, text))
-    })
-    .collect()
+    read(root, |path| path.ends_with(".rs"))
+}
+
+/// The tests of the page: path relative to the root, and text.
+pub(crate) fn page_tests(root: &Path) -> Result<Vec<(String, String)>> {
+    read(root, |path| path.starts_with("web-tests/") && path.ends_with(".test.mjs"))
+}
+
+fn read(root: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>> {
+    let wanted = files(root)?.into_iter().filter(|path| wanted(path));
+    wanted
+        .map(|path| {
+            let text = std::fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+            Ok((path, text))
+        })
+        .collect()
 }
 
 /// Every file that belongs to the repository, relative to the root, sorted: hidden ones too,

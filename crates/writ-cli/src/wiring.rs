@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{SystemSource, SystemText};
+use writ_egress::Egress;
 use writ_egress::authority::Authority;
 use writ_egress::deliver::Endpoint;
-use writ_egress::{Egress, EgressConfig};
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::Http;
 use writ_models::Models;
@@ -221,6 +221,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
         egress: config.egress.scope(&config.models),
+        proxy: config.egress.proxy.clone(),
         credentials: config.egress.credentials.clone(),
         timeouts: config.timeouts.clone(),
         tools: config.general.tools.clone(),
@@ -267,7 +268,7 @@ fn wants_models(config: &Config) -> bool {
 /// The way out for everything that the engine itself sends.
 fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
     sweep(&context.home.runtime());
-    let egress = Egress::new(&EgressConfig::default(), &context.home.runtime())?;
+    let egress = Egress::new(&config.egress.limits, &context.home.runtime())?;
     if config.egress.credentials.is_empty() {
         return Ok(Arc::new(egress));
     }

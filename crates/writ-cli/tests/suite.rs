@@ -346,7 +346,7 @@ fn a_home_that_others_can_read_is_refused() {
     assert!(text(&output).contains("hint: chmod 0700"), "{}", text(&output));
 }
 
-/// Rows: SIL-253 SIL-254
+/// Rows: SIL-253 SIL-254 SCL-155 (a value of a wrong kind is named with its key, and commands end)
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let home = Home::ready();

@@ -100,11 +100,13 @@ pub enum FetchError {
         /// What is wrong with it.
         why: String,
     },
-    /// Its session has made enough fetches in this minute.
-    #[error("{most} fetches a minute are the limit")]
+    /// Its session has made enough of them in this minute.
+    #[error("{most} {what} a minute are the limit")]
     TooOften {
         /// How many there may be.
         most: u32,
+        /// Fetches, or requests.
+        what: &'static str,
         /// When there may be another one.
         wait: Duration,
     },
@@ -187,14 +189,28 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
         cancel: &CancellationToken,
     ) -> Result<Fetched, FetchError> {
+        let is_approved = permit.approval().is_some();
         let prepared = permit.open(now)?.prepared;
         let kind = prepared.action.kind();
         let Action::Fetch(fetch) = prepared.action else { return Err(FetchError::WrongAction(kind)) };
         let session = prepared.session.map(|session| session.to_string()).unwrap_or_default();
-        let most = self.fetches_per_minute;
-        let admitted = self.fetches.admit(&session, most, tokio::time::Instant::now());
-        admitted.map_err(|wait| FetchError::TooOften { most, wait })?;
+        let admitted = self.admit(&session, &fetch);
+        // What a person has said yes to is counted and not refused: they will not say yes a hundred times.
+        if !is_approved {
+            admitted?;
+        }
         self.follow(&fetch, body_max, gatekeeper, cancel).await
+    }
+
+    /// Counts a fetch of a session, or a request that is more than a plain reading.
+    fn admit(&self, session: &str, fetch: &Fetch) -> Result<(), FetchError> {
+        let (windows, most, what) = if fetch.method == "GET" && fetch.body.is_none() {
+            (&self.fetches, self.fetches_per_minute, "fetches")
+        } else {
+            (&self.requests, self.requests_per_minute, "requests")
+        };
+        let admitted = windows.admit(session, most, tokio::time::Instant::now());
+        admitted.map_err(|wait| FetchError::TooOften { most, what, wait })
     }
 
     /// Follows a URL for which a permit has been consumed.

@@ -40,8 +40,10 @@ pub struct EgressConfig {
     pub max_received_bytes: u64,
     /// How long a fetch may take, redirects included, in milliseconds. Default: 60 seconds.
     pub fetch_timeout_ms: u64,
-    /// How many fetches one session may make in a minute, whatever they are for. Default: 30 (WIN-211).
+    /// How many pages and files one session may read in a minute, whatever they are for. Default: 30 (WIN-211).
     pub fetches_per_minute: u32,
+    /// How many requests one session may make in a minute that are no plain readings. Default: 10 (WIN-042).
+    pub requests_per_minute: u32,
 }
 
 impl Default for EgressConfig {
@@ -52,6 +54,7 @@ impl Default for EgressConfig {
             max_received_bytes: 64 * 1024 * 1024,
             fetch_timeout_ms: 60_000,
             fetches_per_minute: 30,
+            requests_per_minute: 10,
         }
     }
 }
@@ -102,8 +105,10 @@ pub struct Egress {
     pub(crate) limits: Limits,
     pub(crate) fetch_timeout: Duration,
     pub(crate) fetches_per_minute: u32,
-    /// Fetches of each session in this minute.
+    pub(crate) requests_per_minute: u32,
+    /// Fetches of each session in this minute, and requests.
     pub(crate) fetches: Windows,
+    pub(crate) requests: Windows,
     pub(crate) resolver: Arc<dyn Resolver>,
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
@@ -143,7 +148,9 @@ impl Egress {
             limits,
             fetch_timeout: Duration::from_millis(config.fetch_timeout_ms),
             fetches_per_minute: config.fetches_per_minute,
+            requests_per_minute: config.requests_per_minute,
             fetches: Windows::default(),
+            requests: Windows::default(),
             resolver: Arc::new(SystemResolver),
             folder,
             tls,

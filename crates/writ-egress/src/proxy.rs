@@ -62,8 +62,8 @@ use writ_types::entry::ConnectionRecord;
 const BATCH_MAX: usize = 256;
 /// How long connections may go on after the proxy was stopped, before they are cut.
 const GRACE: Duration = Duration::from_millis(250);
-/// The smallest head that the library can be limited to.
-const HEAD_MIN: usize = 8 * 1024;
+/// The smallest head that the library can be limited to, in bytes.
+pub const HEAD_MIN: usize = 8 * 1024;
 
 /// Limits of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

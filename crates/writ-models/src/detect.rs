@@ -174,6 +174,7 @@ mod tests {
         (Egress::new(&EgressConfig::default(), runtime.path()).expect("egress"), runtime)
     }
 
+    /// Rows: SCL-154 (a key in its usual variable)
     #[tokio::test]
     async fn a_key_in_its_usual_place_is_found_and_named() {
         for (there, model, said) in [

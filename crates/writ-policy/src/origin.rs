@@ -5,16 +5,20 @@
 //! leaves of a structured result that the owner asked for. And the tools that a request may use are fixed before it
 //! reads anything from outside: those used until then, and those that their calls name beforehand in `then`.
 
+mod mention;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
-use writ_types::chat::{ChatMessage, Field, Part, ToolCall, ToolOutcome};
+use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome};
 use writ_types::quarantine::Handle;
 use writ_types::taint::Taint;
 
 use crate::owner;
 use crate::prepared::Sink;
+pub use mention::MAX_TOLD_BYTES;
+use mention::Told;
 
 /// The argument in which a call names the tools that come after it.
 pub const THEN: &str = "then";
@@ -44,6 +48,8 @@ pub struct Origins {
     spoiled: BTreeSet<String>,
     /// The servers whose own words about their tools the model reads, and that nobody vouches for.
     tellers: BTreeSet<String>,
+    /// What was read from outside: it may point at values.
+    told: Told,
 }
 
 /// The fields that the owner lets arguments be taken from, by dotted path.
@@ -71,6 +77,7 @@ impl Origins {
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
             tellers: BTreeSet::new(),
+            told: Told::nothing(),
         }
     }
 
@@ -97,7 +104,12 @@ impl Origins {
         for message in messages {
             for part in &message.parts {
                 match part {
-                    Part::Text { .. } => {}
+                    Part::Text { text } => {
+                        // What the model writes points where it has been pointed; the texts that it has read are here, too.
+                        if message.role != Role::Assistant && message.label.taint == Taint::External {
+                            self.told.add(text, false);
+                        }
+                    }
                     Part::Call(call) => {
                         let before = !message.label.outside;
                         if before {
@@ -115,6 +127,9 @@ impl Origins {
                         made.insert(&call.id, Made { before, asked });
                     }
                     Part::Result(result) => {
+                        if result.label.taint == Taint::External {
+                            self.told.add(&result.text, !result.fields.is_empty());
+                        }
                         let Some(made) = made.get(result.call_id.as_str()) else { continue };
                         if made.before && was_performed(result.outcome) {
                             self.tools.insert(result.name.clone());
@@ -193,12 +208,22 @@ impl Origins {
     /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
     pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
-            let from: Vec<&String> = takes
-                .iter()
-                .filter(|(path, _)| is_within(&sink.argument, path))
-                .flat_map(|(_, from)| from)
-                .collect();
+            let from = taken_from(takes, &sink.argument);
             !self.is_trusted(&sink.value) && !self.is_field(tool, name_of(&sink.argument), &sink.value, &from)
+        })
+    }
+
+    /// The first sink that is not the owner's, nor of an untainted source, and that a text from outside names elsewhere than
+    /// in the record that it was taken from: whoever wrote that text may have chosen it.
+    pub fn pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
+        sinks.iter().find(|sink| {
+            let from = taken_from(takes, &sink.argument);
+            let argument = name_of(&sink.argument);
+            let fits = |name: &str| {
+                let is_taken = from.iter().any(|field| field.rsplit('.').next() == Some(name));
+                is_taken || name == argument || (is_id(name) && is_id(argument))
+            };
+            !self.is_trusted(&sink.value) && self.told.points_at(&sink.value, &fits)
         })
     }
 
@@ -264,6 +289,11 @@ fn giver(tool: &str) -> &str {
 fn name_of(path: &str) -> &str {
     let mut names = path.rsplit(['/', '.']).filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit()));
     names.next().unwrap_or(path)
+}
+
+/// The fields that the owner lets an argument be taken from.
+fn taken_from<'a>(takes: &'a Takes, argument: &str) -> Vec<&'a String> {
+    takes.iter().filter(|(path, _)| is_within(argument, path)).flat_map(|(_, from)| from).collect()
 }
 
 /// Whether an argument is the one that a dotted path names, or lies below it; places in lists do not count.

@@ -166,6 +166,17 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
+    // Or it chooses by name, and then the name stands in its text.
+    if call.effect
+        && let Some(sink) = origins.pointed_at(&prepared.sinks, &call.takes)
+    {
+        let why = format!(
+            "It rests on external content, and a text in it names '{}' elsewhere than where it belongs: somebody may have \
+             chosen it for you.",
+            sink.argument
+        );
+        return TaintVerdict::Ask(why.into());
+    }
     if call.sends && prepared.label.private && origins.foreign(&prepared.sinks, &call.whom).is_some() {
         return PRIVATE;
     }

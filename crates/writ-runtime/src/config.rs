@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use writ_agent::event::SystemText;
+use writ_egress::proxy::ProxyConfig;
 use writ_policy::access::Access;
 use writ_policy::budget::BudgetConfig;
 use writ_policy::egress::EgressScope;
@@ -96,6 +97,8 @@ pub struct RuntimeConfig {
     pub max_chronicle_entries: usize,
     /// What every session may reach before anything is granted to it.
     pub egress: EgressScope,
+    /// Limits and rates of the proxy.
+    pub proxy: ProxyConfig,
     /// Secrets that programs use and never have.
     pub credentials: Vec<Binding>,
     /// How long tools may run.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_egress::Egress;
 use writ_egress::connect::SystemResolver;
-use writ_egress::proxy::{Proxy, ProxyConfig};
+use writ_egress::proxy::Proxy;
 use writ_models::Models;
 use writ_policy::approval::Approvers;
 use writ_policy::gate::GateSet;
@@ -245,6 +245,8 @@ impl Core {
             installation: config.installation,
             epoch: config.epoch,
         };
+        let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
+        let proxy = proxy.with_authority(egress.authority());
         let started_at = clock.now();
         Ok(Self {
             config,
@@ -255,8 +257,7 @@ impl Core {
             files,
             gates,
             models,
-            proxy: Proxy::new(ProxyConfig::default(), Arc::new(SystemResolver))
-                .with_authority(egress.authority()),
+            proxy,
             egress,
             search,
             servers,

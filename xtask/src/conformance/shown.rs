@@ -13,7 +13,7 @@ use syn::visit::{self, Visit};
 use super::catalogue::is_id;
 use crate::workspace::Crate;
 
-const MARK: &str = "Rows:";
+pub(super) const MARK: &str = "Rows:";
 
 /// A test that names a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ pub(super) fn collect(crates: &[Crate], sources: &[(String, String)]) -> Result<
 }
 
 impl Claims {
-    fn add(&mut self, test: &str, doc: &str, runs: bool) {
+    pub(super) fn add(&mut self, test: &str, doc: &str, runs: bool) {
         for line in doc.lines().map(str::trim) {
             let Some(line) = line.strip_prefix(MARK) else {
                 if names_rows(line) {

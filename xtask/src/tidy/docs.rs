@@ -83,16 +83,19 @@ fn check_security_model(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Every limitation names a test that shows it, or the issue that will end it.
+/// Every limitation names a test that shows it, the issue that will end it, or why no test here can show it.
 fn check_limitations(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (title, body) in sections(text) {
         let shown = body.lines().find_map(|line| line.strip_prefix("Shown by: "));
         let issue = body.lines().find_map(|line| line.strip_prefix("Issue: "));
+        let not_shown =
+            body.lines().any(|line| line.strip_prefix("Not shown: ").is_some_and(|why| why.contains(' ')));
         let wrong = match (shown, issue) {
             (Some(shown), _) => tests.judge(shown),
             (None, Some(issue)) if issue.starts_with(|c: char| c.is_ascii_digit()) => Vec::new(),
-            (None, _) => vec!["names neither a test nor an issue".to_owned()],
+            (None, _) if not_shown => Vec::new(),
+            (None, _) => vec!["names neither a test nor an issue, nor why no test shows it".to_owned()],
         };
         findings.extend(wrong.into_iter().map(|text| Finding::new("limitation", title, text)));
     }
@@ -176,9 +179,10 @@ mod tests {
     fn a_limitation_names_a_test_or_an_issue() {
         let (crates, sources) = fixture();
         let tests = Tests { crates: &crates, sources: &sources };
-        let text = "# T\n\n## One\nShown by: `writ-a::shown`\n\n## Two\nIssue: 12\n\n## Three\nIssue: none\n\n## Four\nA.\n";
-        let expected =
-            ["Three: names neither a test nor an issue", "Four: names neither a test nor an issue"];
+        let text = "# T\n\n## One\nShown by: `writ-a::shown`\n\n## Two\nIssue: 12\n\n## Three\nIssue: none\n\n## Four\nA.\n\n\
+                    ## Five\nNot shown: it takes a Mac.\n\n## Six\nNot shown: so\n";
+        let expected = ["Three", "Four", "Six"]
+            .map(|title| format!("{title}: names neither a test nor an issue, nor why no test shows it"));
         assert_eq!(texts(check_limitations(text, &tests)), expected);
     }
 

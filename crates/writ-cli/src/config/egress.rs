@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use writ_egress::EgressConfig;
+use writ_egress::proxy::ProxyConfig;
 use writ_models::config::ModelsConfig;
 use writ_models::provider::Routes;
 use writ_policy::egress::credential::Binding;
@@ -30,6 +32,10 @@ pub(crate) struct EgressLists {
     /// Secrets that programs use and never have. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) credentials: Vec<Binding>,
+    /// Limits of what the engine itself fetches and sends.
+    pub(crate) limits: EgressConfig,
+    /// Limits of programs in sandboxes.
+    pub(crate) proxy: ProxyConfig,
 }
 
 impl Default for EgressLists {
@@ -42,6 +48,8 @@ impl Default for EgressLists {
             opaque: Vec::new(),
             pin: Vec::new(),
             credentials: Vec::new(),
+            limits: EgressConfig::default(),
+            proxy: ProxyConfig::default(),
         }
     }
 }

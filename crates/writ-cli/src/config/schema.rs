@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use toml::Value;
+use writ_egress::proxy::HEAD_MIN;
 use writ_policy::door::MAX_SEARCH_RESULTS;
 use writ_policy::egress::host::{Host, HostPattern};
 use writ_policy::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
@@ -81,6 +82,12 @@ const MOST: u64 = i64::MAX as u64;
 const COUNT: Kind = Kind::Whole(1, MOST);
 /// A number of at least one that fits 32 bits.
 const COUNT_32: Kind = Kind::Whole(1, u32::MAX as u64);
+/// The most connections of one sandbox: each holds two descriptors and its buffers.
+const MOST_CONNECTIONS: u64 = 4096;
+/// The most records of connections that wait in memory.
+const MOST_RECORDS: u64 = 65_536;
+/// The largest head that is read into memory, in bytes.
+const MOST_HEAD: u64 = 1024 * 1024;
 /// The last minute of a day.
 const LAST_MINUTE: u64 = 24 * 60 - 1;
 /// The longest that payloads may be told to be kept: a hundred years; 0 is for ever.
@@ -251,6 +258,23 @@ pub(crate) const KEYS: &[Key] = &[
     owner("egress.credentials.*.format", Kind::Text),
     owner("egress.credentials.*.user", Kind::Text),
     owner("egress.credentials.*.plain", Kind::Flag),
+    owner("egress.limits.connect_timeout_ms", COUNT_32),
+    owner("egress.limits.max_sent_bytes", COUNT),
+    owner("egress.limits.max_received_bytes", COUNT),
+    owner("egress.limits.fetch_timeout_ms", COUNT_32),
+    owner("egress.limits.fetches_per_minute", COUNT_32),
+    owner("egress.limits.requests_per_minute", COUNT_32),
+    owner("egress.proxy.connections", Kind::Whole(1, MOST_CONNECTIONS)),
+    owner("egress.proxy.records", Kind::Whole(1, MOST_RECORDS)),
+    owner("egress.proxy.head_bytes", Kind::Whole(HEAD_MIN as u64, MOST_HEAD)),
+    owner("egress.proxy.head_ms", COUNT_32),
+    owner("egress.proxy.connect_ms", COUNT_32),
+    owner("egress.proxy.idle_ms", COUNT_32),
+    owner("egress.proxy.total_ms", COUNT_32),
+    owner("egress.proxy.sent_max", COUNT),
+    owner("egress.proxy.received_max", COUNT),
+    owner("egress.proxy.host_per_minute", COUNT_32),
+    owner("egress.proxy.tool_per_minute", COUNT_32),
     owner("search.provider", Kind::OneOf(&["brave", "tavily"])),
     owner("search.api_key", Kind::Credential),
     owner("search.base_url", Kind::Url),

@@ -249,7 +249,7 @@ impl Socket {
     }
 }
 
-/// Rows: SIL-226 SIL-235 SIL-238 SCL-087
+/// Rows: SIL-226 SIL-235 SIL-238 SCL-087 SCL-169 (the count) SF-468 (its mode)
 #[test]
 fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
     let web = Web::new();
@@ -277,6 +277,7 @@ fn the_page_and_health_are_served_to_everybody_and_hold_nothing() {
 }
 
 /// Rows: SCL-078 SCL-088 SCL-089 SCL-090 SCL-091
+/// Rows: SF-467 (without a token and with a wrong one) SF-468 (it is in no log)
 #[test]
 fn every_guarded_route_refuses_who_proves_nothing() {
     let web = Web::new();
@@ -385,6 +386,7 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
 /// Case 24: an address that others can reach needs a token.
 ///
 /// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 (in part: what is refused)
+/// Rows: SIL-014 (a port in use) SF-466 (no port where it is off)
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
     let home = Home::ready();
@@ -422,7 +424,7 @@ fn what_must_not_be_served_is_not_even_bound() {
     assert_eq!(engine.stop().code, Some(0));
 }
 
-/// Rows: SIL-015 SIL-016 SIL-228 SIL-229 SCL-091
+/// Rows: SIL-015 SIL-016 SIL-228 SIL-229 SCL-091 SIL-014 (on a port that is free)
 #[test]
 fn a_socket_proves_who_it_is_in_three_ways() {
     let web = Web::new();
@@ -452,6 +454,7 @@ fn a_socket_proves_who_it_is_in_three_ways() {
 }
 
 /// Rows: SIL-017 SIL-018 SIL-020 SIL-230 SIL-234 SCL-092 SCL-093 SCL-096 SCL-097 SCL-098 SCL-168 SCL-170
+/// Rows: SCL-169 SIL-289 (nonsense is answered, and the end is marked)
 #[test]
 fn clients_of_a_session_see_the_same_and_others_nothing() {
     let web = Web::new();
@@ -1285,7 +1288,7 @@ fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
     assert_eq!(back.until("message")["text"], "Late.", "the turn went on without its client");
 }
 
-/// Rows: SIL-246
+/// Rows: SIL-246 SIL-086 (its gauge)
 #[test]
 fn needs_userns_open_subscriptions_are_counted() {
     let turns: [&[(&str, Value)]; 4] = [
@@ -1320,6 +1323,7 @@ fn needs_userns_open_subscriptions_are_counted() {
 }
 
 /// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247 SIL-303
+/// Rows: SIL-103 (its metric)
 #[test]
 fn what_is_measured_is_told_to_prometheus() {
     let list = vec![

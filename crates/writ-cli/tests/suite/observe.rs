@@ -90,6 +90,7 @@ fn measured(bench: &Bench, series: &str) -> f64 {
 }
 
 /// Rows: SIL-252 SCL-199
+/// Rows: SIL-248 (a turn, its executor and its gates) SIL-249 (memory)
 #[test]
 fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said() {
     let bench = busy();

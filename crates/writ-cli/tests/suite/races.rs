@@ -85,6 +85,7 @@ fn racer(home: &Home) -> Child {
 }
 
 /// Rows: SIL-300 WIN-237
+/// Rows: SIL-331
 #[test]
 fn needs_python_two_hundred_approvals_raced_by_eight_processes_are_performed_once_each() {
     let bench = bench();
@@ -241,6 +242,7 @@ fn eight_processes_approve_one_ask_and_one_of_them_wins() {
     assert_eq!(engine.stop().code, Some(0));
 }
 
+/// Rows: WIN-429 (a second one is refused)
 #[test]
 fn a_second_engine_on_the_same_home_ends_with_10_and_names_the_first() {
     let home = Home::ready();

@@ -55,6 +55,7 @@ fn the_system_text_is_the_owners_and_no_message_changes_it() {
 /// Ids are ULIDs (design 3.1), which sort by time; nothing else is taken for one.
 ///
 /// Rows: SCL-036
+/// Rows: SCL-123 (an unknown id opens none)
 #[test]
 fn session_ids_are_unique_and_nothing_else_names_a_session() {
     const MANY: usize = 1_000;

@@ -55,7 +55,7 @@ fn roles(tool: &str) -> [bool; 4] {
         .map(|role| offers(role, tool))
 }
 
-/// Rows: SIL-103 (without the metric)
+/// Rows: SIL-103
 #[test]
 fn memory_store_makes_a_row_and_says_its_id() {
     assert_eq!(roles("memory_store"), [true, false, true, false]);
@@ -419,7 +419,7 @@ fn processes(home: &Home, engine: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Rows: SIL-010 (the control socket; HTTP and WebSocket are not there yet)
+/// Rows: SIL-010 (the control socket)
 #[test]
 fn one_process_is_the_whole_service() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
@@ -453,7 +453,7 @@ fn connections(pid: u32) -> Vec<String> {
     found
 }
 
-/// Rows: SIL-008 (in a terminal; the web page is not there yet)
+/// Rows: SIL-008 (in a terminal)
 #[test]
 fn nobody_but_the_configured_provider_is_contacted() {
     let gate = Gate::new();

@@ -158,6 +158,7 @@ fn script(request: &ParsedRequest) -> Reply {
 }
 
 /// Rows: SCL-121
+/// Rows: SCL-167 (the end of the input)
 #[test]
 fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     let bench = Bench::new("openai", script);

@@ -157,6 +157,7 @@ fn what_cannot_be_read_ends_the_start_and_names_path_and_field_alone() {
 }
 
 /// Rows: SIL-382
+/// Rows: SCL-154 (none in the configuration: it is refused)
 #[test]
 fn a_plain_key_in_the_configuration_is_refused_with_the_command_that_mends_it() {
     let bench = Bench::new("anthropic", calls(Vec::new(), "Done."));

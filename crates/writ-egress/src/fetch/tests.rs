@@ -356,3 +356,20 @@ async fn urls_that_can_be_read_in_two_ways_are_not_fetched() {
     }
     assert_eq!((fixture.script.lookups(), fixture.keeper.records().len()), (0, 0));
 }
+
+/// Rows: WIN-042 (requests have a count of their own)
+#[tokio::test(start_paused = true)]
+async fn readings_and_requests_are_counted_apart_and_by_conversation() {
+    let runtime = tempfile::tempdir().expect("a folder");
+    let config = EgressConfig { fetches_per_minute: 3, requests_per_minute: 2, ..EgressConfig::default() };
+    let egress = Egress::new(&config, runtime.path()).expect("egress");
+    let (read, post) = (wish("GET", "http://a.test/"), wish("POST", "http://a.test/"));
+    let told = Fetch { body: Some("x".to_owned()), ..wish("GET", "http://a.test/") };
+    let passes = |session: &str, fetch: &Fetch| egress.admit(session, fetch).is_ok();
+    assert_eq!([(); 4].map(|()| passes("one", &read)), [true, true, true, false]);
+    assert_eq!([&post, &told, &post, &told].map(|fetch| passes("one", fetch)), [true, true, false, false]);
+    assert_eq!(egress.admit("one", &post).unwrap_err().to_string(), "2 requests a minute are the limit");
+    assert!(passes("two", &read) && passes("two", &post), "another conversation has its own");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(passes("one", &read) && passes("one", &post));
+}

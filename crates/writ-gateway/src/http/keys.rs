@@ -178,6 +178,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
+    /// Rows: SF-468 (its length, its mode, and that a restart keeps it)
     #[test]
     fn a_token_is_made_once_and_only_its_owner_reads_it() {
         let dir = tempfile::tempdir().expect("temp dir");

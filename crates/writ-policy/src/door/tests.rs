@@ -4,7 +4,7 @@ use ed25519_dalek::SigningKey;
 use writ_types::action::{
     ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, Search, Subscribe, WriteFile,
 };
-use writ_types::entry::Decision;
+use writ_types::entry::{Decision, Leaning};
 use writ_types::frame::Pattern;
 use writ_types::id::{AskId, EntrySeq, KeyId};
 use writ_types::taint::{Label, Taint};
@@ -14,12 +14,13 @@ use super::*;
 use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
 use crate::fixture::{
     MemoryJournal, NOW, PERMIT_ALL, Sample, Stop, World, all_grants, approved, approver, approvers, ask_all,
-    claims, exec, expected, fetch, forbid_all, later, model_call, now, permit_all, prepared, project_write,
-    remember, rules, samples, search, session, shipped, signed, tainted,
+    claims, exec, expected, fetch, forbid_all, home_rules, later, model_call, now, permit_all, prepared,
+    project_write, remember, rules, samples, search, session, shipped, signed, tainted,
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
 use crate::prepared::Sink;
+use crate::rules::Shadow;
 use crate::scope::Dimension;
 
 mod approvals;
@@ -668,4 +669,31 @@ fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
         assert_eq!((rule.as_str(), text), ("approval", ApprovalError::Signature.to_string()));
         assert_eq!(outside, denial.outside());
     }
+}
+
+/// What is tried beside the rules in force is told what they are told, and is noted where it differs.
+#[test]
+fn rules_that_are_tried_are_noted_where_they_differ_and_decide_nothing() {
+    let text =
+        r#"@id("sure") @ask("Sure?") forbid (principal, action, resource) unless { context.preapproved };"#;
+    let shadow = Shadow::load("careful".into(), &[home_rules(PERMIT_ALL)], home_rules(text)).unwrap();
+    let home = rules(PERMIT_ALL).trying(vec![shadow]);
+    let mut world = world();
+    let differing = |world: &World| {
+        let authority = world.authority();
+        let facts = world.facts(&authority);
+        let checked = precheck(prepared(Action::Exec(exec())), &facts, world.now).unwrap();
+        shadowed(&checked, &home, &facts)
+    };
+    let found = differing(&world);
+    let [Fact::Shadowed { set, prepared: hash, kind, does, would, rules: named, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((set.as_str(), *kind), ("careful", ActionKind::Exec));
+    assert_eq!((*does, *would), (Leaning::Permit, Leaning::Ask));
+    assert_eq!(named, &["sure"]);
+    assert_eq!(*hash, prepared(Action::Exec(exec())).hash(world.rules.digest()).unwrap());
+    assert!(world.decide(prepared(Action::Exec(exec()))).is_ok());
+    world.task.grants.preapproved.insert(ActionKind::Exec);
+    assert_eq!(differing(&world), []);
 }

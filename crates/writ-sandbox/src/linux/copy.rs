@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -116,9 +116,17 @@ impl Copy {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut target =
             File::from(beneath::open_at(to, name, flags, Mode::from_bits_truncate(mode | 0o600))?);
-        self.bytes = self.bytes.saturating_add(io::copy(&mut source, &mut target)?);
+        // Before it fills the disk: a file with holes takes little where it is and all of its size in a copy.
+        let too_large = || io::Error::other("the project is too large to be copied");
+        let left = BYTES_MAX.saturating_sub(self.bytes);
+        if source.metadata()?.len() > left {
+            return Err(too_large());
+        }
+        // It may grow meanwhile.
+        let copied = io::copy(&mut (&mut source).take(left.saturating_add(1)), &mut target)?;
+        self.bytes = self.bytes.saturating_add(copied);
         if self.bytes > BYTES_MAX {
-            return Err(io::Error::other("the project is too large to be copied"));
+            return Err(too_large());
         }
         if let (Some(shown), Some(mut again)) = (path.to_str(), beneath::read_at(to, name)?) {
             let file = BaseFile { digest: beneath::digest(&mut again)?, executable: mode & 0o100 != 0 };
@@ -183,4 +191,27 @@ fn remove_at(parent: &OwnedFd, name: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_bounded_before_it_fills_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("a"), "one").unwrap();
+        refresh(&from, &to).unwrap();
+        assert_eq!(fs::read(to.join("work/a")).unwrap(), b"one");
+        // Two files that together are a byte too long, and take no place: they are holes.
+        for (name, bytes) in [("b", 1), ("c", BYTES_MAX - 3)] {
+            File::create(from.join(name)).unwrap().set_len(bytes).unwrap();
+        }
+        let error = refresh(&from, &to).unwrap_err();
+        assert_eq!(error.to_string(), "the project is too large to be copied");
+        assert_eq!(fs::read(to.join("work/b")).unwrap(), [0]);
+        assert_eq!(fs::metadata(to.join("work/c")).unwrap().len(), 0, "nothing of it was copied");
+    }
 }

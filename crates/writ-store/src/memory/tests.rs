@@ -32,6 +32,7 @@ fn words_are_found_by_stem_and_ranked() {
     assert_eq!(home.store.search_memory("dog", None, 1).expect("searches").len(), 1);
 }
 
+/// Rows: SIL-043 (what a session remembers for itself)
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {
     let home = Home::new().with_session(1).with_session(2);

@@ -65,6 +65,8 @@ fn names(role: AgentRole) -> Vec<String> {
 }
 
 /// Part of SIL-103, 104, 106, 107, 108, 109, 110, 111, 112: who has which tool.
+///
+/// Rows: SIL-111 (an executor by itself lacks it) SIL-106 (who has it)
 #[test]
 fn each_role_has_its_tools() {
     assert_eq!(
@@ -722,4 +724,34 @@ fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
     ] {
         assert!(prepare(wrong.clone(), Some(target)).is_err(), "{wrong}");
     }
+}
+
+/// What the door knows and no tool leads to, nor the harness itself.
+#[test]
+fn kinds_of_action_that_nobody_performs_yet_are_these() {
+    let own = [
+        ActionKind::Connect,
+        ActionKind::ModelCall,
+        ActionKind::CallTool,
+        ActionKind::Plan,
+        ActionKind::Forget,
+    ];
+    let registry = Registry::core().with_search();
+    let led: Vec<ActionKind> = registry.tools().flat_map(|tool| tool.actions).copied().chain(own).collect();
+    let nobody: Vec<&str> =
+        ActionKind::ALL.iter().filter(|kind| !led.contains(kind)).map(|kind| kind.as_str()).collect();
+    let expected = [
+        "browse",
+        "create_tool",
+        "install_skill",
+        "docker",
+        "message",
+        "handoff",
+        "spawn",
+        "escalate",
+        "vcs",
+        "modify_self",
+        "operate",
+    ];
+    assert_eq!(nobody, expected);
 }

@@ -169,6 +169,7 @@ fn needs_userns_a_large_answer_waits_for_a_person_and_is_saved_then() {
 }
 
 /// Rows: WIN-211 (30 a minute, saved or read)
+/// Rows: WIN-041 (thirty pass and the next is told why)
 #[test]
 fn a_session_fetches_thirty_times_a_minute_and_is_told_when_it_may_again() {
     let mirror = Mirror::start();
@@ -188,4 +189,34 @@ fn a_session_fetches_thirty_times_a_minute_and_is_told_when_it_may_again() {
     // Twin: another session has thirty of its own.
     let fresh = bench.chat(&format!("read {}", urls.join(" ")), &["--new"]);
     assert!(mirror.asked().len() > 30, "{}", text(&fresh));
+}
+
+/// A person's yes is not used up for nothing: what they approve goes out, however much was fetched before.
+///
+/// Rows: WIN-041 (the number is a setting)
+#[test]
+fn the_limit_of_fetches_is_a_setting_and_a_persons_yes_is_not_refused_for_it() {
+    let mirror = Mirror::start();
+    let url = |path: &str| mirror.url("depot", path);
+    let fetch = |path: &str| ("web_fetch", json!({ "url": url(path) }));
+    let list = vec![
+        ("web_request", json!({ "method": "POST", "url": url("/post"), "body": "x" })),
+        fetch("/1"),
+        fetch("/2"),
+        fetch("/1"),
+        fetch("/composed"),
+    ];
+    let bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    let config = bench.home.root().join("config.toml");
+    let listed = std::fs::read_to_string(&config).expect("reads");
+    std::fs::write(&config, format!("{listed}\n[egress.limits]\nfetches_per_minute = 2\n")).expect("written");
+    let done = bench.chat(&format!("read {} and {}", url("/1"), url("/2")), &[]);
+    assert_eq!(code(&done), 5, "{}", text(&done));
+    let asked = ["POST /post", "GET /1", "GET /2"].map(|line| format!("{line} HTTP/1.1"));
+    assert_eq!(mirror.asked(), asked, "a request is no fetch: {}", text(&done));
+    assert!(last_request(&bench).contains("2 fetches a minute are the limit"));
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(mirror.asked().last().map(String::as_str), Some("GET /composed HTTP/1.1"));
 }

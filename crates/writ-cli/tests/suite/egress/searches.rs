@@ -59,7 +59,8 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 /// The words that a result repeats from the owner make it no less external; a taint among the arguments is refused rather than
 /// ignored, since arguments are validated (design 3.9).
 ///
-/// Rows: SIL-105 SIL-169 SIL-059 (in part: `web_search`)
+/// Rows: SIL-105 SIL-169
+/// Rows: SIL-059 (in part: `web_search`) SIL-298 (what was found, and the reply made from it)
 #[test]
 fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
     for provider in ["brave", "tavily"] {

@@ -43,7 +43,8 @@ fn last(socket: &mut Socket) -> Value {
     }
 }
 
-/// Rows: SIL-232 SIL-231 (an unknown id)
+/// Rows: SIL-232
+/// Rows: SIL-231 (an unknown id)
 #[test]
 fn a_gate_that_asks_holds_the_turn_until_its_person_has_answered() {
     let web =

@@ -139,6 +139,8 @@ fn needs_userns_needs_python_what_is_not_offered_cannot_stand() {
 }
 
 /// What was approved again and again is suggested to stand, with what that would have meant; one no, and it is not.
+///
+/// Rows: SIL-330 (what is approved again and again is suggested to stand)
 #[test]
 fn needs_userns_needs_python_what_is_approved_each_time_is_suggested_to_stand() {
     let desk = bank();

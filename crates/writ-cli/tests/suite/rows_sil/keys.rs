@@ -422,6 +422,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             gates: dir.path().join("gates"),
             server_idle: writ_runtime::servers::SERVER_IDLE,
             egress: Default::default(),
+            proxy: Default::default(),
             timeouts: writ_tools::config::Config::default(),
             tools: Vec::new(),
             strict: false,

@@ -188,6 +188,8 @@ enum Answer {
 enum Of {
     Owner,
     Field,
+    /// A field that a text from outside points at.
+    Chosen,
     Nobody,
 }
 
@@ -274,7 +276,8 @@ fn cases() -> impl Strategy<Value = Case> {
         [cost(), cost(), cost(), cost()],
         answer(),
     );
-    let sink = prop_oneof![Just(Of::Owner), Just(Of::Field), Just(Of::Nobody)];
+    let sink =
+        prop_oneof![2 => Just(Of::Owner), 2 => Just(Of::Field), 1 => Just(Of::Chosen), 2 => Just(Of::Nobody)];
     let values =
         (sink, any::<[bool; 4]>(), seldom(5)).prop_map(|(sink, [used, outside, private, told], strict)| {
             Values { sink, used, outside, private, told, strict }
@@ -383,7 +386,7 @@ fn model(case: &Case) -> Outcome {
             }
         }
         (true, Answer::Standing { alike, low, total, ends }) => {
-            let covered = alike && recurs(&wish.action, case.taint) && (!low || is_low(wish));
+            let covered = alike && !by_gate && recurs(&wish.action, case.taint) && (!low || is_low(wish));
             if covered && !total && case.now < ends {
                 Outcome::Grant { with_approval: true }
             } else {
@@ -409,9 +412,11 @@ fn excused(wish: &Wish, values: Values) -> bool {
     }
     if let Action::CallTool(call) = &wish.action {
         let another_tool = call.effect && values.outside && !values.used;
-        let to_strangers = call.sends && values.private && values.sink == Of::Field;
-        let harmful = call.effect && call.risk >= Risk::High && values.sink == Of::Field;
-        return known && !another_tool && !to_strangers && !harmful;
+        let of_result = values.sink != Of::Owner;
+        let to_strangers = call.sends && values.private && of_result;
+        let harmful = call.effect && call.risk >= Risk::High && of_result;
+        let chosen = call.effect && values.sink == Of::Chosen;
+        return known && !another_tool && !to_strangers && !harmful && !chosen;
     }
     if let Action::Fetch(fetch) = &wish.action {
         return fetch.method == "GET" && fetch.body.is_none() && known;
@@ -567,6 +572,7 @@ fn door(case: &Case) -> Outcome {
     let value = match case.values.sink {
         Of::Owner => "ann@example.org",
         Of::Field => "f-17",
+        Of::Chosen => "f-18",
         Of::Nobody => "eve@evil.test",
     };
     prepared.sinks = vec![Sink { argument: "to".into(), value: value.into() }];
@@ -595,7 +601,7 @@ fn door(case: &Case) -> Outcome {
 fn origins(values: Values) -> Origins {
     let name = if values.used { "crm__look" } else { "crm__list" };
     let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::json!({}) };
-    let fields = vec![Field { path: "/to".into(), value: "f-17".into() }];
+    let fields = ["f-17", "f-18"].map(|value| Field { path: "/to".into(), value: value.into() }).to_vec();
     let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External).public());
     let result = ToolResult {
         call_id: "1".into(),
@@ -606,11 +612,13 @@ fn origins(values: Values) -> Origins {
         fields,
         kept: None,
     };
+    let chosen = vec![Part::Text { text: "Take f-18.".into() }];
+    let chosen = ChatMessage { role: Role::User, parts: chosen, label: label.clone() };
     let asked =
         ChatMessage { role: Role::Assistant, parts: vec![Part::Call(call)], label: Label::new(Taint::Owner) };
     let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
     let mut origins = Origins::new(["tell ann@example.org".to_owned()]);
-    origins.read(&[asked, told]);
+    origins.read(&[asked, told, chosen]);
     if values.told {
         origins.tell("shop");
     }

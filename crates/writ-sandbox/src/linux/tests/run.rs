@@ -58,7 +58,8 @@ async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     assert_eq!(result.stdout.text, "hi\n");
 }
 
-/// Rows: SIL-198 SCL-184 (programs)
+/// Rows: SIL-198
+/// Rows: SCL-184 (programs)
 #[tokio::test]
 async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     let fixture = Fixture::new().await;
