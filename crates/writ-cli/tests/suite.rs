@@ -245,11 +245,14 @@ fn help_and_version_end_with_0_and_wrong_usage_with_2() {
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{help}");
 }
 
+/// Rows: SIL-268 (without a home, a clear error) SIL-272 (without a home, it fails clearly)
 #[test]
 fn without_init_every_command_says_so_and_ends_with_3() {
     let home = Home::new();
     for args in [
         &["status"][..],
+        &["start"],
+        &["chat", "-m", "hello"],
         &["approvals", "list"],
         &["audit", "verify"],
         &["audit", "tail"],
