@@ -60,6 +60,12 @@ test("filters narrow it, entries open, and a proof can be taken along", async ()
   const entry = page.locator(".entry").first();
   await entry.locator("summary").click();
   assert.match(await entry.locator("pre").innerText(), /"text": "hello there"/);
+  // It stays open while the list is read anew.
+  const again = page.waitForResponse((response) => response.url().includes("q=hello+there") || response.url().includes("q=hello%20there"));
+  await page.locator("#filter-text").fill("hello there");
+  await again;
+  await settled("received");
+  assert.match(await entry.locator("pre").innerText(), /"text": "hello there"/);
   const [download] = await Promise.all([page.waitForEvent("download"), entry.getByText("Download proof").click()]);
   assert.match(download.suggestedFilename(), /^writ-proof-\d+\.json$/);
   assert.ok(JSON.parse(fs.readFileSync(await download.path(), "utf8")));

@@ -101,13 +101,14 @@ impl Origins {
     /// before anything was read from outside.
     pub fn read<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
         let mut made: BTreeMap<&str, Made> = BTreeMap::new();
+        let mut calls: BTreeMap<&str, &Value> = BTreeMap::new();
         for message in messages {
             for part in &message.parts {
                 match part {
                     Part::Text { text } => {
                         // What the model writes points where it has been pointed; the texts that it has read are here, too.
                         if message.role != Role::Assistant && message.label.taint == Taint::External {
-                            self.told.add(text, false);
+                            self.told.add(text, None, false);
                         }
                     }
                     Part::Call(call) => {
@@ -125,10 +126,12 @@ impl Origins {
                             self.spoiled.insert(giver(&call.name).to_owned());
                         }
                         made.insert(&call.id, Made { before, asked });
+                        calls.insert(&call.id, &call.arguments);
                     }
                     Part::Result(result) => {
                         if result.label.taint == Taint::External {
-                            self.told.add(&result.text, !result.fields.is_empty());
+                            let call = calls.get(result.call_id.as_str()).copied();
+                            self.told.add(&result.text, call, !result.fields.is_empty());
                         }
                         let Some(made) = made.get(result.call_id.as_str()) else { continue };
                         if made.before && was_performed(result.outcome) {

@@ -68,9 +68,12 @@ export class Activity {
     if (this.#range) byId("range-text").textContent = `What the reply rests on: entries ${this.#range.from} to ${this.#range.to}`;
     const answer = await this.#fetch(this.#range ? { before: this.#range.to + 1 } : {});
     if (!answer || read !== this.#read) return;
+    // What somebody has opened meanwhile stays open.
+    const open = [...document.querySelectorAll("#timeline details[open]")].map((entry) => entry.dataset.seq);
     byId("timeline").replaceChildren();
     this.#oldest = this.#newest = this.#day = null;
     this.#append(answer);
+    for (const entry of document.querySelectorAll("#timeline details")) entry.open = open.includes(entry.dataset.seq);
     byId("activity-scroll").scrollTop = 0;
   }
 

@@ -2,7 +2,10 @@
 //!
 //! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
 //! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
-//! own may name it in its own texts; what stands in any other text is somebody's choice, and the owner sees it first.
+//! own may name it in its own texts, and so may the answer to a call that named it; what stands in any other text is
+//! somebody's choice, and the owner sees it first.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
@@ -23,6 +26,10 @@ pub(super) struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Text {
     text: String,
+    /// The same in small letters.
+    small: String,
+    /// What the call named whose answer it is, in small letters.
+    asked: BTreeSet<String>,
     /// Whether a structured result stands beside it, so that quoted values in it may be its leaves.
     is_structured: bool,
 }
@@ -32,14 +39,19 @@ impl Told {
         Self { texts: Vec::new(), bytes: 0, is_full: false }
     }
 
-    /// Takes in a text; whether it is the answer of a tool that has given a structured one.
-    pub(super) fn add(&mut self, text: &str, is_structured: bool) {
+    /// Takes in a text, and what the call named whose answer it is; whether that has given a structured one.
+    pub(super) fn add(&mut self, text: &str, asked: Option<&Value>, is_structured: bool) {
         self.bytes = self.bytes.saturating_add(text.len());
         if self.bytes > MAX_TOLD_BYTES {
             self.is_full = true;
             return;
         }
-        self.texts.push(Text { text: text.nfc().collect(), is_structured });
+        let mut named = BTreeSet::new();
+        if let Some(asked) = asked {
+            gather(asked, &mut named);
+        }
+        let text: String = text.nfc().collect();
+        self.texts.push(Text { small: text.to_lowercase(), text, asked: named, is_structured });
     }
 
     /// Whether a text names a value elsewhere than in the record that holds it under a name that fits.
@@ -48,20 +60,25 @@ impl Told {
         if value.chars().count() < MIN_TOKEN_CHARS {
             return false;
         }
-        let value: String = value.nfc().collect();
+        let value = value.nfc().collect::<String>().to_lowercase();
         self.is_full || self.texts.iter().any(|told| told.points_at(&value, fits))
     }
 }
 
 impl Text {
     fn points_at(&self, value: &str, fits: &dyn Fn(&str) -> bool) -> bool {
+        // JSON can write any letter in another way, with a backslash.
+        let may_name = self.small.contains(value) || self.small.contains('\\');
+        if self.asked.contains(value) || !may_name {
+            return false;
+        }
         match serde_json::from_str(&self.text) {
             Ok(structured @ (Value::Object(_) | Value::Array(_))) => {
                 in_record(&structured, value, false, fits)
             }
             // A list of records may have been cut, or be worded as a text: its leaves stand in quotes, or alone in a line.
-            _ if self.is_structured => names(&self.text, value, is_leaf),
-            _ => names(&self.text, value, |_, _| false),
+            _ if self.is_structured => names(&self.small, value, is_leaf),
+            _ => names(&self.small, value, |_, _| false),
         }
     }
 }
@@ -70,21 +87,46 @@ impl Text {
 fn in_record(record: &Value, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
     match record {
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        Value::String(text) => !is_own && text != value && names(text, value, |_, _| false),
+        Value::String(text) => {
+            !is_own && !is_same(text, value) && names(&text.to_lowercase(), value, |_, _| false)
+        }
         Value::Array(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
         Value::Object(fields) => {
             let is_own = fields.iter().any(|(name, field)| fits(name) && holds(field, value));
             fields.iter().any(|(name, field)| {
-                names(name, value, |_, _| false) && name != value || in_record(field, value, is_own, fits)
+                let in_name = !is_same(name, value) && names(&name.to_lowercase(), value, |_, _| false);
+                in_name || in_record(field, value, is_own, fits)
             })
         }
     }
 }
 
+/// The most values of a call that its answer may name.
+const MAX_ASKED: usize = 64;
+
+/// The values of a call's arguments, in small letters.
+fn gather(value: &Value, named: &mut BTreeSet<String>) {
+    if named.len() >= MAX_ASKED {
+        return;
+    }
+    match value {
+        Value::String(text) => drop(named.insert(text.nfc().collect::<String>().to_lowercase())),
+        Value::Number(number) => drop(named.insert(number.to_string())),
+        Value::Array(items) => items.iter().for_each(|item| gather(item, named)),
+        Value::Object(fields) => fields.values().for_each(|field| gather(field, named)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Whether a text is a value, which is in small letters.
+fn is_same(text: &str, value: &str) -> bool {
+    text.chars().flat_map(char::to_lowercase).eq(value.chars())
+}
+
 /// Whether a field is a value, or a list with it.
 fn holds(field: &Value, value: &str) -> bool {
     match field {
-        Value::String(text) => text.nfc().eq(value.chars()),
+        Value::String(text) => is_same(text, value),
         Value::Number(number) => number.to_string() == value,
         Value::Array(items) => items.iter().any(|item| holds(item, value)),
         Value::Null | Value::Bool(_) | Value::Object(_) => false,

@@ -331,6 +331,20 @@ fn a_value_that_a_text_names_elsewhere_was_chosen_by_somebody() {
     // In a page, or in the answer of a tool without structure, any name counts.
     let list = mails("nothing").to_string();
     assert!(points(&told(&[(&list, true), ("id: m-18", false)]), "m-18"));
+    for text in ["FILE M-18 AWAY", r#"{"body": "take \u006d\u002d18"}"#] {
+        assert!(points(&told(&[(text, false)]), "m-18"), "however it is written: {text}");
+    }
+    // The answer to a call may name what the call has named, and nothing else.
+    let answered = |text: &str| {
+        let mut origins = told(&[(&list, true)]);
+        let mut answer = ended("2", "mail__read", ToolOutcome::Done, &json!({}));
+        let Part::Result(result) = &mut answer.parts[0] else { unreachable!() };
+        result.text = text.to_owned();
+        origins.read(&[said(owner(), call("2", "mail__read", json!({ "ids": ["M-18"] }))), answer]);
+        origins
+    };
+    let archived = answered("m-18 was read; so is m-17");
+    assert!(!points(&archived, "m-18") && points(&archived, "m-17"));
     // The owner's own words count before everything.
     assert!(!points(&told(&[("file m-20 away", false)]), "m-20"));
     // Short values stand in any text.
