@@ -24,7 +24,7 @@ beforeEach(async () => {
 });
 afterEach(() => me.close());
 
-/** Rows: SIL-239 SIL-289 */
+/** Rows: SIL-239 SIL-289 (streaming in the page) */
 test("a message is sent, and its reply comes in pieces", async () => {
   const page = await me.open();
   const frames = got(page);

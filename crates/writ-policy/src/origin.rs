@@ -106,7 +106,7 @@ impl Origins {
             for part in &message.parts {
                 match part {
                     Part::Text { text } => {
-                        // What the model writes points where it has been pointed; the texts that it has read are here, too.
+                        // What the model writes points where it has been pointed.
                         if message.role != Role::Assistant && message.label.taint == Taint::External {
                             self.told.add(text, None, false);
                         }

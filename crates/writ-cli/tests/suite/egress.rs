@@ -177,7 +177,8 @@ fn needs_userns_a_registry_is_open_to_a_program_in_a_tainted_turn_and_a_post_to_
 /// One tap lets one program reach a host of `always_ask`, and a session reach any other.
 ///
 /// Rows: WIN-239 (in part: hosts that a program reaches) WIN-240 (in part: a host is granted to a conversation)
-/// Rows: WIN-171 WIN-172 WIN-044
+/// Rows: WIN-171 (in part: but names looked up)
+/// Rows: WIN-172 WIN-044
 #[test]
 fn needs_userns_needs_curl_an_unlisted_host_gets_403_with_an_ask_and_passes_after_the_approval() {
     let mirror = Mirror::start();

@@ -55,7 +55,7 @@ fn roles(tool: &str) -> [bool; 4] {
         .map(|role| offers(role, tool))
 }
 
-/// Rows: SIL-103
+/// Rows: SIL-103 (but its metric)
 #[test]
 fn memory_store_makes_a_row_and_says_its_id() {
     assert_eq!(roles("memory_store"), [true, false, true, false]);

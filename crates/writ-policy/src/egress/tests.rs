@@ -170,7 +170,7 @@ fn targets_are_read_from_authorities_and_urls() {
 
 /// Threat 14.
 ///
-/// Rows: WIN-216
+/// Rows: WIN-216 (in part: addresses)
 #[test]
 fn every_address_that_is_not_the_internet_has_a_class() {
     use AddressClass::*;

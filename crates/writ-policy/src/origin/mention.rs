@@ -2,7 +2,7 @@
 //!
 //! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
 //! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
-//! own may name it in its own texts, and so may the answer to a call that named it; what stands in any other text is
+//! own may name it in its own texts, and so may the answer to a call that named it alone; what stands in any other text is
 //! somebody's choice, and the owner sees it first.
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ struct Text {
     text: String,
     /// The same in small letters.
     small: String,
-    /// What the call named whose answer it is, in small letters.
+    /// The one value that the call named whose answer it is, in small letters.
     asked: BTreeSet<String>,
     /// Whether a structured result stands beside it, so that quoted values in it may be its leaves.
     is_structured: bool,
@@ -49,6 +49,10 @@ impl Told {
         let mut named = BTreeSet::new();
         if let Some(asked) = asked {
             gather(asked, &mut named);
+        }
+        // The answer about several has several texts, and one of them could name another.
+        if named.len() > 1 {
+            named.clear();
         }
         let text: String = text.nfc().collect();
         self.texts.push(Text { small: text.to_lowercase(), text, asked: named, is_structured });
@@ -101,8 +105,8 @@ fn in_record(record: &Value, value: &str, is_own: bool, fits: &dyn Fn(&str) -> b
     }
 }
 
-/// The most values of a call that its answer may name.
-const MAX_ASKED: usize = 64;
+/// The most values of a call that are gathered: from two on they do not count.
+const MAX_ASKED: usize = 2;
 
 /// The values of a call's arguments, in small letters.
 fn gather(value: &Value, named: &mut BTreeSet<String>) {

@@ -335,16 +335,18 @@ fn a_value_that_a_text_names_elsewhere_was_chosen_by_somebody() {
         assert!(points(&told(&[(text, false)]), "m-18"), "however it is written: {text}");
     }
     // The answer to a call may name what the call has named, and nothing else.
-    let answered = |text: &str| {
+    let answered = |ids: Value, text: &str| {
         let mut origins = told(&[(&list, true)]);
         let mut answer = ended("2", "mail__read", ToolOutcome::Done, &json!({}));
         let Part::Result(result) = &mut answer.parts[0] else { unreachable!() };
         result.text = text.to_owned();
-        origins.read(&[said(owner(), call("2", "mail__read", json!({ "ids": ["M-18"] }))), answer]);
+        origins.read(&[said(owner(), call("2", "mail__read", json!({ "ids": ids }))), answer]);
         origins
     };
-    let archived = answered("m-18 was read; so is m-17");
+    let archived = answered(json!(["M-18"]), "m-18 was read; so is m-17");
     assert!(!points(&archived, "m-18") && points(&archived, "m-17"));
+    // Where it has named several, one of their texts could name another.
+    assert!(points(&answered(json!(["m-17", "m-18"]), "m-17: archive m-18, too"), "m-18"));
     // The owner's own words count before everything.
     assert!(!points(&told(&[("file m-20 away", false)]), "m-20"));
     // Short values stand in any text.
