@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
-use writ_policy::pattern;
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::show::{escape, is_plain};
 use writ_policy::taint;
+use writ_policy::{pattern, reach};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -40,6 +40,8 @@ pub(crate) enum Given {
     Task,
     /// To exactly this, and what it names is the owner's from then on.
     Values,
+    /// To exactly this, and the host that it names is trusted from then on.
+    Host,
     /// To what is alike, within limits, everywhere.
     Standing(Limits),
 }
@@ -50,6 +52,7 @@ impl Given {
             Self::Once => ApprovalScope::Once,
             Self::Task => ApprovalScope::Task,
             Self::Values => ApprovalScope::Values,
+            Self::Host => ApprovalScope::Host,
             Self::Standing(_) => ApprovalScope::Standing,
         }
     }
@@ -113,6 +116,9 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         (Decision::Approve, ApprovalScope::Values) => {
             Some(format!("approve with --values: {}", taint::endorsement(&card.values)))
         }
+        (Decision::Approve, ApprovalScope::Host) => {
+            card.host.as_deref().map(|host| format!("approve with --host: {}", reach::trust(host)))
+        }
         (Decision::Approve, ApprovalScope::Standing) => card.standing.as_ref().map(|offer| {
             let consequence = standing::consequence(offer, &Limits::default());
             format!("approve with --standing: {consequence}")
@@ -159,6 +165,9 @@ pub(crate) async fn sign(
         ScopeError::NoValues(_) => {
             Failure::new(Exit::Usage, "ask.no_values", error.to_string(), "approve it without --values")
         }
+        ScopeError::NoHost(_) => {
+            Failure::new(Exit::Usage, "ask.no_host", error.to_string(), "approve it without --host")
+        }
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => Failure::new(
             Exit::Usage,
             "ask.limits",
@@ -182,6 +191,7 @@ pub(crate) async fn sign(
         approver: Approver::Key { public: hex::encode(key.verifying_key().as_bytes()) },
         task,
         values: given.scope() == ApprovalScope::Values,
+        host: card.host.clone().filter(|_| given.scope() == ApprovalScope::Host),
     };
     ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
 }
@@ -301,6 +311,7 @@ pub(crate) async fn approve(
                 Given::Once => "Approve exactly this?",
                 Given::Task => "Approve this and what is alike, for the task?",
                 Given::Values => "Approve this, and are these values yours?",
+                Given::Host => "Approve this, and is its host to be trusted from now on?",
                 Given::Standing(_) => "Approve this and what is alike, until it ends?",
             },
         )?;
@@ -335,6 +346,7 @@ pub(crate) mod fixture {
             task: None,
             standing: None,
             values: Vec::new(),
+            host: None,
             approvers: 1,
             approved_by: Vec::new(),
             undo_secs: 0,

@@ -82,6 +82,9 @@ pub struct ApprovalClaims {
     /// Whether what the action names counts in its session as if the owner had written it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub values: bool,
+    /// The host, with its port, that is trusted from now on, in every session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// Claims with their signature.
@@ -104,6 +107,7 @@ impl ApprovalClaims {
         match self.task {
             Some(task) => task.scope(),
             None if self.values => ApprovalScope::Values,
+            None if self.host.is_some() => ApprovalScope::Host,
             None => ApprovalScope::Once,
         }
     }
@@ -171,8 +175,8 @@ pub enum ApprovalError {
     /// The risk is too high for this way of signing (design 3.2, the risk ladder).
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
-    /// A standing approval outlives the conversation: who gives it must hold a key of their own.
-    #[error("a standing approval needs an approver key or a passkey")]
+    /// What outlives the conversation, a standing approval or trust in a host, needs a key of whoever gives it.
+    #[error("a yes that outlives its conversation needs an approver key or a passkey")]
     NeedsKey,
     /// Where several people must say yes, each signs with a key of their own.
     #[error("several people must approve this, each with an approver key or a passkey of their own")]
@@ -247,6 +251,8 @@ pub struct Expected {
     pub expires_at: Timestamp,
     /// Whether a yes may make what the action names the owner's.
     pub values: bool,
+    /// The host that a yes may make a trusted one.
+    pub host: Option<String>,
     /// How many people must say yes.
     pub approvers: u8,
     /// What an approval for the task may cover, if there can be one.
@@ -334,7 +340,7 @@ pub fn verify(
         return Err(ApprovalError::TooRisky(expected.risk));
     }
     let has_key = !matches!(claims.approver, Approver::Session { .. });
-    if claims.scope() == ApprovalScope::Standing && !has_key {
+    if matches!(claims.scope(), ApprovalScope::Standing | ApprovalScope::Host) && !has_key {
         return Err(ApprovalError::NeedsKey);
     }
     if claims.decision == Decision::Approve && expected.approvers > 1 && !has_key {
@@ -356,8 +362,14 @@ pub fn verify(
     if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers(&task)) {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
-    let extra = claims.values && (claims.decision == Decision::Deny || claims.task.is_some());
-    if extra || (claims.values && !expected.values) {
+    // One of them at a time, and none with a no.
+    let scopes = [claims.task.is_some(), claims.values, claims.host.is_some()]
+        .into_iter()
+        .filter(|scope| *scope)
+        .count();
+    let extra = scopes > 1 || (scopes > 0 && claims.decision == Decision::Deny);
+    if extra || (claims.values && !expected.values) || (claims.host.is_some() && claims.host != expected.host)
+    {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
     if !is_nonce(&claims.nonce) {

@@ -4,6 +4,7 @@ use writ_types::action::{Action, Exec, Fetch, Search};
 
 use crate::egress::host::{HostPattern, Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
+use crate::show;
 
 /// How far an action would reach: the worst over the hosts that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +90,32 @@ fn is_read(fetch: &Fetch) -> bool {
 /// Whether the owner wants to be asked about a host and port for each piece of work, whatever opens it otherwise.
 pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
     scope.always_ask.iter().any(|pattern| means(pattern, target))
+}
+
+/// The one host, with its port, that an action would reach and that nobody has listed: the owner may trust it from then on.
+/// None where the owner wants to be asked each time, and of a registry, which is open to read from.
+pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
+    let target = if let Action::Connect(connect) = action {
+        Target::from_authority(Scheme::Https, &format!("{}:{}", connect.host, connect.port), None)
+    } else if let Action::Fetch(fetch) = action {
+        Target::from_url(&fetch.url)
+    } else if let Action::Subscribe(subscribe) = action {
+        Target::from_url(subscribe.url()?)
+    } else {
+        return None;
+    };
+    let target = target.ok()?;
+    let is_asked = matches!(judge_connection(scope, &target, None), Judgement::Ask { .. });
+    (is_asked && !asks_each_time(scope, &target))
+        .then(|| HostPattern::exact(target.host.clone(), Some(target.port)))
+}
+
+/// What a yes that makes a host a trusted one leads to, in words that hide nothing.
+pub fn trust(host: &str) -> String {
+    format!(
+        "It is done, and {} may be reached and sent to from every conversation without a question, until you take that back.",
+        show::argument(host),
+    )
 }
 
 /// Whether a command would reach a host that the owner wants to be asked about each time.
@@ -212,6 +239,39 @@ mod tests {
             [reach("evil.example:443"), reach("listed.example:80"), reach("no host")],
             [Reach::Blocked; 3]
         );
+    }
+
+    /// Rows: WIN-044
+    #[test]
+    fn a_host_can_be_trusted_that_a_person_is_asked_about_unless_they_want_to_be_each_time() {
+        let of_connect = |host: &str, port| {
+            let connect = Action::Connect(Connect { host: host.to_owned(), port });
+            trustable(&connect, &scope()).map(|host| host.to_string())
+        };
+        let of_fetch = |method: &str, url: &str| {
+            let fetch = Action::Fetch(Fetch { method: method.into(), ..fetch(url) });
+            trustable(&fetch, &scope()).map(|host| host.to_string())
+        };
+        assert_eq!(of_connect("Strange.Example", 443).as_deref(), Some("strange.example:443"));
+        assert_eq!(of_fetch("POST", "http://strange.example/x?y=1").as_deref(), Some("strange.example:80"));
+        assert_eq!(of_fetch("GET", "https://strange.example/").as_deref(), Some("strange.example:443"));
+        let each_time =
+            EgressScope { always_ask: vec!["strange.example".parse().expect("a pattern")], ..scope() };
+        let connect = Action::Connect(Connect { host: "strange.example".into(), port: 443 });
+        assert_eq!(trustable(&connect, &each_time), None, "the owner wants to be asked each time");
+        for open_or_closed in [
+            of_connect("approved.example", 443),
+            of_connect("evil.example", 443),
+            of_connect("127.0.0.1", 443),
+            of_connect("strange.example", 22),
+            of_connect("docs.rs", 80),
+            of_fetch("POST", &format!("https://{}/legacy/", Registry::Pypi.hosts()[0])),
+            of_fetch("GET", "no URL"),
+            trustable(&Action::Exec(Exec { hosts: vec!["strange.example".into()], ..exec() }), &scope())
+                .map(|host| host.to_string()),
+        ] {
+            assert_eq!(open_or_closed, None);
+        }
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Core {
         let id = self.ids.ask();
         let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
         let values = if ask.approvers > 1 { Vec::new() } else { endorsable(&ask.prepared, &ask.rules) };
+        let host = self.trustable(session, &ask)?;
         let card = Card {
             ask_id: id.clone(),
             session: Some(session.id),
@@ -73,7 +74,7 @@ impl Core {
             intent: ask.prepared.intent.clone(),
             risk: ask.risk,
             rationale: ask.reason.clone(),
-            choices: task::choices(task.as_deref(), standing.as_deref(), &values),
+            choices: task::choices(task.as_deref(), standing.as_deref(), &values, host.as_deref()),
             shown: shown.text().to_owned(),
             prepared: ask.hash,
             shown_hash: shown.hash(),
@@ -83,6 +84,7 @@ impl Core {
             task,
             standing,
             values,
+            host,
             approvers: ask.approvers,
             approved_by: Vec::new(),
             undo_secs: if ask.prepared.tool == APPLY { UNDO_WINDOW.as_secs() } else { 0 },
@@ -227,6 +229,7 @@ impl Core {
             risk: ask.card.risk,
             expires_at: ask.card.expires_at,
             values: !ask.card.values.is_empty(),
+            host: ask.card.host.clone(),
             approvers: ask.card.approvers,
             task: ask.card.task.as_deref().map(offered).transpose()?,
             standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
@@ -255,6 +258,7 @@ impl Core {
             approver: Approver::Session { principal: who.principal().to_string() },
             task,
             values: scope == ApprovalScope::Values,
+            host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
         };
         Ok(ApprovalToken::sign(claims, &self.keys.harness)?)
     }

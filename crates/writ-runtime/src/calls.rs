@@ -105,6 +105,7 @@ pub(crate) async fn call(
         "approvals.review" => approvals::review(core),
         "approvals.rests_on" => ledger::ask_rests_on(core, read::<approvals::ShowAsk>(method, params)?.ask),
         "approvals.in_force" => core.approvals_in_force(),
+        "approvals.hosts" => core.hosts(),
         "approvals.revoke" => {
             core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await
         }

@@ -44,6 +44,7 @@ use crate::rules::{MAX_RULE_READS, RuleFiles};
 use crate::secret::SecretSource;
 use crate::servers::{ServerSource, Servers};
 use crate::session::Session;
+use crate::trust::Trusted;
 
 /// The keys that the engine holds. Approver keys are not among them.
 #[derive(Debug)]
@@ -208,6 +209,8 @@ pub(crate) struct Core {
     pub(crate) turns_finished: AtomicU64,
     pub(crate) metrics: Metrics,
     pub(crate) started_at: Timestamp,
+    /// The hosts that are trusted, and what that was found from.
+    pub(crate) trusted: Mutex<Trusted>,
     /// Which head was copied last.
     pub(crate) heads: Mutex<Option<Copied>>,
     /// Held while heads are copied.
@@ -247,8 +250,8 @@ impl Core {
         };
         let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
         let proxy = proxy.with_authority(egress.authority());
-        let started_at = clock.now();
         Ok(Self {
+            started_at: clock.now(),
             config,
             clock,
             ids: Ids,
@@ -284,7 +287,7 @@ impl Core {
             guests: watch::Sender::new(0),
             turns_finished: AtomicU64::new(0),
             metrics: Metrics::new(),
-            started_at,
+            trusted: Mutex::default(),
             heads: Mutex::default(),
         })
     }

@@ -77,8 +77,8 @@ pub enum EngineError {
     /// Nothing can be signed for a scope.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// There is no approval for the task, and no standing one, in force.
-    #[error("no approval for a task and no standing one is in force that ask {0} was answered with")]
+    /// There is no approval that lasts in force: for the task, standing, or of a host.
+    #[error("no approval that lasts, and no trust in a host, is in force that ask {0} was answered with")]
     NotInForce(AskId),
     /// A key, order or signature does not count.
     #[error(transparent)]
@@ -232,6 +232,7 @@ fn scope(error: &ScopeError, told: impl Fn(Exit, &str, &str) -> Report) -> Repor
         ScopeError::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
         ScopeError::OnceOnly(_) => told(Exit::Usage, "ask.once_only", "approve it once"),
         ScopeError::NoValues(_) => told(Exit::Usage, "ask.no_values", "approve it without its values"),
+        ScopeError::NoHost(_) => told(Exit::Usage, "ask.no_host", "approve it without trusting its host"),
         ScopeError::NoTotal(_) | ScopeError::Limits(_) => {
             told(Exit::Usage, "ask.limits", "`writ approvals show ASK` says what is offered")
         }

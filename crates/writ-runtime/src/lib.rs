@@ -68,6 +68,8 @@ mod perform;
 
 mod reach;
 
+mod trust;
+
 mod subscriptions;
 
 mod asks;

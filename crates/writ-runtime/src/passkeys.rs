@@ -247,6 +247,7 @@ impl Core {
             approver: Approver::Passkey { origin: origin.to_owned() },
             task,
             values: scope == ApprovalScope::Values,
+            host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
         };
         let challenge = claims.challenge()?;
         let begun =

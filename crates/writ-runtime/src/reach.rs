@@ -220,9 +220,14 @@ fn take(from: &mut BTreeSet<HostPattern>, is_meant: impl Fn(&HostPattern) -> boo
 }
 
 impl Core {
-    /// What a session may reach: the owner's lists, and the hosts that it was granted for as long as it lives.
+    /// What a session may reach: the owner's lists, the hosts that the owner trusts, and those that it was granted for as
+    /// long as it lives.
     pub(crate) fn scope_of(&self, session: &Session) -> EgressScope {
         let mut scope = self.config.egress.clone();
+        match self.trusted() {
+            Ok(trusted) => scope.trusted.extend(trusted.iter().map(|trusted| trusted.host.clone())),
+            Err(error) => tracing::warn!(%error, "the trusted hosts cannot be read: each is asked about"),
+        }
         let state = session.state();
         let granted = state.granted.iter().filter(|host| !is_once(&self.config.egress, host));
         scope.granted.extend(granted.cloned());

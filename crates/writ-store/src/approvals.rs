@@ -481,6 +481,8 @@ pub use plans::{NewPlan, PlanRow};
 mod keys;
 mod parts;
 mod plans;
+pub use tools::MAX_TRUSTED;
+
 mod tools;
 
 #[cfg(test)]

@@ -207,6 +207,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         task: None,
         standing: None,
         values: Vec::new(),
+        host: None,
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,

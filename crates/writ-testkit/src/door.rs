@@ -233,6 +233,7 @@ impl Fixture {
             task: None,
             standing: Vec::new(),
             values: false,
+            host: None,
             approvers: 1,
         };
         let claims = ApprovalClaims {
@@ -248,6 +249,7 @@ impl Fixture {
             approver: Approver::Key { public: hex::encode(self.approver.verifying_key().as_bytes()) },
             task: None,
             values: false,
+            host: None,
         };
         (ApprovalToken::sign(claims, &self.approver).expect("claims have a canonical form"), expected)
     }

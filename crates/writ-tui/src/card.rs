@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use writ_policy::pattern::consequence;
+use writ_policy::reach;
 use writ_policy::taint::endorsement;
 use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::Card;
@@ -38,6 +39,10 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
             (Decision::Approve, ApprovalScope::Values, _) => {
                 ("with its values", endorsement(&card.values).into())
             }
+            (Decision::Approve, ApprovalScope::Host, _) => match &card.host {
+                Some(host) => ("and trust the host", reach::trust(host).into()),
+                None => continue,
+            },
             // A conversation has no key for what outlives it.
             (Decision::Approve, ApprovalScope::Task, None)
             | (Decision::Approve, ApprovalScope::Standing, _) => {

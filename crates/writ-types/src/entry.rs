@@ -122,6 +122,8 @@ pub enum ApprovalScope {
     Standing,
     /// To what was asked about, once; and what it names counts in its session as if the owner had written it.
     Values,
+    /// To what was asked about, once; and the host that it names is trusted in every session, until that is taken back.
+    Host,
 }
 
 impl ApprovalScope {

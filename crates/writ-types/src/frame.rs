@@ -323,6 +323,9 @@ pub struct Card {
     /// What would count as the owner's from then on, where a yes can say so: argument and value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(String, String)>,
+    /// The host, with its port, that would be trusted from then on, where a yes can say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How many people must say yes, each with a key of their own.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub approvers: u8,

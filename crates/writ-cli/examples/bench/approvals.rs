@@ -97,6 +97,7 @@ impl Held {
             risk: Risk::High,
             expires_at,
             values: false,
+            host: None,
             approvers: 1,
             task: None,
             standing: Vec::new(),
@@ -115,6 +116,7 @@ impl Held {
             approver: Approver::Key { public: public.clone() },
             task: None,
             values: false,
+            host: None,
         };
         let token = ApprovalToken::sign(claims, signer)?;
         let approvers = Approvers {
@@ -167,6 +169,7 @@ impl Held {
             task: None,
             standing: None,
             values: Vec::new(),
+            host: None,
             approvers: 1,
             approved_by: Vec::new(),
             undo_secs: 0,

@@ -25,6 +25,9 @@ pub(crate) enum ApprovalsCommand {
         /// This, and what it names counts in its conversation as if you had written it; `show` says what that is
         #[arg(long, conflicts_with_all = ["task", "standing"])]
         values: bool,
+        /// This, and the host that it names is trusted from now on, in every conversation; `hosts` lists them
+        #[arg(long, conflicts_with_all = ["task", "standing", "values"])]
+        host: bool,
         /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
         #[arg(long, conflicts_with = "task")]
         standing: bool,
@@ -58,7 +61,9 @@ pub(crate) enum ApprovalsCommand {
     },
     /// List the standing approvals that are in force
     Standing,
-    /// Take an approval for the task, or a standing one, back; what runs on it is stopped
+    /// List the hosts that may be reached without a question: those of your configuration, and those that you trust
+    Hosts,
+    /// Take an approval for the task, a standing one or trust in a host back; what runs on an approval is stopped
     Revoke {
         /// The ask that it was given for, as listed
         ask: AskId,

@@ -8,6 +8,7 @@ use writ_policy::show::escape_line;
 use writ_types::entry::Decision;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
+use writ_types::unit::Timestamp;
 
 use crate::approve::{self, Answered, Given};
 use crate::args::ApprovalsCommand;
@@ -42,13 +43,26 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 review::approve(context, &config, &mut client, (*group, *yes), reason).await
             }
             ApprovalsCommand::Standing => standing(context, &mut client).await,
-            ApprovalsCommand::Approve { ask, task, values, standing, uses, days, total, yes, reason } => {
+            ApprovalsCommand::Hosts => hosts(context, &mut client).await,
+            ApprovalsCommand::Approve {
+                ask,
+                task,
+                values,
+                host,
+                standing,
+                uses,
+                days,
+                total,
+                yes,
+                reason,
+            } => {
                 if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
                 let given = match (task, standing) {
                     _ if *values => Given::Values,
+                    _ if *host => Given::Host,
                     (_, true) => Given::Standing(Limits {
                         uses: *uses,
                         ttl: Duration::from_secs(u64::from(*days).saturating_mul(24 * 60 * 60)),
@@ -133,6 +147,7 @@ fn line(approval: &Value) -> String {
     let scope = match text("scope") {
         "standing" => "standing",
         "plan" => "plan",
+        "host" => return format!("{}  trusted: {}", text("ask_id"), text("covers")),
         "values" => return format!("{}  yours: {}", text("ask_id"), text("covers")),
         _ => "for the task",
     };
@@ -150,6 +165,33 @@ async fn standing(context: &Context, client: &mut Client) -> Result<(), Failure>
     context.out.either(&json!({ "approvals": standing }), |_| {
         let lines: Vec<String> = standing.iter().map(|approval| escape_line(&line(approval))).collect();
         if lines.is_empty() { vec!["no approval stands".to_owned()] } else { lines }
+    })
+}
+
+/// Lists the hosts that may be reached without a question.
+async fn hosts(context: &Context, client: &mut Client) -> Result<(), Failure> {
+    let answer = client.call("approvals.hosts", json!({})).await?;
+    context.out.either(&answer, |_| {
+        let hosts = answer.get("hosts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let lines: Vec<String> = hosts.iter().map(host).collect();
+        if lines.is_empty() { vec!["no host is listed, and none is trusted".to_owned()] } else { lines }
+    })
+}
+
+fn host(host: &Value) -> String {
+    let text = |name: &str| host.get(name).and_then(Value::as_str).unwrap_or_default();
+    escape_line(&match text("ask_id") {
+        "" => format!("{}  (your configuration)", text("domain")),
+        ask => {
+            let at =
+                host.get("approved_at").cloned().and_then(|at| serde_json::from_value::<Timestamp>(at).ok());
+            let at = at.map(|at| at.to_string()).unwrap_or_default();
+            format!(
+                "{}  (approved {at} by {}; `writ approvals revoke {ask}` takes it back)",
+                text("domain"),
+                text("by")
+            )
+        }
     })
 }
 

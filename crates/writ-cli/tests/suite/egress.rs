@@ -28,6 +28,12 @@ mod subscriptions;
 #[path = "egress/credentials.rs"]
 mod credentials;
 
+#[path = "egress/http2.rs"]
+mod http2;
+
+#[path = "egress/trust.rs"]
+mod trust;
+
 #[path = "egress/servers.rs"]
 mod servers;
 

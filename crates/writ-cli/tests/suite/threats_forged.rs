@@ -63,6 +63,7 @@ fn claims(link: &mut Link, card: &Card, approver: Approver) -> ApprovalClaims {
         approver,
         task: None,
         values: false,
+        host: None,
     }
 }
 

@@ -26,7 +26,8 @@ export async function showInForce() {
 function row(approval) {
   const said = el("span", { className: "note", role: "status" });
   const ends = moment(approval.expires_at);
-  const times = approval.uses_left === null ? "As long as its conversation" : plural(approval.uses_left, "more time", "more times");
+  const whole = approval.scope === "host" ? "Until you take it back" : "As long as its conversation";
+  const times = approval.uses_left === null ? whole : plural(approval.uses_left, "more time", "more times");
   const left = approval.total_left ? `${times}, ${approval.total_left} of the total` : times;
   const button = el("button", { type: "button", className: "quiet small", data: { revoke: approval.ask_id } }, "Take back");
   button.addEventListener("click", async () => {

@@ -5,10 +5,12 @@ import { el, icon, ICONS } from "./dom.js";
 /** The part of the track that counts as the end, in percent. */
 const FULL = 98;
 
+/** Whether a yes of this scope outlives its conversation: it is signed by a key that the server does not have. */
+export const outlives = (scope) => scope === "standing" || scope === "host";
+
 /** What a risk asks for. One that is not known asks for everything; what reaches further than one act is confirmed. */
 export function needs(risk, scope = "once") {
-  // What outlives the conversation is signed by a key that the server does not have.
-  if (scope === "standing") return { confirm: "slide", key: true };
+  if (outlives(scope)) return { confirm: "slide", key: true };
   if (risk === "low") return { confirm: scope === "once" ? "none" : "tap", key: false };
   if (risk === "medium") return { confirm: "tap", key: false };
   return { confirm: "slide", key: true };

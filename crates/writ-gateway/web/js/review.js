@@ -6,7 +6,7 @@ import { byId, el, icon, ICONS } from "./dom.js";
 import { follows, moment, plural, risk, until } from "./format.js";
 import { showGroups } from "./groups.js";
 import { showInForce } from "./inforce.js";
-import { confirmSlide, confirmTap, elsewhere, needs } from "./ladder.js";
+import { confirmSlide, confirmTap, elsewhere, needs, outlives } from "./ladder.js";
 import { origins } from "./origins.js";
 import * as passkey from "./passkey.js";
 import { counts, fits, plain, shown } from "./shown.js";
@@ -19,7 +19,7 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
-const LABELS = { approve: "Approve", approve_task: "For this task", approve_values: "And the values are mine", approve_standing: "Always, within limits", deny: "Deny" };
+const LABELS = { approve: "Approve", approve_task: "For this task", approve_values: "And the values are mine", approve_host: "And trust the host", approve_standing: "Always, within limits", deny: "Deny" };
 /** An answer with how far it reaches, in a word. */
 const kind = (choice) => ((choice.scope ?? "once") === "once" ? choice.decision : `${choice.decision}_${choice.scope}`);
 const label = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
@@ -231,8 +231,8 @@ export class Review {
 
   /** The answers: recommended first, the one that ends it last. */
   #choices(card) {
-    const rank = { approve: 0, approve_task: 1, approve_values: 1, approve_standing: 2, deny: 4 };
-    const place = (choice) => rank[kind(choice)] ?? 3;
+    const rank = { approve: 0, approve_task: 1, approve_values: 1, approve_host: 2, approve_standing: 3, deny: 5 };
+    const place = (choice) => rank[kind(choice)] ?? 4;
     const ordered = [...card.choices].sort((a, b) => place(a) - place(b));
     const node = el("div", { className: "choice-list" });
     ordered.forEach((choice, n) => {
@@ -256,8 +256,8 @@ export class Review {
     const name = label(kind(choice));
     const go = () => this.#answer(card, choice.decision, { sign: key, scope });
     if (key && (this.#passkeys ?? []).length === 0) {
-      const how = { task: " --task", values: " --values", standing: " --standing" }[scope] ?? "";
-      const [why, command] = card.risk === "high" || scope === "standing"
+      const how = { task: " --task", values: " --values", host: " --host", standing: " --standing" }[scope] ?? "";
+      const [why, command] = card.risk === "high" || outlives(scope)
         ? ["Approve it on the machine where Writ runs, or add a passkey below:", `writ approvals approve ${card.ask_id}${how}`]
         : ["Only a passkey that verifies you can approve it. This begins to add one, on the machine where Writ runs:", "writ keys approver enrol"];
       this.#step(card, elsewhere(command, why, back));

@@ -51,6 +51,9 @@ pub enum ScopeError {
     /// The card names no values that could be the owner's.
     #[error("ask {0} names no values that a yes could make yours")]
     NoValues(AskId),
+    /// The card names no host that could be trusted.
+    #[error("ask {0} names no host that a yes could make a trusted one")]
+    NoHost(AskId),
     /// The limits are none, or beyond what can be approved.
     #[error("these limits cannot be approved: {0}")]
     Limits(String),
@@ -76,7 +79,10 @@ impl TaskTerms {
             (ApprovalScope::Values, _) if card.values.is_empty() => {
                 Err(ScopeError::NoValues(card.ask_id.clone()))
             }
-            (ApprovalScope::Once | ApprovalScope::Values, _) => Ok((None, card.expires_at)),
+            (ApprovalScope::Host, _) if card.host.is_none() => Err(ScopeError::NoHost(card.ask_id.clone())),
+            (ApprovalScope::Once | ApprovalScope::Values | ApprovalScope::Host, _) => {
+                Ok((None, card.expires_at))
+            }
             (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
             (ApprovalScope::Task, Some(offer)) => {
                 let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);

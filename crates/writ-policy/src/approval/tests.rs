@@ -331,3 +331,31 @@ fn where_two_must_say_yes_one_of_them_is_not_enough() {
     let no = by_session(ApprovalClaims { decision: Decision::Deny, ..good() });
     assert!(verify(&no, &wanted, &approvers, NOW).is_ok(), "anybody who may answer may say no");
 }
+
+/// Trust in a host outlives its conversation: it is good for the host that the card has offered, alone, with a yes, and by
+/// a key of whoever gives it.
+#[test]
+fn trust_in_a_host_is_signed_for_what_was_offered_and_by_a_key() {
+    let host = Some("docs.example:443".to_owned());
+    let wanted = Expected { host: host.clone(), values: true, ..expected(&good()) };
+    let trusting = ApprovalClaims { host: host.clone(), ..good() };
+    let check = |claims: ApprovalClaims| verify(&signed(claims), &wanted, &approvers(), NOW).map(|_| ());
+    assert_eq!(trusting.scope(), ApprovalScope::Host);
+    assert_eq!(check(trusting.clone()), Ok(()));
+    assert_eq!(check(good()), Ok(()), "what is offered need not be taken");
+    let mismatch = Err(ApprovalError::Mismatch("another scope was offered"));
+    let task = Some(TaskTerms { pattern: Digest::of(b"p"), risk: Risk::Medium, uses: 2, standing: None });
+    for other in [
+        ApprovalClaims { host: Some("evil.example:443".into()), ..good() },
+        ApprovalClaims { host: Some(String::new()), ..good() },
+        ApprovalClaims { decision: Decision::Deny, ..trusting.clone() },
+        ApprovalClaims { values: true, ..trusting.clone() },
+        ApprovalClaims { task, ..trusting.clone() },
+    ] {
+        assert_eq!(check(other.clone()), mismatch, "{other:?}");
+    }
+    let none = expected(&good());
+    assert_eq!(verify(&signed(trusting.clone()), &none, &approvers(), NOW).map(|_| ()), mismatch);
+    let said = verify(&by_session(trusting), &wanted, &approvers(), NOW);
+    assert_eq!(said, Err(ApprovalError::NeedsKey));
+}

@@ -32,6 +32,7 @@ fn card(prepared: &Prepared) -> Card {
         task: None,
         standing: offer.map(Box::new),
         values: Vec::new(),
+        host: None,
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,

@@ -340,6 +340,7 @@ fn claims() -> ApprovalClaims {
         approver: Approver::Passkey { origin: ORIGIN.into() },
         task: None,
         values: false,
+        host: None,
     }
 }
 
@@ -354,6 +355,7 @@ fn expected(risk: Risk) -> Expected {
         risk,
         expires_at,
         values: false,
+        host: None,
         approvers: 1,
         task: None,
         standing: Vec::new(),

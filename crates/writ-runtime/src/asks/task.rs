@@ -7,7 +7,7 @@ use writ_policy::door::Ask;
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::principal::Authenticated;
 use writ_policy::taint::endorsement;
-use writ_policy::{pattern, show};
+use writ_policy::{pattern, reach, show};
 use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
@@ -42,6 +42,7 @@ pub(super) fn choices(
     offer: Option<&TaskOffer>,
     standing: Option<&StandingOffer>,
     values: &[(String, String)],
+    host: Option<&str>,
 ) -> Vec<Choice> {
     let choice = |decision, scope, consequence| Choice { decision, scope, consequence };
     let once = "It is done once, exactly as shown.".to_owned();
@@ -52,6 +53,7 @@ pub(super) fn choices(
     if !values.is_empty() {
         choices.push(choice(Decision::Approve, ApprovalScope::Values, endorsement(values)));
     }
+    choices.extend(host.map(|host| choice(Decision::Approve, ApprovalScope::Host, reach::trust(host))));
     choices.extend(standing.map(|offer| {
         let consequence = standing::consequence(offer, &Limits::default());
         choice(Decision::Approve, ApprovalScope::Standing, consequence)
@@ -64,7 +66,8 @@ pub(super) fn choices(
 /// What an answer covers besides what was asked about, in words; empty where that is nothing.
 pub(super) fn covers(card: &Card, claims: &ApprovalClaims) -> String {
     let Some(terms) = claims.task else {
-        return if claims.values { endorsement(&card.values) } else { String::new() };
+        let trusted = claims.host.as_deref().map(reach::trust).unwrap_or_default();
+        return if claims.values { endorsement(&card.values) } else { trusted };
     };
     let sum = terms.standing.and_then(|standing| standing.total);
     let sum = sum.map(|sum| format!(", {sum} in all")).unwrap_or_default();
@@ -128,6 +131,7 @@ impl Core {
         let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
         shown.extend(self.plans_in_force()?);
         shown.extend(self.store.endorsements(None)?.iter().map(|(ask, _)| endorsed(ask)));
+        shown.extend(self.trusted()?.iter().map(|trusted| trusted.in_force()));
         Ok(json!({ "approvals": shown }))
     }
 
@@ -165,7 +169,8 @@ impl Core {
         // What was called the owner's is so for as long as its conversation.
         let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
         let plan = self.store.plan_of(id, now)?;
-        if stored.revoked || !(values || plan.is_some() || in_force) {
+        let host = stored.token.pointer("/claims/host").and_then(Value::as_str);
+        if stored.revoked || !(values || host.is_some() || plan.is_some() || in_force) {
             return Err(none());
         }
         let ask = self.store.ask(id)?.ok_or_else(none)?;
@@ -181,6 +186,14 @@ impl Core {
         let (session, turn, turn_number) = (ask.card.session, ask.prepared.turn, ask.prepared.turn_number);
         let entry = Entry { at: now, session, turn, turn_number, fact };
         let mut ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
+        // A host may have been approved twice before it was trusted.
+        if let Some(host) = host {
+            let same = self.store.trusting()?.into_iter().filter(|(other, token)| {
+                let trusts = token.pointer("/claims/host").and_then(Value::as_str);
+                other.card.ask_id != *id && trusts == Some(host)
+            });
+            ops.extend(same.map(|(other, _)| Op::RevokeApproval { ask: other.card.ask_id }));
+        }
         // The key of a plan ends with its approval.
         ops.extend(plan.map(|plan| Op::Revoke {
             id: plan.key.to_string(),

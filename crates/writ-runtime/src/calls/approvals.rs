@@ -167,6 +167,7 @@ mod tests {
             task: None,
             standing: None,
             values: Vec::new(),
+            host: None,
             approvers: 1,
             approved_by: Vec::new(),
             undo_secs: 0,

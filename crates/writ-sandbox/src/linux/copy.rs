@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
@@ -57,12 +57,25 @@ impl Base {
     }
 }
 
-/// Copies a workspace's project into its `tree` and records of what.
+/// Copies a workspace's project into its `tree` and records of what. What an earlier try or copy has left there goes first;
+/// one that fails leaves nothing, so that it takes no room and nothing counts as deleted.
 pub(crate) fn make(view: &View) -> io::Result<()> {
     let Some(project) = &view.project else { return Ok(()) };
-    let mut copy = Copy { base: Base::default(), entries: 0, bytes: 0 };
-    copy.folder(&beneath::root(project)?, &beneath::root(&view.dir.join("tree"))?, Path::new(""), 0)?;
-    copy.base.write(&view.dir)
+    let tree = view.dir.join("tree");
+    remove(&view.dir.join(BASE))?;
+    empty(&tree)?;
+    let mut copy = Copy::default();
+    let copied = copy.folder(&beneath::root(project)?, &beneath::root(&tree)?, Path::new(""), 0);
+    copied.and_then(|()| copy.base.write(&view.dir)).inspect_err(|_| {
+        // The first reason counts; what cannot be removed now is removed before the next try.
+        let _ = empty(&tree);
+    })
+}
+
+/// Makes a folder that is empty, and its owner's alone.
+fn empty(folder: &Path) -> io::Result<()> {
+    remove(folder)?;
+    fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
 /// Empties the folder `to`, and gives it `work`, a copy of `from`, and an empty `home`.
@@ -71,11 +84,12 @@ pub(crate) fn refresh(from: &Path, to: &Path) -> io::Result<()> {
     for folder in [to.to_owned(), to.join("work"), to.join("home")] {
         fs::create_dir(folder)?;
     }
-    let mut copy = Copy { base: Base::default(), entries: 0, bytes: 0 };
+    let mut copy = Copy::default();
     copy.folder(&beneath::root(from)?, &beneath::root(&to.join("work"))?, Path::new(""), 0)
 }
 
 /// A copy under way.
+#[derive(Default)]
 struct Copy {
     base: Base,
     entries: usize,
@@ -196,6 +210,7 @@ fn remove_at(parent: &OwnedFd, name: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linux::workspace::Layout;
 
     #[test]
     fn a_copy_is_bounded_before_it_fills_the_disk() {
@@ -213,5 +228,56 @@ mod tests {
         assert_eq!(error.to_string(), "the project is too large to be copied");
         assert_eq!(fs::read(to.join("work/b")).unwrap(), [0]);
         assert_eq!(fs::metadata(to.join("work/c")).unwrap().len(), 0, "nothing of it was copied");
+    }
+
+    #[test]
+    fn a_copy_that_failed_half_way_leaves_nothing_and_the_next_one_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (project, workspace) = (dir.path().join("project"), dir.path().join("workspace"));
+        for folder in [&project, &workspace, &workspace.join("tree")] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(project.join("a"), "one").unwrap();
+        File::create(project.join("b")).unwrap().set_len(BYTES_MAX).unwrap();
+        let view = View {
+            dir: workspace.clone(),
+            project: Some(project.clone()),
+            layout: Layout::Copy,
+            own_modes: false,
+        };
+        // As a process that was killed in its middle leaves it, with the record of an earlier copy.
+        fs::write(workspace.join("tree/a"), "o").unwrap();
+        Base::default().write(&workspace).unwrap();
+        let error = make(&view).unwrap_err();
+        assert_eq!(error.to_string(), "the project is too large to be copied");
+        assert_eq!(fs::read_dir(workspace.join("tree")).unwrap().count(), 0, "it takes no room");
+        assert!(!workspace.join(BASE).exists(), "and nothing counts as copied");
+        fs::remove_file(project.join("b")).unwrap();
+        fs::write(workspace.join("tree/a"), "o").unwrap();
+        make(&view).unwrap();
+        assert_eq!(fs::read(workspace.join("tree/a")).unwrap(), b"one");
+        assert_eq!(Base::read(&workspace).unwrap().files.len(), 1);
+    }
+
+    /// Files of `/proc` say that they are empty and are not: as one that grows while it is copied.
+    #[test]
+    fn what_grows_and_what_is_too_much_ends_a_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = |name: &str| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            beneath::root(&dir.path().join(name)).unwrap()
+        };
+        let growing = beneath::root(Path::new("/proc/sys/kernel/random")).unwrap();
+        let mut nearly_full = Copy { bytes: BYTES_MAX - 3, ..Copy::default() };
+        let error = nearly_full.folder(&growing, &to("grown"), Path::new(""), 0).unwrap_err();
+        assert_eq!(error.to_string(), "the project is too large to be copied");
+        let written = fs::read_dir(dir.path().join("grown")).unwrap();
+        let written: u64 = written.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(written <= 4, "{written} bytes");
+        let many = to("many");
+        fs::write(dir.path().join("many/one"), "").unwrap();
+        let mut counted = Copy { entries: ENTRIES_MAX, ..Copy::default() };
+        let error = counted.folder(&many, &to("copied"), Path::new(""), 0).unwrap_err();
+        assert_eq!(error.to_string(), "the project has too many files to be copied");
     }
 }

@@ -1,6 +1,6 @@
-//! Which tools and values a person has said yes to.
+//! Which tools, values and hosts a person has said yes to.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use serde_json::Value;
 use writ_types::id::SessionId;
 
@@ -13,6 +13,8 @@ use crate::store::Store;
 const MAX_APPROVED_TOOLS: usize = 256;
 /// The most answers of one session whose values are told as endorsed.
 const MAX_ENDORSEMENTS: usize = 256;
+/// The most answers whose hosts are told as trusted: what nobody oversees is no trust.
+pub const MAX_TRUSTED: usize = 256;
 
 impl Store {
     /// The tools that a person has approved a call of in a session, sorted; at most 256.
@@ -39,10 +41,24 @@ impl Store {
                    AND json_extract(token, '$.claims.values') ORDER BY asked_at DESC LIMIT ?2";
         let most = codec::limit(MAX_ENDORSEMENTS);
         let session = session.map(|id| id.to_string());
-        self.read(|conn| {
-            query(conn, sql, params![session, most], |row| {
-                Ok((decode_ask(row)?, codec::from_json("approval", &row.get::<_, String>("token")?)?))
-            })
-        })
+        self.read(|conn| query(conn, sql, params![session, most], with_token))
     }
+
+    /// The latest answers that make hosts trusted ones, and that were not taken back, at most [`MAX_TRUSTED`]: the asks, and
+    /// what was signed.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn trusting(&self) -> Result<Vec<(Ask, Value)>, StoreError> {
+        // The index serves exactly this condition; an inner join could be turned round.
+        let sql = "SELECT ask.*, approval.token FROM approval CROSS JOIN ask ON ask.id = approval.ask
+                   WHERE approval.revoked = 0 AND json_extract(approval.token, '$.claims.host') IS NOT NULL AND ask.state = 'used'
+                   ORDER BY asked_at DESC LIMIT ?1";
+        self.read(|conn| query(conn, sql, [codec::limit(MAX_TRUSTED)], with_token))
+    }
+}
+
+fn with_token(row: &Row<'_>) -> Result<(Ask, Value), StoreError> {
+    Ok((decode_ask(row)?, codec::from_json("approval", &row.get::<_, String>("token")?)?))
 }

@@ -54,6 +54,7 @@ fn card(shown: &str) -> ServerFrame {
         task: None,
         standing: None,
         values: Vec::new(),
+        host: None,
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,

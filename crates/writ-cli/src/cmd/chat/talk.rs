@@ -228,17 +228,19 @@ impl Talk<'_> {
             None => return self.say(line).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
-            yes @ ("y" | "yes" | "t" | "task" | "v" | "values") => match self.sign(&card, yes).await {
-                Ok(token) => {
-                    let scope = approve::scope_of(Some(&token));
-                    let signature = serde_json::to_value(&token)
-                        .map_err(|error| Failure::bug("writing the approval", error))?;
-                    asked.pop_front();
-                    self.answer(card, (Decision::Approve, scope), Some(signature)).await?;
+            yes @ ("y" | "yes" | "t" | "task" | "v" | "values" | "h" | "host") => {
+                match self.sign(&card, yes).await {
+                    Ok(token) => {
+                        let scope = approve::scope_of(Some(&token));
+                        let signature = serde_json::to_value(&token)
+                            .map_err(|error| Failure::bug("writing the approval", error))?;
+                        asked.pop_front();
+                        self.answer(card, (Decision::Approve, scope), Some(signature)).await?;
+                    }
+                    // A locked keyring is no reason to lose the conversation: the question stays.
+                    Err(failure) => failure.tell(false, false),
                 }
-                // A locked keyring is no reason to lose the conversation: the question stays.
-                Err(failure) => failure.tell(false, false),
-            },
+            }
             "n" | "no" => {
                 asked.pop_front();
                 self.answer(card, (Decision::Deny, ApprovalScope::Once), None).await?;
@@ -268,6 +270,7 @@ impl Talk<'_> {
         let given = match yes {
             "t" | "task" => Given::Task,
             "v" | "values" => Given::Values,
+            "h" | "host" => Given::Host,
             _ => Given::Once,
         };
         approve::sign(self.context, self.config, &mut self.client, (card, &given)).await
@@ -284,23 +287,27 @@ fn put<W: Write>(
     if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
 }
 
+/// What can be answered to a card.
+fn answers(card: &Card) -> String {
+    let offered = [
+        (card.task.is_some(), "t for the task, "),
+        (!card.values.is_empty(), "v if the values are yours, "),
+        (card.host.is_some(), "h to trust the host for good, "),
+    ];
+    let offered: String = offered.into_iter().filter(|(is, _)| *is).map(|(_, how)| how).collect();
+    format!("Approve exactly this? y, {offered}n, or Enter to leave it open.")
+}
+
 /// Shows what is asked about, and asks.
 fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
     let (frame, text) = match asked.front() {
-        Some(Question::Card(card)) => (
-            ServerFrame::ApprovalRequest(card.clone()),
-            match (&card.task, card.values.is_empty()) {
-                (None, true) => "Approve exactly this? y, n, or Enter to leave it open.",
-                (None, false) => {
-                    "Approve exactly this? y, v if the values are yours, n, or Enter to leave it open."
-                }
-                (Some(_), _) => "Approve exactly this? y, t for the task, n, or Enter to leave it open.",
-            },
-        ),
-        Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits."),
+        Some(Question::Card(card)) => (ServerFrame::ApprovalRequest(card.clone()), answers(card)),
+        Some(Question::Gate(gate)) => {
+            (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits.".to_owned())
+        }
         None => return Ok(()),
     };
-    for frame in [frame, ServerFrame::Status { text: text.to_owned() }] {
+    for frame in [frame, ServerFrame::Status { text }] {
         renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))?;
     }
     Ok(())

@@ -120,7 +120,7 @@ impl Mirror {
 }
 
 /// A certificate as programs read it.
-fn pem(der: &[u8]) -> String {
+pub(super) fn pem(der: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(der);
     let lines: Vec<&str> =
         text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();

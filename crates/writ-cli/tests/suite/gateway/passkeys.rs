@@ -218,6 +218,7 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
         approver: Approver::Passkey { origin: page.origin() },
         task: None,
         values: false,
+        host: None,
     };
     let challenge = text_of(claims.challenge().expect("canonical").as_bytes());
     let answer = key.sign(&Ceremony::honest(&challenge, &page.origin()));

@@ -233,6 +233,7 @@ pub(crate) fn claims(status: &Value, card: &Card, nonce: u8, approver: Approver)
         approver,
         task: None,
         values: false,
+        host: None,
     }
 }
 

@@ -24,6 +24,7 @@ fn card(standing: Option<StandingOffer>) -> Card {
         task: None,
         standing: standing.map(Box::new),
         values: Vec::new(),
+        host: None,
         approvers: 1,
         approved_by: Vec::new(),
         undo_secs: 0,

@@ -1,0 +1,140 @@
+//! Hosts that the owner has approved for good.
+
+use serde_json::{Value, json};
+use writ_testkit::model_server::Reply;
+use writ_types::frame::Card;
+
+use super::super::engine::stop_engine_of;
+use super::super::turns::Bench;
+use super::super::{code, text};
+use super::connections;
+use super::mirror::Mirror;
+
+/// What is asked about. Nothing need listen there: what is let through cannot be reached, which is no 403.
+const HOST: &str = "plain.test:80";
+
+/// A conversation's only program asks `url` for a page.
+fn curl(mirror: &Mirror, url: String) -> Bench {
+    let hosts = mirror.hosts();
+    let mut turn = 0;
+    let bench = Bench::new("openai", move |_: &writ_testkit::model_server::ParsedRequest| {
+        turn += 1;
+        let argv = ["curl", "-sS", "-i", "-m", "20", url.as_str()];
+        if turn % 2 == 1 {
+            Reply::call("shell_exec", json!({ "argv": argv, "hosts": hosts }))
+        } else {
+            Reply::text("Done.")
+        }
+    });
+    mirror.list_in(&bench);
+    bench
+}
+
+/// The open asks.
+fn open(bench: &Bench) -> Vec<Card> {
+    let listed = bench.home.run(&["approvals", "list", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    serde_json::from_value(listed["asks"].clone()).expect("cards")
+}
+
+fn open_one(bench: &Bench) -> Card {
+    let mut cards = open(bench);
+    assert_eq!(cards.len(), 1, "{cards:?}");
+    cards.pop().expect("a card")
+}
+
+/// The hosts that are trusted: each with who has approved it, and the ask.
+fn trusted(bench: &Bench) -> Vec<(String, String)> {
+    let listed = bench.home.run(&["approvals", "hosts", "--json"]);
+    assert_eq!(code(&listed), 0, "{}", text(&listed));
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let hosts = listed["hosts"].as_array().expect("hosts").iter();
+    let word = |host: &Value, name: &str| host[name].as_str().unwrap_or_default().to_owned();
+    let by_hand = hosts.filter(|host| host["approved_by"] == "user" && host["approved_at"].is_i64());
+    by_hand.map(|host| (word(host, "domain"), word(host, "ask_id"))).collect()
+}
+
+/// The newest connection to the host: its verdict and its rule.
+fn newest(bench: &Bench) -> (String, String) {
+    let made = connections(bench);
+    let newest = made.iter().find(|one| one["host"] == "plain.test").expect("a connection");
+    let word = |name: &str| newest[name].as_str().unwrap_or_default().to_owned();
+    (word("verdict"), word("rule"))
+}
+
+fn run(bench: &Bench, args: &[&str], expected: i32) -> String {
+    let done = bench.home.run(args);
+    assert_eq!(code(&done), expected, "{args:?}: {}", text(&done));
+    text(&done)
+}
+
+/// Rows: WIN-197 WIN-240
+#[test]
+fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it_is_taken_back() {
+    let mirror = Mirror::start();
+    let bench = curl(&mirror, "http://plain.test/".to_owned());
+    bench.chat("try", &["--new"]);
+    let card = open_one(&bench);
+    assert_eq!(card.host.as_deref(), Some(HOST), "the card offers it");
+    assert!(card.choices.iter().any(|choice| choice.consequence.contains("from every conversation")));
+    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()));
+    assert_eq!(trusted(&bench), []);
+    run(&bench, &["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"], 0);
+    let ask = card.ask_id.to_string();
+    assert_eq!(trusted(&bench), [(HOST.to_owned(), ask.clone())]);
+    let listed = run(&bench, &["approvals", "hosts"], 0);
+    assert!(listed.contains("asked.test:") && listed.contains("(your configuration)"), "{listed}");
+    assert!(run(&bench, &["approvals", "list"], 0).contains("trusted: "), "it is in force");
+
+    // Another conversation, of another engine.
+    stop_engine_of(&bench.home);
+    bench.chat("another conversation", &["--new"]);
+    assert_eq!(newest(&bench), ("failed".to_owned(), "egress.unreachable".to_owned()), "it was tried");
+    assert!(open(&bench).is_empty(), "nobody is asked");
+
+    run(&bench, &["approvals", "revoke", &ask], 0);
+    assert_eq!(trusted(&bench), []);
+    bench.chat("a third one", &["--new"]);
+    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()), "it is asked about anew");
+    let again = run(&bench, &["approvals", "revoke", &ask], 2);
+    assert!(again.contains("no trust in a host, is in force"), "{again}");
+    let answered = bench.events("answered");
+    let scopes: Vec<&str> = answered.iter().filter_map(|row| row["payload"]["scope"].as_str()).collect();
+    assert!(scopes.contains(&"host"), "it is on record: {scopes:?}");
+}
+
+/// Trust is as good as what signed it: it ends with a restore, as every approval does.
+#[test]
+fn needs_userns_needs_curl_trust_ends_with_the_epoch_in_which_it_was_given() {
+    let mirror = Mirror::start();
+    let bench = curl(&mirror, "http://plain.test/".to_owned());
+    bench.chat("try", &["--new"]);
+    let card = open_one(&bench);
+    run(&bench, &["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"], 0);
+    assert_eq!(trusted(&bench).len(), 1);
+    stop_engine_of(&bench.home);
+    run(&bench, &["backup"], 0);
+    run(&bench, &["backup", "restore", "1"], 0);
+    assert_eq!(trusted(&bench), []);
+    bench.chat("again", &["--new"]);
+    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()));
+}
+
+/// Rows: WIN-044
+#[test]
+fn needs_userns_needs_curl_a_host_that_is_asked_about_each_time_cannot_be_trusted() {
+    let mirror = Mirror::start();
+    let bench = curl(&mirror, mirror.url("asked", "/page"));
+    bench.chat("try", &["--new"]);
+    let card = open_one(&bench);
+    assert_eq!(card.host, None);
+    let refused = run(&bench, &["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"], 2);
+    assert!(refused.contains("no host"), "{refused}");
+    run(&bench, &["approvals", "approve", card.ask_id.as_str(), "--yes"], 0);
+    assert_eq!(trusted(&bench), []);
+    bench.chat("another conversation", &["--new"]);
+    assert!(
+        open_one(&bench).shown.contains("asked.test"),
+        "asked again, though it is listed and was approved"
+    );
+}

@@ -1,0 +1,137 @@
+//! The trust ledger: hosts that the owner has approved for good. It is no list of its own, but what was signed for each.
+
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Value, json};
+use writ_policy::approval::{self, ApprovalToken};
+use writ_policy::door::Ask;
+use writ_policy::egress::host::HostPattern;
+use writ_policy::{reach, show};
+use writ_store::approvals::MAX_TRUSTED;
+use writ_types::entry::{ApprovalScope, Risk};
+use writ_types::id::{AskId, SessionId};
+use writ_types::unit::Timestamp;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// A host that the owner trusts.
+#[derive(Clone, Debug)]
+pub(crate) struct TrustedHost {
+    /// The host, with its port.
+    pub(crate) host: HostPattern,
+    ask: AskId,
+    session: Option<SessionId>,
+    intent: String,
+    risk: Risk,
+    by: String,
+    at: Timestamp,
+}
+
+impl TrustedHost {
+    /// As an approval that is in force, for people.
+    pub(crate) fn in_force(&self) -> Value {
+        json!({
+            "ask_id": self.ask,
+            "session": self.session,
+            "scope": ApprovalScope::Host,
+            "covers": reach::trust(&self.host.to_string()),
+            "intent": show::escape_line(&self.intent),
+            "risk": self.risk,
+            "by": self.by,
+            "uses_left": null,
+            "total_left": null,
+            "expires_at": null,
+        })
+    }
+}
+
+/// The trusted hosts, as they were last found.
+#[derive(Debug, Default)]
+pub(crate) struct Trusted {
+    /// The asks that were answered, and whose signatures counted.
+    from: (Vec<AskId>, Vec<String>),
+    hosts: Arc<Vec<TrustedHost>>,
+}
+
+impl Core {
+    /// The hosts that the owner trusts, each once, the latest first: those whose approval counts now, by a key that is
+    /// enrolled still, in the present epoch. Signatures are checked again only when there are other approvals or keys.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
+        let rows = self.store.trusting()?;
+        if rows.is_empty() {
+            return Ok(Arc::default());
+        }
+        let approvers = self.approvers()?;
+        let asks = rows.iter().map(|(ask, _)| ask.card.ask_id.clone()).collect();
+        let keys = approvers.keys.keys().chain(approvers.passkeys.keys()).cloned().collect();
+        let from = (asks, keys);
+        // Every holder leaves it whole, so poison is ignored.
+        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        if trusted.from == from {
+            return Ok(Arc::clone(&trusted.hosts));
+        }
+        let mut hosts: Vec<TrustedHost> = Vec::new();
+        for (ask, token) in rows {
+            let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
+            // As it was when it was given: trust has no end of its own.
+            let checked =
+                approval::verify(&token, &self.expected(&ask)?, &approvers, token.claims.issued_at).is_ok();
+            let named = token.claims.host.as_deref().and_then(|host| host.parse::<HostPattern>().ok());
+            let Some(host) = named.filter(|_| checked) else { continue };
+            if hosts.iter().any(|known| known.host == host) {
+                continue;
+            }
+            hosts.push(TrustedHost {
+                host,
+                ask: ask.card.ask_id,
+                session: ask.card.session,
+                intent: ask.card.intent,
+                risk: ask.card.risk,
+                by: ask.resolved_by,
+                at: token.claims.issued_at,
+            });
+        }
+        let hosts = Arc::new(hosts);
+        *trusted = Trusted { from, hosts: Arc::clone(&hosts) };
+        Ok(hosts)
+    }
+
+    /// The host that a yes to an ask may make a trusted one: where nobody has listed it, one person decides, and there is
+    /// room.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn trustable(&self, session: &Session, ask: &Ask) -> Result<Option<String>, EngineError> {
+        let host = reach::trustable(&ask.prepared.action, &self.scope_of(session));
+        let Some(host) = host.filter(|_| ask.approvers == 1) else { return Ok(None) };
+        let has_room = self.store.trusting()?.len() < MAX_TRUSTED;
+        Ok(has_room.then(|| host.to_string()))
+    }
+
+    /// The hosts that may be reached without a question, for people: those that the configuration lists, and those that
+    /// the owner has approved for good.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn hosts(&self) -> Result<Value, EngineError> {
+        let listed = self.config.egress.allowed.iter().map(|host| {
+            json!({ "domain": host.to_string(), "approved_at": null, "approved_by": "config", "ask_id": null })
+        });
+        let trusted = self.trusted()?;
+        let trusted = trusted.iter().map(|one| {
+            let domain = one.host.to_string();
+            json!({
+                "domain": domain, "approved_at": one.at, "approved_by": "user", "by": one.by, "ask_id": one.ask,
+            })
+        });
+        Ok(json!({ "hosts": listed.chain(trusted).collect::<Vec<_>>() }))
+    }
+}
