@@ -16,8 +16,8 @@ before(async () => {
 });
 after(() => browser?.close());
 
-async function begin(risk) {
-  writ = await Writ.start(SCRIPT, remembering(risk));
+async function begin(risk, config = "") {
+  writ = await Writ.start(SCRIPT, remembering(risk), config);
   // The browser misses RS256 among the algorithms, which is not used here.
   me = await visitor(browser, writ, { refused: /\/api\/v1\/(approvals|passkeys)\/|pubKeyCredParams is missing/ });
   const page = await me.open();
@@ -136,6 +136,31 @@ test("what cannot be undone takes a passkey that knows its person, also after a 
   await approve(page);
   await page.locator("#decided-list [data-state=used]").waitFor();
   assert.match(writ.run("audit", "search", "laptop"), /answered/);
+});
+
+/** Rows: WIN-240 */
+test("a host is trusted with a passkey, is listed, and is taken back", async () => {
+  // Nothing answers there, which is soon known.
+  const { page } = await begin("medium", '[[egress.pin]]\nhost = "strange.example"\naddress = "127.0.0.1"\n');
+  const hosts = () => JSON.parse(writ.run("approvals", "hosts", "--json")).hosts.map((host) => host.domain);
+  const ask = await asked(page, "look it up");
+  const trust = page.locator(".card [data-decision=approve_host]");
+  await trust.click();
+  await page.getByText("Needs an approver key.").waitFor();
+  assert.equal(await page.locator(".card .command").innerText(), `writ approvals approve ${ask} --host`);
+  assert.deepEqual(await post(page, ask, { decision: "approve", scope: "host" }), [403, "approval.invalid"]);
+  assert.deepEqual(hosts(), []);
+  await enrolled(page, writ, "laptop");
+  await trust.click();
+  await page.locator(".card input[type=range]").waitFor();
+  await drag(page, 1.02);
+  const row = page.locator("#in-force-list li");
+  await row.getByText("Until you take it back").waitFor();
+  assert.match(await row.innerText(), /strange\.example:443 may be reached and sent to from every conversation/);
+  assert.deepEqual(hosts(), ["strange.example:443"]);
+  await row.getByRole("button", { name: "Take back" }).click();
+  await page.locator("#in-force").waitFor({ state: "hidden" });
+  assert.deepEqual(hosts(), []);
 });
 
 test("a code is good once, and a page that is open already takes it by hand", async () => {

@@ -17,6 +17,7 @@ export const SCRIPT = [
   { when: "keep the first", replies: [call("memory_store", { text: "the first" }), { text: "It waits." }] },
   { when: "keep the second", replies: [call("memory_store", { text: "the second" }), { text: "It waits." }] },
   { when: "keep the third", replies: [call("memory_store", { text: "the third" }), { text: "It waits." }] },
+  { when: "look it up", replies: [call("web_fetch", { url: "https://strange.example/tea" }), { text: "It waits." }] },
   { when: "write much", replies: [call("file_write", { path: "much.txt", content: LONG_FILE }), { text: "It is written." }] },
   { when: "take your time", replies: [{ text: "The first half is said.", ...call("memory_store", { text: "The tests take their time" }) }, { text: "And the second half, too.", hold: "time" }] },
   { when: "wait for the other", replies: [{ text: "Both see this.", hold: "other" }] },

@@ -189,13 +189,14 @@ impl Egress {
         gatekeeper: &dyn Gatekeeper,
         cancel: &CancellationToken,
     ) -> Result<Fetched, FetchError> {
-        let is_approved = permit.approval().is_some();
+        let is_approved = permit.is_approved_by_itself();
         let prepared = permit.open(now)?.prepared;
         let kind = prepared.action.kind();
         let Action::Fetch(fetch) = prepared.action else { return Err(FetchError::WrongAction(kind)) };
         let session = prepared.session.map(|session| session.to_string()).unwrap_or_default();
         let admitted = self.admit(&session, &fetch);
-        // What a person has said yes to is counted and not refused: they will not say yes a hundred times.
+        // What a person has said yes to, by itself, is counted and not refused: they will not say yes a hundred times. One
+        // yes to a plan's steps, or to what is alike, is good for many.
         if !is_approved {
             admitted?;
         }

@@ -440,9 +440,9 @@ impl Grant {
             ceilings: self.ceilings,
             durability,
         };
-        let approval = redemption.approval.as_ref().map(|used| used.ask.clone());
+        let used = redemption.approval.clone();
         let entry = journal.redeem(redemption).await?;
-        Ok(Permit::new(prepared, attempt, entry, (self.expires_at, approval)))
+        Ok(Permit::new(prepared, attempt, entry, (self.expires_at, used.as_ref())))
     }
 }
 

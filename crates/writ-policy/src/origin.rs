@@ -18,7 +18,7 @@ use writ_types::taint::Taint;
 use crate::owner;
 use crate::prepared::Sink;
 pub use mention::MAX_TOLD_BYTES;
-use mention::Told;
+use mention::{Answer, Told, Wanted};
 
 /// The argument in which a call names the tools that come after it.
 pub const THEN: &str = "then";
@@ -108,7 +108,7 @@ impl Origins {
                     Part::Text { text } => {
                         // What the model writes points where it has been pointed.
                         if message.role != Role::Assistant && message.label.taint == Taint::External {
-                            self.told.add(text, None, false);
+                            self.told.add(text, None);
                         }
                     }
                     Part::Call(call) => {
@@ -130,8 +130,9 @@ impl Origins {
                     }
                     Part::Result(result) => {
                         if result.label.taint == Taint::External {
-                            let call = calls.get(result.call_id.as_str()).copied();
-                            self.told.add(&result.text, call, !result.fields.is_empty());
+                            let asked = calls.get(result.call_id.as_str()).copied();
+                            let answer = Answer { asked, giver: giver(&result.name), fields: &result.fields };
+                            self.told.add(&result.text, Some(answer));
                         }
                         let Some(made) = made.get(result.call_id.as_str()) else { continue };
                         if made.before && was_performed(result.outcome) {
@@ -144,6 +145,11 @@ impl Origins {
                 }
             }
         }
+    }
+
+    /// Takes in what a model reads from outside besides its conversation: memories, subscriptions.
+    pub fn hear<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
+        texts.into_iter().for_each(|text| self.told.add(text, None));
     }
 
     fn know(&mut self, giver: &str, private: bool, fields: &[Field]) {
@@ -226,7 +232,11 @@ impl Origins {
                 let is_taken = from.iter().any(|field| field.rsplit('.').next() == Some(name));
                 is_taken || name == argument || (is_id(name) && is_id(argument))
             };
-            !self.is_trusted(&sink.value) && self.told.points_at(&sink.value, &fits)
+            let is_of = |giver: &str| {
+                self.fields.get(&sink.value).into_iter().flatten().any(|known| known.giver == giver)
+            };
+            let wanted = Wanted { value: &sink.value, fits: &fits, is_of: &is_of };
+            !self.is_trusted(&sink.value) && self.told.points_at(&wanted)
         })
     }
 

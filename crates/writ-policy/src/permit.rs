@@ -224,6 +224,8 @@ pub struct Permit {
     expires_at: Timestamp,
     saving: Option<Saving>,
     approval: Option<AskId>,
+    /// Whether that approval was given for this action by itself.
+    by_itself: bool,
 }
 
 /// The part of a fetch's permit that lets its answer be saved: once, to the file that the permit names. The network is
@@ -271,14 +273,16 @@ impl Permit {
         prepared: Prepared,
         attempt: AttemptId,
         entry: EntrySeq,
-        (expires_at, approval): (Timestamp, Option<AskId>),
+        (expires_at, used): (Timestamp, Option<&ApprovalUse>),
     ) -> Self {
         let saving = if let Action::Fetch(fetch) = &prepared.action {
             fetch.save_to.clone().map(|path| Saving { path, large: fetch.large })
         } else {
             None
         };
-        Self { opened: Opened { prepared, attempt }, entry, expires_at, saving, approval }
+        let by_itself = used.is_some_and(|used| used.task.is_none() && used.plan.is_none());
+        let approval = used.map(|used| used.ask.clone());
+        Self { opened: Opened { prepared, attempt }, entry, expires_at, saving, approval, by_itself }
     }
 
     /// Takes out what lets the answer of a fetch be saved; there is nothing to take a second time.
@@ -299,6 +303,11 @@ impl Permit {
     /// The ask whose approval it has used, if it needed one: who takes that back means this as well.
     pub const fn approval(&self) -> Option<&AskId> {
         self.approval.as_ref()
+    }
+
+    /// Whether a person has approved this action by itself: neither as a step of a plan nor with what is alike.
+    pub const fn is_approved_by_itself(&self) -> bool {
+        self.by_itself
     }
 
     /// The attempt that the outcome must name.

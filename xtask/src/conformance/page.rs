@@ -12,7 +12,11 @@ pub(super) fn collect(sources: &[(String, String)], claims: &mut Claims) {
                 doc.push('\n');
                 continue;
             }
-            let name = line.strip_prefix("test(\"").and_then(|rest| Some(rest.split_once("\",")?.0));
+            let name = line.strip_prefix("test(\"").and_then(|rest| rest.split_once("\","));
+            // Options come before the function: `{ skip: true }`.
+            let name =
+                name.filter(|(_, rest)| !["skip", "todo"].iter().any(|left_out| rest.contains(left_out)));
+            let name = name.map(|(name, _)| name);
             if doc.contains(MARK) {
                 claims.add(&format!("{path}: {}", name.unwrap_or(line)), &doc, name.is_some());
             }
@@ -36,7 +40,7 @@ mod tests {
     fn a_comment_before_a_test_of_the_page_is_its_claim() {
         let text = "/** Rows: SIL-236 SIL-237 */\ntest(\"it, works\", async () => {\n});\n\n\
                     /**\n * Long.\n *\n * Rows: SIL-318 (a part)\n */\ntest(\"it looks\", () => {\n\
-                    // Rows: SIL-001\nconst a = 1;\ntest(\"nothing\", () => {";
+                    // Rows: SIL-001\nconst a = 1;\n/** Rows: SIL-002 */\ntest(\"left out\", { skip: true }, () => {\ntest(\"nothing\", () => {";
         let mut claims = Claims::default();
         collect(&[("web-tests/a.test.mjs".to_owned(), text.to_owned())], &mut claims);
         let found: Vec<_> = claims
@@ -47,6 +51,8 @@ mod tests {
         let works = "web-tests/a.test.mjs: it, works";
         let looks = "web-tests/a.test.mjs: it looks";
         assert_eq!(found, [("SIL-236", works, false), ("SIL-237", works, false), ("SIL-318", looks, true)]);
-        assert_eq!(claims.errors, ["web-tests/a.test.mjs: const a = 1; names rows, but is no test"]);
+        let skipped =
+            "web-tests/a.test.mjs: test(\"left out\", { skip: true }, () => { names rows, but is no test";
+        assert_eq!(claims.errors, ["web-tests/a.test.mjs: const a = 1; names rows, but is no test", skipped]);
     }
 }

@@ -12,6 +12,8 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SECURITY_MODEL: &str = "docs/security-model.md";
 const LIMITATIONS: &str = "docs/known-limitations.md";
 const DECISIONS: &str = "docs/decisions.md";
+/// The fewest words that can say why no test shows something.
+const MIN_REASON_WORDS: usize = 4;
 /// What a decision can be.
 const STATUSES: [&str; 4] = ["accepted", "proposed", "superseded", "rejected"];
 
@@ -38,13 +40,17 @@ struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    /// Whether `crate::…::name` is a test of that crate.
+    /// Whether `crate::module::name` is a test of that crate, there.
     fn has(&self, path: &str) -> bool {
-        let Some((owner, _)) = path.split_once("::") else { return false };
+        let Some((owner, wanted)) = path.split_once("::") else { return false };
         let Some(owner) = self.crates.iter().find(|one| one.name == owner) else { return false };
-        let name = path.rsplit("::").next().unwrap_or_default();
-        self.sources.iter().filter(|source| source.path.starts_with(&owner.folder)).any(|source| {
-            source.functions.iter().any(|f| f.is_test && f.name.rsplit("::").next() == Some(name))
+        self.sources.iter().any(|source| {
+            let Some(file) = source.path.strip_prefix(&owner.folder) else { return false };
+            let within = match module_of(file) {
+                module if module.is_empty() => Some(wanted),
+                module => wanted.strip_prefix(&module).and_then(|rest| rest.strip_prefix("::")),
+            };
+            source.functions.iter().any(|f| f.is_test && within == Some(f.name.as_str()))
         })
     }
 
@@ -58,6 +64,14 @@ impl Tests<'_> {
         let missing = named.into_iter().filter(|name| !self.has(name));
         missing.map(|name| format!("names `{name}`, which is no test")).collect()
     }
+}
+
+/// The module of a file of a crate, as tests are named: `src/a/b.rs` is `a::b`, `tests/suite/a.rs` is `suite::a`.
+fn module_of(file: &str) -> String {
+    let file = ["src/", "tests/"].iter().find_map(|folder| file.strip_prefix(folder)).unwrap_or(file);
+    let file = file.strip_suffix(".rs").unwrap_or(file);
+    let file = if ["lib", "main"].contains(&file) { "" } else { file };
+    file.replace('/', "::")
 }
 
 /// Every crate has its place on the map.
@@ -89,12 +103,12 @@ fn check_limitations(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     for (title, body) in sections(text) {
         let shown = body.lines().find_map(|line| line.strip_prefix("Shown by: "));
         let issue = body.lines().find_map(|line| line.strip_prefix("Issue: "));
-        let not_shown =
-            body.lines().any(|line| line.strip_prefix("Not shown: ").is_some_and(|why| why.contains(' ')));
+        let reason = body.lines().find_map(|line| line.strip_prefix("Not shown: "));
+        let not_shown = reason.is_some_and(|why| why.split_whitespace().count() >= MIN_REASON_WORDS);
         let wrong = match (shown, issue) {
             (Some(shown), _) => tests.judge(shown),
             (None, Some(issue)) if issue.starts_with(|c: char| c.is_ascii_digit()) => Vec::new(),
-            (None, _) if not_shown => Vec::new(),
+            (None, None) if not_shown => Vec::new(),
             (None, _) => vec!["names neither a test nor an issue, nor why no test shows it".to_owned()],
         };
         findings.extend(wrong.into_iter().map(|text| Finding::new("limitation", title, text)));
@@ -169,9 +183,13 @@ mod tests {
     fn a_security_row_names_a_test_that_exists() {
         let (crates, sources) = fixture();
         let tests = Tests { crates: &crates, sources: &sources };
-        let table = "| threat | shown by |\n|---|---|\n| one | `writ-a::a::tests::shown` |\n| two | `writ-a::helper` |\n\
+        let table = "| threat | shown by |\n|---|---|\n| one | `writ-a::a::tests::shown` |\n| two | `writ-a::a::tests::helper`, `writ-a::b::tests::shown` |\n\
                      | three | later |\n";
-        let expected = ["two: names `writ-a::helper`, which is no test", "three: names no test"];
+        let expected = [
+            "two: names `writ-a::a::tests::helper`, which is no test",
+            "two: names `writ-a::b::tests::shown`, which is no test",
+            "three: names no test",
+        ];
         assert_eq!(texts(check_security_model(table, &tests)), expected);
     }
 
@@ -179,9 +197,9 @@ mod tests {
     fn a_limitation_names_a_test_or_an_issue() {
         let (crates, sources) = fixture();
         let tests = Tests { crates: &crates, sources: &sources };
-        let text = "# T\n\n## One\nShown by: `writ-a::shown`\n\n## Two\nIssue: 12\n\n## Three\nIssue: none\n\n## Four\nA.\n\n\
-                    ## Five\nNot shown: it takes a Mac.\n\n## Six\nNot shown: so\n";
-        let expected = ["Three", "Four", "Six"]
+        let text = "# T\n\n## One\nShown by: `writ-a::a::tests::shown`\n\n## Two\nIssue: 12\n\n## Three\nIssue: none\n\n## Four\nA.\n\n\
+                    ## Five\nNot shown: it takes a Mac.\n\n## Six\nNot shown: so so\n\n## Seven\nIssue: none\nNot shown: it takes a Mac.\n";
+        let expected = ["Three", "Four", "Six", "Seven"]
             .map(|title| format!("{title}: names neither a test nor an issue, nor why no test shows it"));
         assert_eq!(texts(check_limitations(text, &tests)), expected);
     }

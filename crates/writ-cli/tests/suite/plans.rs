@@ -5,6 +5,7 @@ use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 
+use super::egress::mirror::Mirror;
 use super::engine::{Link, stop_engine_of};
 use super::turns::Bench;
 use super::{code, text};
@@ -241,4 +242,26 @@ fn needs_userns_a_plan_with_a_step_that_is_refused_is_refused() {
         assert_ne!(code(&said), WAITING, "{steps}: {}", text(&said));
     }
     assert_eq!(bench.count("planned"), 0);
+}
+
+/// One yes to a plan is good for many requests, so the limits of a minute hold for its steps; a yes to one request by itself
+/// is not refused for them.
+#[test]
+fn needs_userns_the_rate_of_requests_holds_for_the_steps_of_a_plan() {
+    let mirror = Mirror::start();
+    let post = json!({ "method": "POST", "url": mirror.url("depot", "/post"), "body": "x" });
+    let bench = bench();
+    mirror.list_in(&bench);
+    let config = bench.home.root().join("config.toml");
+    let listed = std::fs::read_to_string(&config).expect("reads");
+    std::fs::write(&config, format!("{listed}\n[egress.limits]\nrequests_per_minute = 2\n"))
+        .expect("written");
+    let steps = json!([{ "tool": "web_request", "arguments": post, "times": 3 }]);
+    let (desk, _) = Desk::approved(bench, &steps);
+    for _ in 0..3 {
+        desk.more("web_request", &post);
+    }
+    assert_eq!(mirror.asked().len(), 2, "the third came too soon");
+    let said = desk.bench.requests().pop().expect("a request");
+    assert!(said.contains("2 requests a minute are the limit"), "{said}");
 }

@@ -1,16 +1,16 @@
 //! Hostile cases against the whole product; the crates' own tests hold the rest: replay and races (`races`),
 //! content swap (`writ-policy`), the sandbox (`writ-sandbox`), tampering (`writ-store`).
 
-#[path = "threats_display.rs"]
+#[path = "threats/display.rs"]
 mod display;
 
-#[path = "threats_forged.rs"]
+#[path = "threats/forged.rs"]
 mod forged;
 
-#[path = "threats_planted.rs"]
+#[path = "threats/planted.rs"]
 mod planted;
 
-#[path = "threats_secrets.rs"]
+#[path = "threats/secrets.rs"]
 mod secrets;
 
 use std::os::unix::fs::PermissionsExt as _;

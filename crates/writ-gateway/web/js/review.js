@@ -36,8 +36,8 @@ export class Review {
   #connection;
   #decided = [];
   #passkeys = null;
-  /** How often the form is still shown to whoever came with a code: cards and keys arrive one after the other. */
-  #brought = 0;
+  /** Whether somebody has come with a code and touched nothing yet: they are shown the form, however much comes above it. */
+  #brought = false;
   #changed;
 
   constructor(connection, changed) {
@@ -47,8 +47,9 @@ export class Review {
       if (!document.hidden && connection.open) this.refresh();
     }, LOOK);
     for (const touch of ["pointerdown", "keydown", "wheel", "click", "submit"]) {
-      addEventListener(touch, () => { this.#brought = 0; }, { passive: true });
+      addEventListener(touch, () => { this.#brought = false; }, { passive: true });
     }
+    new ResizeObserver(() => this.#toKeys()).observe(byId("card-place"));
     byId("keys").addEventListener("toggle", () => this.#showKeys());
     byId("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -95,16 +96,16 @@ export class Review {
   code(code) {
     byId("key-code").value = code;
     byId("keys").open = true;
-    this.#brought = 2;
+    this.#brought = true;
     this.#toKeys();
   }
 
   /** Whoever came with a code sees where it goes, also when cards and keys come only then; from the first touch on they look where they like. */
   #toKeys() {
     if (!this.#brought || byId("keys").hidden) return;
-    this.#brought -= 1;
     byId("key-form").scrollIntoView({ block: "center" });
-    byId("key-add").focus({ preventScroll: true });
+    const nowhere = [null, document.body].includes(document.activeElement);
+    if (nowhere) byId("key-add").focus({ preventScroll: true });
   }
 
   /** Takes up a card that has just been asked. */

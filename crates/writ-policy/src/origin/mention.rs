@@ -3,14 +3,20 @@
 //! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
 //! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
 //! own may name it in its own texts, and so may the answer to a call that named it alone; what stands in any other text is
-//! somebody's choice, and the owner sees it first.
+//! somebody's choice, and the owner sees it first. A choice that describes a value, or has it as the whole of another
+//! field, names nothing here.
+
+mod text;
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use serde_json::Value;
-use unicode_normalization::UnicodeNormalization as _;
+use writ_types::chat::Field;
 
+use super::name_of;
 use crate::owner::MIN_TOKEN_CHARS;
+use text::{Node, fold, is_leaf, mentions, read};
 
 /// The most text of one conversation that is searched, in bytes; beyond, every value counts as pointed at.
 pub const MAX_TOLD_BYTES: usize = 16 * 1024 * 1024;
@@ -23,15 +29,38 @@ pub(super) struct Told {
     is_full: bool,
 }
 
+/// An answer of a tool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer<'a> {
+    /// What the call has named.
+    pub(super) asked: Option<&'a Value>,
+    /// Who gave it: the server, or the tool.
+    pub(super) giver: &'a str,
+    /// The values of the structured result that stands beside the text; none, if it has no structure.
+    pub(super) fields: &'a [Field],
+}
+
+/// A value that is looked for.
+pub(super) struct Wanted<'a> {
+    pub(super) value: &'a str,
+    /// Whether a field of this name may be taken for it.
+    pub(super) fits: &'a dyn Fn(&str) -> bool,
+    /// Whether it stood in a structured result of this giver: only such a one has records that are excused.
+    pub(super) is_of: &'a dyn Fn(&str) -> bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Text {
-    text: String,
-    /// The same in small letters.
-    small: String,
-    /// The one value that the call named whose answer it is, in small letters.
+    raw: String,
+    /// The same, folded.
+    folded: String,
+    /// The one value that the call named whose answer it is, folded.
     asked: BTreeSet<String>,
-    /// Whether a structured result stands beside it, so that quoted values in it may be its leaves.
-    is_structured: bool,
+    giver: String,
+    /// The leaves of the structured result: their names, and they themselves folded.
+    leaves: Vec<(String, String)>,
+    /// The text as JSON, if it is some; read when it is first looked at.
+    read: OnceLock<Option<Node>>,
 }
 
 impl Told {
@@ -39,67 +68,90 @@ impl Told {
         Self { texts: Vec::new(), bytes: 0, is_full: false }
     }
 
-    /// Takes in a text, and what the call named whose answer it is; whether that has given a structured one.
-    pub(super) fn add(&mut self, text: &str, asked: Option<&Value>, is_structured: bool) {
-        self.bytes = self.bytes.saturating_add(text.len());
+    /// Takes in a text; if a tool has answered with it, how.
+    pub(super) fn add(&mut self, raw: &str, answer: Option<Answer<'_>>) {
+        self.bytes = self.bytes.saturating_add(raw.len());
         if self.bytes > MAX_TOLD_BYTES {
             self.is_full = true;
             return;
         }
-        let mut named = BTreeSet::new();
-        if let Some(asked) = asked {
-            gather(asked, &mut named);
+        let mut asked = BTreeSet::new();
+        if let Some(named) = answer.and_then(|answer| answer.asked) {
+            gather(named, &mut asked);
         }
         // The answer about several has several texts, and one of them could name another.
-        if named.len() > 1 {
-            named.clear();
+        if asked.len() > 1 {
+            asked.clear();
         }
-        let text: String = text.nfc().collect();
-        self.texts.push(Text { small: text.to_lowercase(), text, asked: named, is_structured });
+        let leaf = |field: &Field| (name_of(&field.path).to_owned(), fold(&field.value));
+        self.texts.push(Text {
+            raw: raw.to_owned(),
+            folded: fold(raw),
+            asked,
+            giver: answer.map(|answer| answer.giver.to_owned()).unwrap_or_default(),
+            leaves: answer.into_iter().flat_map(|answer| answer.fields).map(leaf).collect(),
+            read: OnceLock::new(),
+        });
     }
 
     /// Whether a text names a value elsewhere than in the record that holds it under a name that fits.
-    pub(super) fn points_at(&self, value: &str, fits: &dyn Fn(&str) -> bool) -> bool {
+    pub(super) fn points_at(&self, wanted: &Wanted<'_>) -> bool {
         // What is shorter stands in any text.
-        if value.chars().count() < MIN_TOKEN_CHARS {
+        if wanted.value.chars().count() < MIN_TOKEN_CHARS {
             return false;
         }
-        let value = value.nfc().collect::<String>().to_lowercase();
-        self.is_full || self.texts.iter().any(|told| told.points_at(&value, fits))
+        let value = fold(wanted.value);
+        self.is_full || self.texts.iter().any(|told| told.points_at(&value, wanted))
     }
 }
 
 impl Text {
-    fn points_at(&self, value: &str, fits: &dyn Fn(&str) -> bool) -> bool {
+    fn points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
         // JSON can write any letter in another way, with a backslash.
-        let may_name = self.small.contains(value) || self.small.contains('\\');
+        let may_name = self.folded.contains(value) || self.raw.contains('\\');
         if self.asked.contains(value) || !may_name {
             return false;
         }
-        match serde_json::from_str(&self.text) {
-            Ok(structured @ (Value::Object(_) | Value::Array(_))) => {
-                in_record(&structured, value, false, fits)
-            }
-            // A list of records may have been cut, or be worded as a text: its leaves stand in quotes, or alone in a line.
-            _ if self.is_structured => names(&self.small, value, is_leaf),
-            _ => names(&self.small, value, |_, _| false),
+        let read = self.read.get_or_init(|| read(&self.raw)).as_ref();
+        if self.leaves.is_empty() || !(wanted.is_of)(&self.giver) {
+            let written = mentions(&self.folded, value).next().is_some();
+            return written || read.is_some_and(|node| node.mentions(value));
         }
+        match read {
+            Some(node) => in_record(node, value, false, wanted.fits),
+            None => self.worded_points_at(value, wanted),
+        }
+    }
+
+    /// A list of records may have been cut, or be worded as a text: its leaves stand in quotes, or alone in a line. As many as
+    /// there are may stand there; whoever writes a line that looks like a leaf makes it one more.
+    fn worded_points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
+        let is_json = self.raw.trim_start().starts_with(['{', '[']);
+        let own = self.leaves.iter().filter(|(name, leaf)| leaf == value && (wanted.fits)(name)).count();
+        let mut excused = 0_usize;
+        let all_excused = mentions(&self.folded, value).all(|(before, after)| {
+            excused += 1;
+            is_leaf(before, after, is_json)
+        });
+        !all_excused || excused > own
     }
 }
 
-/// Whether a text below a record names a value; `is_own` if that record holds it.
-fn in_record(record: &Value, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
-    match record {
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        Value::String(text) => {
-            !is_own && !is_same(text, value) && names(&text.to_lowercase(), value, |_, _| false)
-        }
-        Value::Array(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
-        Value::Object(fields) => {
-            let is_own = fields.iter().any(|(name, field)| fits(name) && holds(field, value));
-            fields.iter().any(|(name, field)| {
-                let in_name = !is_same(name, value) && names(&name.to_lowercase(), value, |_, _| false);
-                in_name || in_record(field, value, is_own, fits)
+/// Whether a text below a record names a value; `is_own` if that record holds it. A record with an `id` is that of its id,
+/// whatever else it refers to; one without is a part of the record around it, or that of a field whose name fits.
+fn in_record(node: &Node, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
+    match node {
+        Node::Leaf(text) => !is_own && text != value && mentions(text, value).next().is_some(),
+        Node::List(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
+        Node::Record(fields) => {
+            let id = fields.iter().find(|field| field.name.eq_ignore_ascii_case("id"));
+            let is_own = match id {
+                Some(id) => id.node.holds(value),
+                None => is_own || fields.iter().any(|field| fits(&field.name) && field.node.holds(value)),
+            };
+            fields.iter().any(|field| {
+                let in_name = field.folded != value && mentions(&field.folded, value).next().is_some();
+                in_name || in_record(&field.node, value, is_own, fits)
             })
         }
     }
@@ -108,54 +160,16 @@ fn in_record(record: &Value, value: &str, is_own: bool, fits: &dyn Fn(&str) -> b
 /// The most values of a call that are gathered: from two on they do not count.
 const MAX_ASKED: usize = 2;
 
-/// The values of a call's arguments, in small letters.
+/// The values of a call's arguments, folded.
 fn gather(value: &Value, named: &mut BTreeSet<String>) {
     if named.len() >= MAX_ASKED {
         return;
     }
     match value {
-        Value::String(text) => drop(named.insert(text.nfc().collect::<String>().to_lowercase())),
+        Value::String(text) => drop(named.insert(fold(text))),
         Value::Number(number) => drop(named.insert(number.to_string())),
         Value::Array(items) => items.iter().for_each(|item| gather(item, named)),
         Value::Object(fields) => fields.values().for_each(|field| gather(field, named)),
         Value::Null | Value::Bool(_) => {}
     }
-}
-
-/// Whether a text is a value, which is in small letters.
-fn is_same(text: &str, value: &str) -> bool {
-    text.chars().flat_map(char::to_lowercase).eq(value.chars())
-}
-
-/// Whether a field is a value, or a list with it.
-fn holds(field: &Value, value: &str) -> bool {
-    match field {
-        Value::String(text) => is_same(text, value),
-        Value::Number(number) => number.to_string() == value,
-        Value::Array(items) => items.iter().any(|item| holds(item, value)),
-        Value::Null | Value::Bool(_) | Value::Object(_) => false,
-    }
-}
-
-/// Whether a text has a value that is not a part of a longer word, where what stands before and after it is no excuse.
-fn names(text: &str, value: &str, excuses: impl Fn(&str, &str) -> bool) -> bool {
-    text.match_indices(value).any(|(at, _)| {
-        let before = text.get(..at).unwrap_or_default();
-        let after = text.get(at + value.len()..).unwrap_or_default();
-        let ends_word = before.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
-        let begins_word = after.chars().next().is_none_or(|c| !c.is_alphanumeric());
-        ends_word && begins_word && !excuses(before, after)
-    })
-}
-
-/// Whether what stands between two texts is a leaf: a text in quotes that are not themselves quoted, or all of a line but its
-/// name.
-fn is_leaf(before: &str, after: &str) -> bool {
-    let is_quoted =
-        before.strip_suffix('"').is_some_and(|before| !before.ends_with('\\')) && after.starts_with('"');
-    let line = before.rsplit('\n').next().unwrap_or_default().trim();
-    let rest = after.split('\n').next().unwrap_or_default().trim();
-    let is_name =
-        |line: &str| line.is_empty() || line.strip_suffix(':').is_some_and(|name| !name.contains(' '));
-    is_quoted || (is_name(line) && rest.is_empty())
 }

@@ -26,6 +26,7 @@ impl Drive {
         if label.taint == Taint::External {
             origins.trust(self.machine.trusted_memories().map(str::to_owned));
         }
+        origins.hear(self.machine.heard());
         origins.read(self.machine.seen());
         if label.outside {
             for tool in self.core.store.approved_tools(self.session.id)? {
