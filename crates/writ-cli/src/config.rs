@@ -335,6 +335,14 @@ impl Typed<'_> {
 }
 
 impl Config {
+    /// What a home with this configuration trusts: docs/security-model.md says what each word means.
+    pub(crate) fn posture(&self) -> serde_json::Value {
+        let host = self.server.host;
+        let reach =
+            if host.is_loopback() { "this machine".to_owned() } else { format!("whoever reaches {host}") };
+        serde_json::json!({ "users": "single-user", "page": reach, "strict": self.general.strict })
+    }
+
     /// Where the database is.
     pub(crate) fn database(&self) -> PathBuf {
         self.data_dir().join("writ.db")

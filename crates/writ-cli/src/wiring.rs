@@ -208,6 +208,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         agent: config.general.agent.clone(),
         installation: store.installation(),
         epoch: store.epoch()?,
+        posture: config.posture(),
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
         sent: config.sent(),

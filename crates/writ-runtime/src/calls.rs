@@ -180,6 +180,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
         "installation": core.config.installation,
         "epoch": core.config.epoch,
         "agent": core.config.agent,
+        "posture": core.config.posture,
         "started_at": core.started_at.to_string(),
         "model": core.models.is_some(),
         "model_found": core.models.as_ref().and_then(writ_models::Models::found),

@@ -71,6 +71,8 @@ pub struct RuntimeConfig {
     pub installation: InstallationId,
     /// The epoch in force.
     pub epoch: u64,
+    /// What this engine trusts, as it is told with its status: `docs/security-model.md` says what each word means.
+    pub posture: serde_json::Value,
     /// The user id that owns the home.
     pub home_uid: u32,
     /// Where sessions keep their overlays.

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use writ_models::config::ProviderKind;
 use writ_policy::redact::Redactor;
+use writ_sandbox::status::SandboxStatus;
 use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
 use writ_testkit::model_server::ModelServer;
@@ -66,6 +67,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::bug("starting the async runtime", error))?;
     runtime.block_on(async {
+        check_cargo(&sandbox.status().await)?;
         demo::demo_repository(&place.project)
             .await
             .map_err(|error| Failure::bug("making the repository", error))?;
@@ -85,6 +87,17 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     drop(runtime);
     proof::tamper(&context, &place)?;
     look_around(&context, &place)
+}
+
+/// The demo's project is a crate, and its tests are run by cargo.
+fn check_cargo(sandbox: &SandboxStatus) -> Result<(), Failure> {
+    let in_system = ["/usr/bin/cargo", "/usr/local/bin/cargo"].iter().any(|path| Path::new(path).exists());
+    if in_system || !sandbox.toolchains.is_empty() {
+        return Ok(());
+    }
+    let text = "the demo's project is tested with cargo, and none was found";
+    let hint = "install Rust, or name its folders in sandbox.read_only; `writ doctor` lists what is found";
+    Err(Failure::new(Exit::Config, "demo.no_cargo", text, hint))
 }
 
 /// Where the demo works: a folder of its own, which stays so that one can look around.

@@ -69,7 +69,7 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
             context.out.remark(format!("page: {link}"));
             context.out.remark("good once and for ten minutes; `writ status --link` prints another");
         }
-        if let Some(posture) = status::in_words(&status::posture(&config)) {
+        if let Some(posture) = status::in_words(&config.posture()) {
             context.out.remark(format!("posture: {posture}"));
         }
         context.out.remark("engine ready");

@@ -31,23 +31,14 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
 /// What the engine says of itself, if one runs.
 async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
     let Some(mut client) = Client::connect(context).await? else {
-        return Ok(json!({ "engine": "not running", "posture": posture(config) }));
+        return Ok(json!({ "engine": "not running", "posture": config.posture() }));
     };
     let mut status = client.call("status", json!({})).await?;
     if let Value::Object(fields) = &mut status {
         fields.insert("engine".into(), "running".into());
-        fields.insert("posture".into(), posture(config));
         fields.insert("advice".into(), advice::main_model(config).into());
     }
     Ok(status)
-}
-
-/// What this home trusts: docs/security-model.md says what each word means.
-pub(super) fn posture(config: &Config) -> Value {
-    let host = config.server.host;
-    let reach =
-        if host.is_loopback() { "this machine".to_owned() } else { format!("whoever reaches {host}") };
-    json!({ "users": "single-user", "page": reach, "strict": config.general.strict })
 }
 
 /// A posture as a line has it; `None`: it is none.

@@ -505,6 +505,12 @@ fn the_security_model_says_what_it_cannot_do_and_start_and_status_show_the_postu
     let strict = home.with("WRIT_STRICT", "true");
     let started = Engine::start(&strict, &[]).expect("ready").stop().said;
     assert!(started.contains("posture: single-user, page for this machine, strict\n"), "{started}");
+    // What the engine that runs was told, also where the configuration says something else.
+    let wide = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", &"t".repeat(32));
+    let engine = Engine::start(&wide, &[("WRIT_SERVER__HOST", "0.0.0.0")]).expect("ready");
+    let wide = text(&wide.run(&["status"]));
+    assert!(wide.contains("page for whoever reaches 0.0.0.0"), "{wide}");
+    drop(engine);
     let strict = strict.with("WRIT_SERVER__HOST", "192.0.2.7");
     let posture = json!({ "users": "single-user", "page": "whoever reaches 192.0.2.7", "strict": true });
     assert_eq!(strict.json(&["status"])["posture"], posture);

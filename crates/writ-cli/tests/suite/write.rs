@@ -56,3 +56,39 @@ fn needs_userns_files_that_other_programs_obey_are_named() {
     }
     assert!(said.contains("Other programs obey") && !said.contains("plain.txt"), "{said}");
 }
+
+/// As inside a container: the home lies on an overlay, on which no other one can be written, though it can be read.
+const ON_AN_OVERLAY: &str = r#"
+set -eu
+mkdir "$2/upper" "$2/work"
+mount -t overlay -o "userxattr,lowerdir=$1,upperdir=$2/upper,workdir=$2/work" none "$1"
+cd "$1"
+result=0
+"$3" chat -m work --project "$1/project" || result=$?
+kill "$(cat "$WRIT_HOME/runtime/lock")"
+exit "$result"
+"#;
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "a namespace of its own, in which an overlay is mounted")]
+fn needs_userns_a_project_is_copied_where_an_overlay_can_be_read_and_not_written() {
+    let program = json!({ "argv": ["sh", "-c", "cat a.txt; echo two > b.txt"] });
+    let bench = Bench::new(
+        "openai",
+        calls(vec![("file_read", json!({ "path": "a.txt" })), ("shell_exec", program)], "Done."),
+    );
+    std::fs::write(bench.project().join("a.txt"), "a word of the project").expect("written");
+    let layers = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", ON_AN_OVERLAY, "sh"]);
+    command.args([bench.home.dir.path(), layers.path()]).arg(env!("CARGO_BIN_EXE_writ"));
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", bench.home.dir.path());
+    command
+        .env("WRIT_HOME", bench.home.root())
+        .envs(bench.home.env.iter().map(|(name, value)| (name, value)));
+    let done = command.stdin(std::process::Stdio::null()).output().expect("unshare");
+    assert_eq!(code(&done), 5, "the change is asked about: {}", text(&done));
+    let said = bench.requests().pop().expect("a request");
+    assert_eq!(said.matches("a word of the project").count(), 2, "the tool and the program read it: {said}");
+    assert!(text(&done).contains("b.txt"), "{}", text(&done));
+}

@@ -22,7 +22,6 @@ use super::init::{INNER_HOME, WORK};
 use super::run::Launch;
 use super::spec::{Access, Environment, Job, Spec, Walls, Work};
 use super::toolchain::REGISTRY;
-use super::worker::Request;
 use super::{Inner, Sandbox, WriteLock, carry, copy, folder, network, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
@@ -272,8 +271,8 @@ impl Workspace {
         }
         let copied = self.dir.join(copy::BASE).exists();
         if !copied && walls == Walls::Full {
-            match self.ask(Request::Peek(".writ-probe".into())).await {
-                Ok(_) | Err(SandboxError::File(_)) => return Ok(()),
+            match self.probe().await {
+                Ok(()) | Err(SandboxError::File(_)) => return Ok(()),
                 Err(SandboxError::Setup { stage, why }) if stage == "overlay" => {
                     tracing::warn!(why, "no overlay can be mounted on the project: it is copied");
                 }

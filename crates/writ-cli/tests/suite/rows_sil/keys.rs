@@ -408,6 +408,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             agent: "handed".to_owned(),
             installation: store.installation(),
             epoch: store.epoch().expect("reads"),
+            posture: json!({}),
             home_uid: 4_242,
             overlays: dir.path().join("overlays"),
             sent: dir.path().join("sent"),

@@ -76,7 +76,7 @@ impl Workspace {
         bytes: u64,
         content: Vec<u8>,
     ) -> Result<Written, SandboxError> {
-        let reply = self.hand(Request::Save { path, bytes }, Some(content)).await?;
+        let reply = self.hand(Request::Save { path, bytes }, Some(content), true).await?;
         let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
     }
@@ -115,13 +115,23 @@ impl Workspace {
 
     /// Asks the worker. Readers share the folder; a writer has it for itself.
     pub(crate) async fn ask(&self, request: Request) -> Result<Reply, SandboxError> {
-        self.hand(request, None).await
+        let writes = matches!(request, Request::Write { .. } | Request::Save { .. });
+        self.hand(request, None, writes).await
     }
 
-    /// Asks the worker, and hands it bytes over standard input.
-    async fn hand(&self, request: Request, input: Option<Vec<u8>>) -> Result<Reply, SandboxError> {
+    /// Mounts the work folder for writing, and looks whether that can be done: what can be read need not be.
+    pub(super) async fn probe(&self) -> Result<(), SandboxError> {
+        self.hand(Request::Peek(".writ-probe".into()), None, true).await.map(drop)
+    }
+
+    /// Asks the worker, and hands it bytes over standard input; `writes`: with the folder mounted for writing.
+    async fn hand(
+        &self,
+        request: Request,
+        input: Option<Vec<u8>>,
+        writes: bool,
+    ) -> Result<Reply, SandboxError> {
         let (walls, _) = self.sandbox.walls().await?;
-        let writes = matches!(request, Request::Write { .. } | Request::Save { .. });
         let hold: Option<OwnedMutexGuard<()>> =
             if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
         let access = if writes { Access::Write } else { Access::Read };
