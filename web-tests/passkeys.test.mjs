@@ -156,7 +156,7 @@ test("a host is trusted with a passkey, is listed, and is taken back", async () 
   await drag(page, 1.02);
   const row = page.locator("#in-force-list li");
   await row.getByText("Until you take it back").waitFor();
-  assert.match(await row.innerText(), /strange\.example:443 may be reached and sent to from every conversation/);
+  assert.match(await row.innerText(), /strange\.example:443 is as open as a host of your list in every conversation/);
   assert.deepEqual(hosts(), ["strange.example:443"]);
   await row.getByRole("button", { name: "Take back" }).click();
   await page.locator("#in-force").waitFor({ state: "hidden" });

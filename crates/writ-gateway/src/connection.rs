@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_policy::approval::Signed;
 use writ_policy::principal::{BearerProof, Evidence};
-use writ_runtime::engine::{Along, Answer, Answered, Engine, Join, Surface};
+use writ_runtime::engine::{Along, Answer, Answered, Engine, GateSaid, Join, Surface};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
@@ -346,8 +346,8 @@ impl Connection {
                     }
                 }
             }
-            ClientFrame::GateResponse { ask_id, decision, reason } => {
-                self.engine.answer_gate(self.terms.evidence, ask_id, decision, reason)
+            ClientFrame::GateResponse { ask_id, decision, reason, answers } => {
+                self.engine.answer_gate(self.terms.evidence, ask_id, GateSaid { decision, reason, answers })
             }
             ClientFrame::Checkpoint { name } => self.checkpoint(name).await,
             ClientFrame::Cancel { turn } => self.cancel(turn).await,

@@ -1,7 +1,7 @@
 //! A connection to one server over two streams.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::definition::{self, Definition};
+use crate::elicitation::{Elicitation, Reply};
 use crate::error::McpError;
 use crate::line::Lines;
-use crate::message::{self, Incoming, RpcError};
+use crate::message::{self, ELICITATION, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
 
@@ -28,6 +29,8 @@ pub const MAX_STRAY: u64 = 10_000;
 pub const MAX_STRAY_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a server may take to begin, and to list its tools.
 pub const START_TIME: Duration = Duration::from_secs(20);
+/// Questions to a person that wait at once; more are refused. A server that has had one answered may ask the next.
+const MAX_QUESTIONS: usize = 4;
 /// Messages that wait to be written; a server that reads nothing gets no more than these.
 const MAX_UNREAD: usize = 64;
 /// The version of the protocol that is offered.
@@ -48,12 +51,20 @@ pub struct Client {
     next: AtomicU64,
     /// What it has besides tools.
     has: Has,
+    /// What it asks a person, while somebody listens.
+    questions: tokio::sync::Mutex<mpsc::Receiver<Elicitation>>,
     tasks: [JoinHandle<()>; 2],
 }
 
 /// What the reading task and those who wait share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Where questions to a person go.
+    questions: mpsc::Sender<Elicitation>,
+    /// How many calls wait beside which somebody listens to questions.
+    listeners: AtomicUsize,
+    /// A person was asked since time was last looked at: it begins anew.
+    asked: AtomicBool,
     waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
     /// Why the connection has ended; set once.
     ended: OnceLock<McpError>,
@@ -74,6 +85,17 @@ impl Shared {
         let _first = self.ended.set(why);
         self.over.cancel();
         self.waiting().clear();
+    }
+
+    /// What a request of the server is answered at once; nothing, where a person is asked.
+    fn answered(&self, id: Value, method: &str, params: &Value) -> Option<Value> {
+        if method != ELICITATION || self.listeners.load(Ordering::Acquire) == 0 {
+            return Some(message::answer(&id, method));
+        }
+        match Elicitation::read(id.clone(), params) {
+            Err(why) => Some(message::invalid(&id, why)),
+            Ok(question) => self.questions.try_send(question).err().map(|_full| message::answer(&id, method)),
+        }
     }
 
     fn why(&self) -> McpError {
@@ -110,16 +132,33 @@ impl Client {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let shared = Arc::new(Shared::default());
+        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
+        let shared = Arc::new(Shared {
+            questions,
+            listeners: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            ended: OnceLock::new(),
+            over: CancellationToken::new(),
+            changed: AtomicBool::new(false),
+        });
         let (outbox, unread) = mpsc::channel(MAX_UNREAD);
         let tasks = [
             tokio::spawn(listen(Lines::new(read, MAX_MESSAGE_BYTES), Arc::clone(&shared), outbox.clone())),
             tokio::spawn(tell(write, unread)),
         ];
         let room = Semaphore::new(MAX_IN_FLIGHT);
-        let mut client = Self { shared, outbox, room, next: AtomicU64::new(1), has: Has::default(), tasks };
+        let mut client = Self {
+            shared,
+            outbox,
+            room,
+            next: AtomicU64::new(1),
+            has: Has::default(),
+            questions: tokio::sync::Mutex::new(asked),
+            tasks,
+        };
         let greeted =
-            client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
+            client.ask("initialize", &message::hello(true), START_TIME, &CancellationToken::new()).await?;
         check_version(&greeted)?;
         client.has = Has::of(&greeted);
         client.send(&message::notification("notifications/initialized", &definition::empty()))?;
@@ -160,6 +199,17 @@ impl Client {
         }
         let params = json!({ "name": tool, "arguments": arguments });
         CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
+    }
+
+    /// Listens to what the server asks a person, until what is returned is dropped; nothing, if somebody listens already: the
+    /// protocol does not say which call a question belongs to. Calls that wait have their time anew after each
+    /// [`reply`](Listening::reply).
+    pub fn listen(&self) -> Option<Listening<'_>> {
+        let mut questions = self.questions.try_lock().ok()?;
+        // What was asked when nobody listened any more is moot.
+        while questions.try_recv().is_ok() {}
+        self.shared.listeners.fetch_add(1, Ordering::AcqRel);
+        Some(Listening { client: self, questions })
     }
 
     /// Lists what it has, or reads one thing of it.
@@ -223,11 +273,22 @@ impl Client {
                 Err(_ended) => Err(self.shared.why()),
             }
         };
+        tokio::pin!(asking);
+        let in_time = async {
+            loop {
+                match tokio::time::timeout(time, &mut asking).await {
+                    Ok(answer) => return answer.map_err(Some),
+                    Err(_elapsed) if self.shared.asked.swap(false, Ordering::AcqRel) => {}
+                    Err(_elapsed) => return Err(None),
+                }
+            }
+        };
         let failed = tokio::select! {
             biased;
-            answered = tokio::time::timeout(time, asking) => match answered {
-                Ok(answer) => return answer,
-                Err(_elapsed) => McpError::Timeout { method, secs: time.as_secs() },
+            answered = in_time => match answered {
+                Ok(answer) => return Ok(answer),
+                Err(Some(error)) => return Err(error),
+                Err(None) => McpError::Timeout { method, secs: time.as_secs() },
             },
             () = cancel.cancelled() => McpError::Cancelled,
         };
@@ -240,6 +301,36 @@ impl Client {
         self.outbox
             .try_send(message::line(message))
             .map_err(|_full| if self.is_over() { self.shared.why() } else { McpError::Deaf })
+    }
+}
+
+/// Somebody who hears what a server asks a person.
+#[derive(Debug)]
+pub struct Listening<'a> {
+    client: &'a Client,
+    questions: tokio::sync::MutexGuard<'a, mpsc::Receiver<Elicitation>>,
+}
+
+impl Listening<'_> {
+    /// The next question; waits for ever where none comes.
+    pub async fn next(&mut self) -> Elicitation {
+        match self.questions.recv().await {
+            Some(question) => question,
+            // The connection holds the other end for as long as it lives.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Answers a question. That the server does not read it any more is seen at the call that waits.
+    pub fn reply(&self, question: &Elicitation, reply: Reply) {
+        self.client.shared.asked.store(true, Ordering::Release);
+        let _told = self.client.send(&message::result(&question.id, &reply.result()));
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.client.shared.listeners.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -311,10 +402,11 @@ fn heard(
             }
             None => stray.one_more(line.len()),
         },
-        Incoming::Request { id, method } => {
+        Incoming::Request { id, method, params } => {
             stray.one_more(line.len())?;
+            let Some(answer) = shared.answered(id, &method, &params) else { return Ok(()) };
             // Who asks and does not read the answers is not answered for ever.
-            outbox.try_send(message::line(&message::answer(&id, &method))).map_err(|_full| McpError::Deaf)
+            outbox.try_send(message::line(&answer)).map_err(|_full| McpError::Deaf)
         }
         Incoming::Notification { method } => {
             if method == LIST_CHANGED {

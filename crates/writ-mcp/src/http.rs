@@ -44,7 +44,7 @@ impl<'a> Visit<'a> {
         let bearer = token.map(bearer).transpose()?;
         let mut visit =
             Self { lent, url, bearer, session: None, version: None, next: 1, has: Has::default() };
-        let greeted = visit.ask("initialize", &message::hello()).await?;
+        let greeted = visit.ask("initialize", &message::hello(false)).await?;
         visit.version = Some(check_version(&greeted)?);
         visit.has = Has::of(&greeted);
         visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
@@ -168,7 +168,7 @@ impl<'a> Visit<'a> {
     async fn heard(&self, event: &[u8], id: u64) -> Option<Result<Value, RpcError>> {
         match Incoming::parse(event) {
             Incoming::Answer { id: of, result } => (of == id).then_some(result),
-            Incoming::Request { id, method } => {
+            Incoming::Request { id, method, .. } => {
                 // A server that does not take its answer waits for nothing.
                 let _told = self.tell(&message::answer(&id, &method)).await;
                 None

@@ -2,7 +2,8 @@
 //!
 //! A server is somebody else's program, and everything that it sends is hostile until shown otherwise. So the wire is
 //! our own: every line has a bound before it is read, what nobody asked for is counted and ends the connection, answers
-//! are matched by number alone, and requests of the server are refused but for `ping` and `roots/list`. (The `rmcp` crate
+//! are matched by number alone, and requests of the server are refused but for `ping`, `roots/list` and, while a call of it
+//! waits, questions to a person. (The `rmcp` crate
 //! reads lines without a bound, logs what it cannot parse, and starts a task for each thing that the peer sends.)
 //!
 //! Nothing here starts a process or opens a socket: [`client`] speaks over streams that the sandbox's owner gives it,
@@ -10,7 +11,7 @@
 //! Nothing here decides whether a call is allowed.
 //!
 //! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
-//! [`result`] what a call gives, [`reading`] the tools for what else a server has.
+//! [`result`] what a call gives, [`reading`] the tools for what else a server has, [`elicitation`] what it asks a person.
 
 pub mod config;
 
@@ -23,6 +24,8 @@ pub mod http;
 pub mod result;
 
 pub mod reading;
+
+pub mod elicitation;
 
 pub mod error;
 

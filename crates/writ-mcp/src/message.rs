@@ -14,13 +14,18 @@ const MAX_ERROR_CHARS: usize = 1_000;
 /// The number of the error for a method that is not offered.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;
 
+/// The number of the error for what a method does not take.
+const INVALID_PARAMS: i64 = -32_602;
+/// The request by which a server asks a person.
+pub(crate) const ELICITATION: &str = "elicitation/create";
+
 /// What a server sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Incoming {
     /// An answer to the request with this number.
     Answer { id: u64, result: Result<Value, RpcError> },
     /// A request of its own, with the id that its answer must have.
-    Request { id: Value, method: String },
+    Request { id: Value, method: String, params: Value },
     /// News.
     Notification { method: String },
     /// Nothing that means anything here.
@@ -49,7 +54,9 @@ impl Incoming {
             let method = method.as_str().filter(|method| method.len() <= MAX_METHOD_BYTES).map(str::to_owned);
             return match (method, id) {
                 (Some(method), None) => Self::Notification { method },
-                (Some(method), Some(id)) if is_answerable(&id) => Self::Request { id, method },
+                (Some(method), Some(id)) if is_answerable(&id) => {
+                    Self::Request { id, method, params: fields.remove("params").unwrap_or_default() }
+                }
                 (Some(_) | None, _) => Self::Stray,
             };
         }
@@ -83,11 +90,11 @@ fn is_answerable(id: &Value) -> bool {
     }
 }
 
-/// The greeting: nothing is offered to servers.
-pub(crate) fn hello() -> Value {
+/// The greeting. A server that may ask a person is told so; nothing else is offered.
+pub(crate) fn hello(asks: bool) -> Value {
     json!({
         "protocolVersion": VERSION,
-        "capabilities": {},
+        "capabilities": if asks { json!({ "elicitation": {} }) } else { json!({}) },
         "clientInfo": { "name": "writ", "version": env!("CARGO_PKG_VERSION") },
     })
 }
@@ -108,10 +115,20 @@ pub(crate) fn answer(id: &Value, method: &str) -> Value {
         "ping" => return json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
         "roots/list" => return json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }),
         "sampling/createMessage" => "sampling is refused: servers do not use the models of this client",
-        "elicitation/create" => "elicitation is not available: nobody is asked for a server",
+        ELICITATION => "elicitation is not available here: nobody can be asked now",
         _ => "this client has no such method",
     };
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": METHOD_NOT_FOUND, "message": why } })
+}
+
+/// The answer to a server's own request.
+pub(crate) fn result(id: &Value, result: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "result": result })
+}
+
+/// That a server's own request is none.
+pub(crate) fn invalid(id: &Value, why: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": INVALID_PARAMS, "message": why } })
 }
 
 /// A message as a line.
@@ -136,7 +153,7 @@ mod tests {
         let refused = RpcError { code: -5, message: "no".into() };
         let error = r#"{"id":7,"error":{"code":-5,"message":"no"}}"#;
         assert_eq!(parse(error), Incoming::Answer { id: 7, result: Err(refused) });
-        let ping = Incoming::Request { id: json!("x"), method: "ping".into() };
+        let ping = Incoming::Request { id: json!("x"), method: "ping".into(), params: Value::Null };
         assert_eq!(parse(r#"{"id":"x","method":"ping"}"#), ping);
         let news = Incoming::Notification { method: "notifications/progress".into() };
         assert_eq!(parse(r#"{"method":"notifications/progress","id":null}"#), news);
@@ -210,7 +227,7 @@ mod tests {
         fn what_looks_like_a_message_is_one_or_nothing(value in values()) {
             match Incoming::parse(value.to_string().as_bytes()) {
                 Incoming::Answer { id, .. } => prop_assert_eq!(value.get("id").and_then(Value::as_u64), Some(id)),
-                Incoming::Request { id, method } => {
+                Incoming::Request { id, method, .. } => {
                     let sent = line(&answer(&id, &method));
                     prop_assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 1);
                     prop_assert_eq!(value.get("id"), Some(&id));

@@ -113,7 +113,8 @@ pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
 /// What a yes that makes a host a trusted one leads to, in words that hide nothing.
 pub fn trust(host: &str) -> String {
     format!(
-        "It is done, and {} may be reached and sent to from every conversation without a question, until you take that back.",
+        "It is done, and {} is as open as a host of your list in every conversation, until you take that back: programs reach \
+         it and send to it without a question.",
         show::argument(host),
     )
 }

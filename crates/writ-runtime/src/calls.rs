@@ -114,7 +114,7 @@ pub(crate) async fn call(
         "undo.last" => approvals::last(core, session, &read(method, params)?),
         "secrets.changed" => core.learn_secrets().await.map(|()| json!({})),
         "gates.show" => Ok(gates::show(core, &read(method, params)?)),
-        "gates.answer" => Ok(gates::answer(core, read(method, params)?)),
+        "gates.answer" => gates::answer(core, read(method, params)?),
         "approvers.list" => core.list_passkeys(),
         "keys.list" => keys::list(core),
         "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,

@@ -31,6 +31,7 @@ mod guard;
 mod passkeys;
 
 pub use guard::Along;
+pub use marks::GateSaid;
 
 mod marks;
 

@@ -8,6 +8,7 @@ use writ_sandbox::error::SandboxError;
 use writ_store::error::StoreError;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
+use writ_types::form::FormError;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 
 /// Why the engine could not do what it was asked for.
@@ -77,6 +78,9 @@ pub enum EngineError {
     /// Nothing can be signed for a scope.
     #[error(transparent)]
     Scope(#[from] ScopeError),
+    /// What was filled in does not fit the form.
+    #[error(transparent)]
+    Form(#[from] FormError),
     /// There is no approval that lasts in force: for the task, standing, or of a host.
     #[error("no approval that lasts, and no trust in a host, is in force that ask {0} was answered with")]
     NotInForce(AskId),
@@ -183,6 +187,7 @@ impl ToReport for EngineError {
             Self::AskChanged(_) => plain(Exit::Denied, "ask.changed")
                 .hint("look at what is asked now with `writ approvals show ASK`, and answer that"),
             Self::Scope(error) => scope(error, told),
+            Self::Form(_) => told(Exit::Usage, "ask.form", "fill in what the question shows"),
             Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
             Self::Keys(error) => error.report(),
             Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "nothing older than a day is kept"),

@@ -35,6 +35,8 @@ mod none;
 
 pub(crate) mod remote;
 
+pub(crate) mod elicit;
+
 mod start;
 
 /// How long a server that nobody calls stays.

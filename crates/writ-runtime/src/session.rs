@@ -21,6 +21,7 @@ use writ_sandbox::config::WorkspaceConfig;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
+use writ_types::form::FormField;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Tokens;
@@ -79,6 +80,8 @@ pub(crate) struct GateAnswer {
     pub(crate) by: String,
     /// Why.
     pub(crate) reason: String,
+    /// What was filled in.
+    pub(crate) content: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A gate that asks, and waits.
@@ -86,6 +89,8 @@ pub(crate) struct GateAnswer {
 pub(crate) struct WaitingGate {
     /// What it shows.
     pub(crate) frame: ServerFrame,
+    /// What a yes fills in.
+    pub(crate) fields: Vec<FormField>,
     pub(crate) answer: oneshot::Sender<GateAnswer>,
 }
 

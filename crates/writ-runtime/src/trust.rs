@@ -5,9 +5,10 @@ use std::sync::{Arc, PoisonError};
 use serde_json::{Value, json};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::door::Ask;
-use writ_policy::egress::host::HostPattern;
+use writ_policy::egress::host::{HostPattern, Scheme, Target};
+use writ_policy::egress::{EgressScope, Judgement, WEB_PORTS, judge_connection};
 use writ_policy::{reach, show};
-use writ_store::approvals::MAX_TRUSTED;
+use writ_store::approvals::Ask as AskRow;
 use writ_types::entry::{ApprovalScope, Risk};
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;
@@ -15,6 +16,9 @@ use writ_types::unit::Timestamp;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::session::Session;
+
+/// The most hosts that are trusted: what nobody oversees is no trust.
+const MAX_TRUSTED: usize = 256;
 
 /// A host that the owner trusts.
 #[derive(Clone, Debug)]
@@ -102,6 +106,17 @@ impl Core {
         Ok(hosts)
     }
 
+    /// The asks whose answers make a host a trusted one, whether or not they still count.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn trusted_by(&self, host: &str) -> Result<Vec<AskRow>, EngineError> {
+        let rows = self.store.trusting()?.into_iter();
+        let named = |token: &Value| token.pointer("/claims/host").and_then(Value::as_str) == Some(host);
+        Ok(rows.filter(|(_, token)| named(token)).map(|(ask, _)| ask).collect())
+    }
+
     /// The host that a yes to an ask may make a trusted one: where nobody has listed it, one person decides, and there is
     /// room.
     ///
@@ -111,27 +126,40 @@ impl Core {
     pub(crate) fn trustable(&self, session: &Session, ask: &Ask) -> Result<Option<String>, EngineError> {
         let host = reach::trustable(&ask.prepared.action, &self.scope_of(session));
         let Some(host) = host.filter(|_| ask.approvers == 1) else { return Ok(None) };
-        let has_room = self.store.trusting()?.len() < MAX_TRUSTED;
+        let has_room = self.trusted()?.len() < MAX_TRUSTED;
         Ok(has_room.then(|| host.to_string()))
     }
 
-    /// The hosts that may be reached without a question, for people: those that the configuration lists, and those that
-    /// the owner has approved for good.
+    /// The hosts that the configuration lists, and those that the owner has approved for good, for people: each once, and how
+    /// it stands to it now.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub(crate) fn hosts(&self) -> Result<Value, EngineError> {
-        let listed = self.config.egress.allowed.iter().map(|host| {
-            json!({ "domain": host.to_string(), "approved_at": null, "approved_by": "config", "ask_id": null })
-        });
-        let trusted = self.trusted()?;
-        let trusted = trusted.iter().map(|one| {
-            let domain = one.host.to_string();
+        let (trusted, mut scope) = (self.trusted()?, self.config.egress.clone());
+        scope.trusted.extend(trusted.iter().map(|one| one.host.clone()));
+        let row = |host: &HostPattern, by: &str, trusted: Option<&TrustedHost>| {
             json!({
-                "domain": domain, "approved_at": one.at, "approved_by": "user", "by": one.by, "ask_id": one.ask,
+                "domain": host.to_string(), "approved_by": by, "state": state(host, &scope),
+                "approved_at": trusted.map(|one| one.at), "by": trusted.map(|one| one.by.as_str()),
+                "ask_id": trusted.map(|one| &one.ask),
             })
-        });
-        Ok(json!({ "hosts": listed.chain(trusted).collect::<Vec<_>>() }))
+        };
+        let listed = self.config.egress.allowed.iter();
+        let mut hosts: Vec<Value> = listed.clone().map(|host| row(host, "config", None)).collect();
+        let others = trusted.iter().filter(|one| listed.clone().all(|host| *host != one.host));
+        hosts.extend(others.map(|one| row(&one.host, "user", Some(one))));
+        Ok(json!({ "hosts": hosts }))
+    }
+}
+
+/// What becomes of a connection to a host of a list: `open`, `asks` or `refused`. A pattern is as open as it is written.
+fn state(host: &HostPattern, scope: &EgressScope) -> &'static str {
+    let target = Target::from_authority(Scheme::Https, &host.to_string(), Some(WEB_PORTS[1]));
+    match target.map(|target| judge_connection(scope, &target, None)) {
+        Ok(Judgement::Allow { .. }) | Err(_) => "open",
+        Ok(Judgement::Ask { .. }) => "asks",
+        Ok(Judgement::Deny { .. }) => "refused",
     }
 }

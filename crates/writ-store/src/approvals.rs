@@ -481,8 +481,6 @@ pub use plans::{NewPlan, PlanRow};
 mod keys;
 mod parts;
 mod plans;
-pub use tools::MAX_TRUSTED;
-
 mod tools;
 
 #[cfg(test)]

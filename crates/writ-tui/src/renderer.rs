@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
-use writ_types::frame::{Numbered, ServerFrame};
+use writ_types::frame::{Choice, Numbered, ServerFrame};
 use writ_types::id::TurnId;
 use writ_types::taint::Taint;
 use writ_types::visible::{escape, escape_line};
@@ -131,18 +131,7 @@ impl<W: Write> Renderer<W> {
                 self.line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
             }
             ServerFrame::GateApproval { gate, point, reason, shown, choices, .. } => {
-                let what = if point == "output" { "what the agent would say" } else { "your message" };
-                let asks = format!("gate '{}' asks about {what}: {}", escape_line(gate), escape_line(reason));
-                self.line(&paint.yellow(&asks))?;
-                self.line(&escape(shown))?;
-                for choice in choices {
-                    let word = match choice.decision {
-                        Decision::Approve => "y",
-                        Decision::Deny => "n",
-                    };
-                    self.line(&format!("  {word}: {}", escape_line(&choice.consequence)))?;
-                }
-                Ok(())
+                self.asks(paint, [gate, point, reason, shown], choices)
             }
             ServerFrame::Checkpoint { name, .. } => {
                 self.line(&paint.dim(&format!("checkpoint {}", escape_line(name))))
@@ -184,6 +173,29 @@ impl<W: Write> Renderer<W> {
         self.out.write_all(escape(text).as_bytes())?;
         if !text.is_empty() {
             self.open_line = !text.ends_with('\n');
+        }
+        Ok(())
+    }
+
+    /// What a gate asks, or a server of tools.
+    fn asks(&mut self, paint: Paint, frame: [&String; 4], choices: &[Choice]) -> io::Result<()> {
+        let [gate, point, reason, shown] = frame.map(String::as_str);
+        let (gate, reason) = (escape_line(gate), escape_line(reason));
+        let asks = match point {
+            "server" => {
+                format!("the server '{}' asks you; {reason}:", gate.trim_start_matches("mcp:"))
+            }
+            "output" => format!("gate '{gate}' asks about what the agent would say: {reason}"),
+            _ => format!("gate '{gate}' asks about your message: {reason}"),
+        };
+        self.line(&paint.yellow(&asks))?;
+        self.line(&escape(shown))?;
+        for choice in choices {
+            let word = match choice.decision {
+                Decision::Approve => "y",
+                Decision::Deny => "n",
+            };
+            self.line(&format!("  {word}: {}", escape_line(&choice.consequence)))?;
         }
         Ok(())
     }

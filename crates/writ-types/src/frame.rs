@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::entry::{ApprovalScope, Decision, Risk};
 use crate::error::Exit;
+use crate::form::FormField;
 use crate::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 use crate::taint::Taint;
 use crate::unit::{Amount, Timestamp};
@@ -89,6 +90,9 @@ pub enum ClientFrame {
         /// Why, in the person's words.
         #[serde(default)]
         reason: String,
+        /// What was filled in, by the names of the fields.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        answers: BTreeMap<String, String>,
     },
     /// Gives the place that the session has come to a name, for whoever watches and for the ledger.
     Checkpoint {
@@ -193,7 +197,8 @@ pub enum ServerFrame {
         ask_id: AskId,
         /// The gate.
         gate: String,
-        /// `input`: what a person has said; `output`: what the agent would say.
+        /// `input`: what a person has said; `output`: what the agent would say; `server`: what a server of tools asks a
+        /// person, where the gate is `mcp:` and its name.
         point: String,
         /// Why it asks.
         reason: String,
@@ -201,6 +206,9 @@ pub enum ServerFrame {
         shown: String,
         /// The answers and what each leads to.
         choices: Vec<Choice>,
+        /// What is to be filled in with a yes, where a server of tools asks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fields: Vec<FormField>,
     },
     /// A place in the session has a name: a client has given it one, or changes were brought into the project
     /// (`applied`) or out of it again (`undone`).

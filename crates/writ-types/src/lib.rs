@@ -21,6 +21,8 @@ pub mod chat;
 
 pub mod entry;
 
+pub mod form;
+
 pub mod frame;
 
 pub mod credential;

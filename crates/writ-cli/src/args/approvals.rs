@@ -28,6 +28,9 @@ pub(crate) enum ApprovalsCommand {
         /// This, and the host that it names is trusted from now on, in every conversation; `hosts` lists them
         #[arg(long, conflicts_with_all = ["task", "standing", "values"])]
         host: bool,
+        /// A field that a server of tools asks for, and what it is told: `--set account=main`; once for each field
+        #[arg(long, value_name = "NAME=VALUE", value_parser = field)]
+        set: Vec<(String, String)>,
         /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
         #[arg(long, conflicts_with = "task")]
         standing: bool,
@@ -61,7 +64,7 @@ pub(crate) enum ApprovalsCommand {
     },
     /// List the standing approvals that are in force
     Standing,
-    /// List the hosts that may be reached without a question: those of your configuration, and those that you trust
+    /// List the hosts of your configuration and those that you trust, and how each stands
     Hosts,
     /// Take an approval for the task, a standing one or trust in a host back; what runs on an approval is stopped
     Revoke {
@@ -76,6 +79,12 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
+}
+
+/// A field and what it is told: `account=main`.
+fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, as in account=main")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// An argument and the most that it may come to: `amount=500`.

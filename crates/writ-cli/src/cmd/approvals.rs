@@ -1,5 +1,6 @@
 //! `writ approvals`: what the agent asks, and the person's answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -49,6 +50,7 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 task,
                 values,
                 host,
+                set,
                 standing,
                 uses,
                 days,
@@ -56,7 +58,8 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 yes,
                 reason,
             } => {
-                if gate(context, &mut client, ask, (Decision::Approve, *yes), reason).await? {
+                let set = set.iter().cloned().collect();
+                if gate(context, &mut client, ask, (Decision::Approve, *yes), (reason, &set)).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
@@ -77,7 +80,8 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 tell(context, &answered)
             }
             ApprovalsCommand::Deny { ask, reason } => {
-                if gate(context, &mut client, ask, (Decision::Deny, true), reason).await? {
+                let none = BTreeMap::new();
+                if gate(context, &mut client, ask, (Decision::Deny, true), (reason, &none)).await? {
                     return Ok(());
                 }
                 let answered = approve::answer(&mut client, ask, Decision::Deny, None, reason).await?;
@@ -93,27 +97,30 @@ async fn gate(
     client: &mut Client,
     ask: &AskId,
     (decision, yes): (Decision, bool),
-    reason: &str,
+    (reason, set): (&str, &BTreeMap<String, String>),
 ) -> Result<bool, Failure> {
     let shown = client.call("gates.show", json!({ "ask": ask })).await?;
     let field = |name: &str| shown.get(name).and_then(Value::as_str).unwrap_or_default();
     if shown.is_null() {
         return Ok(false);
     }
-    let head = format!("gate '{}' asks: {}", escape_line(field("gate")), escape_line(field("reason")));
+    let server = field("gate").strip_prefix("mcp:").filter(|_| field("point") == "server");
+    let head = match server {
+        Some(server) => format!("the server '{}' asks you; {}", escape_line(server), field("reason")),
+        None => format!("gate '{}' asks: {}", field("gate"), field("reason")),
+    };
+    let head = escape_line(&head);
     for line in std::iter::once(head).chain(field("shown").lines().map(escape_line)) {
         if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
     }
     if !yes {
-        approve::confirm(ask, "Let it pass?")?;
+        approve::confirm(ask, if server.is_some() { "Tell it this?" } else { "Let it pass?" })?;
     }
-    let params = json!({ "ask": ask, "decision": decision, "reason": reason });
+    let params = json!({ "ask": ask, "decision": decision, "reason": reason, "answers": set });
     let answer = client.call("gates.answer", params).await?;
     let answered = answer.get("answered").and_then(Value::as_bool).unwrap_or(false);
     if answered {
-        context
-            .out
-            .either(&json!({ "state": "answered" }), |_| vec!["the gate has its answer".to_owned()])?;
+        context.out.either(&json!({ "state": "answered" }), |_| vec!["it has its answer".to_owned()])?;
     }
     Ok(answered)
 }
@@ -180,14 +187,19 @@ async fn hosts(context: &Context, client: &mut Client) -> Result<(), Failure> {
 
 fn host(host: &Value) -> String {
     let text = |name: &str| host.get(name).and_then(Value::as_str).unwrap_or_default();
+    let state = match text("state") {
+        "asks" => "; asked about each time",
+        "refused" => "; refused",
+        _ => "",
+    };
     escape_line(&match text("ask_id") {
-        "" => format!("{}  (your configuration)", text("domain")),
+        "" => format!("{}  (your configuration{})", text("domain"), state),
         ask => {
             let at =
                 host.get("approved_at").cloned().and_then(|at| serde_json::from_value::<Timestamp>(at).ok());
             let at = at.map(|at| at.to_string()).unwrap_or_default();
             format!(
-                "{}  (approved {at} by {}; `writ approvals revoke {ask}` takes it back)",
+                "{}  (approved {at} by {}; `writ approvals revoke {ask}` takes it back{state})",
                 text("domain"),
                 text("by")
             )

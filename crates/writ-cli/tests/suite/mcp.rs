@@ -13,6 +13,9 @@ use super::{code, text};
 #[path = "mcp/clearance.rs"]
 mod clearance;
 
+#[path = "mcp/elicitation.rs"]
+mod elicitation;
+
 #[path = "mcp/labels.rs"]
 mod labels;
 
@@ -347,7 +350,7 @@ fn needs_userns_needs_python_a_hostile_server_fails_its_call_and_nothing_else() 
         ("wrong", "the server's answer to 'tools/call' is wrong: it has no content"),
         ("other-ids", "the right one"),
         ("nonsense", "after nonsense"),
-        ("sample", "refused [-32601, -32601], alive True"),
+        ("sample", "refused [-32601, -32602], alive True"),
     ];
     for (how, expected) in fates {
         let said = desk.said(&format!(r#"crm__behave {{"how": "{how}"}}"#));

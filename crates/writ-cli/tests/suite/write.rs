@@ -60,6 +60,7 @@ fn needs_userns_files_that_other_programs_obey_are_named() {
 /// As inside a container: the home lies on an overlay, on which no other one can be written, though it can be read.
 const ON_AN_OVERLAY: &str = r#"
 set -eu
+mount -t tmpfs none "$2"
 mkdir "$2/upper" "$2/work"
 mount -t overlay -o "userxattr,lowerdir=$1,upperdir=$2/upper,workdir=$2/work" none "$1"
 cd "$1"

@@ -109,7 +109,7 @@ export class Stream {
       case "file":
         return this.#turn(frame.turn).file(frame, this.#connection.session);
       case "gate_approval":
-        return this.#turn(frame.turn).gate(frame, (decision) => this.#connection.send({ type: "gate_response", ask_id: frame.ask_id, decision }));
+        return this.#turn(frame.turn).gate(frame, (decision, answers) => this.#connection.send({ type: "gate_response", ask_id: frame.ask_id, decision, answers }));
       case "checkpoint":
         return this.#lastTurn().note(`Checkpoint: ${frame.name}`);
       case "approval_request":

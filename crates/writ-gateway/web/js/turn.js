@@ -15,6 +15,31 @@ const LONG_FRAME = 600;
 const RUNNING = new Set(["started"]);
 const UNEASY = new Set(["failed", "denied", "unknown", "waiting", "cancelled"]);
 
+/** A field of a form: what is shown, and where it is filled in. */
+function formField({ name, title, description, takes, required }) {
+  const id = `field-${name}-${(fieldCount += 1)}`;
+  const must = { id, name, required: Boolean(required) && takes.kind !== "boolean" };
+  let input;
+  if (takes.kind === "choice") {
+    const none = required ? [] : [el("option", { value: "" }, "Not said")];
+    input = el("select", must, none, takes.choices.map((choice) => el("option", { value: choice }, choice)));
+  } else if (takes.kind === "boolean") input = el("input", { ...must, type: "checkbox" });
+  else if (takes.kind === "text") input = el("input", { ...must, type: "text", minLength: takes.min, maxLength: takes.max });
+  else input = el("input", { ...must, type: "number", step: takes.kind === "integer" ? "1" : "any" });
+  const about = description ? el("span", { className: "note" }, description) : "";
+  return { name, required, takes, input, node: el("p", { className: "field" }, el("label", { htmlFor: id }, title), input, about) };
+}
+
+/** What was filled in, by name; nothing of what was left empty and may be. */
+function filled(fields, decision) {
+  if (decision !== "approve") return {};
+  const said = fields.map(({ name, required, takes, input }) => [name, takes.kind === "boolean" ? String(input.checked) : input.value, required]);
+  return Object.fromEntries(said.filter(([, value, required]) => required || value !== "").map(([name, value]) => [name, value]));
+}
+
+/** Numbers for ids that stand once in a page. */
+let fieldCount = 0;
+
 export class Turn {
   id;
   node;
@@ -109,17 +134,24 @@ export class Turn {
   gate(frame, answer) {
     if (this.#gates.has(frame.ask_id)) return;
     const told = el("p", { className: "note", role: "status" });
+    const server = frame.point === "server" ? frame.gate.replace(/^mcp:/, "") : null;
+    const fields = (frame.fields ?? []).map(formField);
     const choose = ({ decision, consequence }) => el("button", {
       type: "button",
       className: decision === "approve" ? "button small" : "button secondary small",
       data: { decision },
-      onclick: () => (told.textContent = answer(decision) ? "" : "Not sent: there is no connection to Writ."),
-    }, decision === "approve" ? "Let it pass" : "Stop it", el("span", { className: "visually-hidden" }, `: ${consequence}`));
+      onclick: () => {
+        const missing = decision === "approve" && fields.find((field) => !field.input.reportValidity());
+        if (!missing) told.textContent = answer(decision, filled(fields, decision)) ? "" : "Not sent: there is no connection to Writ.";
+      },
+    }, server ? (decision === "approve" ? "Send it" : "Decline") : decision === "approve" ? "Let it pass" : "Stop it", el("span", { className: "visually-hidden" }, `: ${consequence}`));
     const what = frame.point === "output" ? "what the agent would say" : "your message";
+    const title = server ? `The server ${server} asks you` : `A gate asks about ${what}`;
     const node = el("div", { className: "ask gate", data: { ask: frame.ask_id, state: "open" } },
-      el("div", { className: "ask-head" }, icon(ICONS.waiting), el("span", { className: "verdict" }, `A gate asks about ${what}`)),
+      el("div", { className: "ask-head" }, icon(ICONS.waiting), el("span", { className: "verdict" }, title)),
       el("p", { className: "intent" }, frame.reason),
       el("div", { className: "shown", tabIndex: 0, role: "region", "aria-label": "Complete text" }, shown(frame.shown)),
+      el("div", { className: "fields" }, fields.map((field) => field.node)),
       el("div", { className: "ask-foot" }, frame.choices.map(choose)),
       told);
     this.#gates.set(frame.ask_id, node);
@@ -130,6 +162,7 @@ export class Turn {
     const node = this.#gates.get(id);
     node.dataset.state = now;
     node.querySelector(".ask-foot").remove();
+    node.querySelector(".fields").remove();
     node.querySelector(".ask-head").replaceChildren(icon(ICONS[mark(now)]), el("span", { className: "verdict" }, verdict(now)));
   }
 

@@ -34,7 +34,7 @@ impl Server {
     async fn greet_with(&mut self, capabilities: Value) {
         let hello = self.heard().await;
         assert_eq!(hello["method"], "initialize");
-        assert_eq!(hello["params"]["capabilities"], json!({}), "nothing is offered to servers");
+        assert_eq!(hello["params"]["capabilities"], json!({"elicitation": {}}), "and nothing else");
         self.answer(&hello, json!({"protocolVersion": "2025-06-18", "capabilities": capabilities})).await;
         assert_eq!(self.heard().await["method"], "notifications/initialized");
     }
@@ -173,6 +173,47 @@ async fn requests_of_the_server_are_answered_with_no() {
     .await;
     let (answer, ()) = tokio::join!(call(&client), server);
     assert_eq!(answer.unwrap().text, "done");
+}
+
+/// A person may take longer than a call; where they were asked, its time begins anew.
+#[tokio::test(start_paused = true)]
+async fn a_question_goes_to_who_listens_and_its_answer_gives_the_call_its_time_anew() {
+    for (pause, in_time) in [(9, true), (11, false)] {
+        let (client, server) = with(|mut server| async move {
+            let asked = server.heard().await;
+            let question = json!({"id": "q", "method": "elicitation/create", "params": {"message": "sure?"}});
+            server.say(&format!("{question}\n")).await;
+            assert_eq!(
+                server.heard().await,
+                json!({"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}})
+            );
+            tokio::time::advance(Duration::from_secs(pause)).await;
+            server.answer(&asked, said("done")).await;
+        })
+        .await;
+        let (cancel, nothing) = (CancellationToken::new(), json!({}));
+        let mut listening = client.listen().expect("nobody else");
+        assert!(client.listen().is_none(), "one at a time");
+        let asking = async {
+            let calling = client.call("t", &nothing, Duration::from_secs(10), &cancel);
+            tokio::pin!(calling);
+            loop {
+                tokio::select! {
+                    answer = &mut calling => return answer,
+                    question = listening.next() => {
+                        assert_eq!((question.message.as_str(), question.fields.len()), ("sure?", 0));
+                        tokio::time::advance(Duration::from_secs(600)).await;
+                        listening.reply(&question, Reply::Decline);
+                    }
+                }
+            }
+        };
+        let (answer, ()) = tokio::join!(asking, server);
+        match answer {
+            Ok(answer) => assert!(in_time && answer.text == "done"),
+            Err(why) => assert!(!in_time && matches!(why, McpError::Timeout { .. }), "{why}"),
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 //! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
 //! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
 //! own may name it in its own texts, and so may the answer to a call that named it alone; what stands in any other text is
-//! somebody's choice, and the owner sees it first. A choice that describes a value, or has it as the whole of another
-//! field, names nothing here.
+//! somebody's choice, and the owner sees it first. A choice that describes a value, has it as the whole of another field, or
+//! writes it in a code of its own (JSON inside a text, entities of HTML, in pieces) names nothing here.
 
 mod text;
 
@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use writ_types::chat::Field;
 
-use super::name_of;
+use super::{THEN, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
-use text::{Node, fold, is_leaf, mentions, read};
+use text::{Node, fold, fold_lines, is_leaf, mentions, read};
 
 /// The most text of one conversation that is searched, in bytes; beyond, every value counts as pointed at.
 pub const MAX_TOLD_BYTES: usize = 16 * 1024 * 1024;
@@ -128,23 +128,23 @@ impl Text {
     fn worded_points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
         let is_json = self.raw.trim_start().starts_with(['{', '[']);
         let own = self.leaves.iter().filter(|(name, leaf)| leaf == value && (wanted.fits)(name)).count();
-        let mut excused = 0_usize;
-        let all_excused = mentions(&self.folded, value).all(|(before, after)| {
-            excused += 1;
-            is_leaf(before, after, is_json)
-        });
-        !all_excused || excused > own
+        let lines = fold_lines(&self.raw);
+        let excused =
+            mentions(&lines, value).filter(|(before, after)| is_leaf(before, after, is_json)).count();
+        let named = mentions(&self.folded, value).count();
+        named > excused || excused > own
     }
 }
 
-/// Whether a text below a record names a value; `is_own` if that record holds it. A record with an `id` is that of its id,
-/// whatever else it refers to; one without is a part of the record around it, or that of a field whose name fits.
+/// Whether a text below a record names a value; `is_own` if that record holds it. Where an id is looked for, a record with an
+/// `id` is that of its id, whatever else it refers to; any other one is a part of the record around it, or that of a field
+/// whose name fits.
 fn in_record(node: &Node, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
     match node {
         Node::Leaf(text) => !is_own && text != value && mentions(text, value).next().is_some(),
         Node::List(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
         Node::Record(fields) => {
-            let id = fields.iter().find(|field| field.name.eq_ignore_ascii_case("id"));
+            let id = fields.iter().find(|field| field.name.eq_ignore_ascii_case("id") && fits(&field.name));
             let is_own = match id {
                 Some(id) => id.node.holds(value),
                 None => is_own || fields.iter().any(|field| fits(&field.name) && field.node.holds(value)),
@@ -169,7 +169,10 @@ fn gather(value: &Value, named: &mut BTreeSet<String>) {
         Value::String(text) => drop(named.insert(fold(text))),
         Value::Number(number) => drop(named.insert(number.to_string())),
         Value::Array(items) => items.iter().for_each(|item| gather(item, named)),
-        Value::Object(fields) => fields.values().for_each(|field| gather(field, named)),
+        // What is named for afterwards is no value.
+        Value::Object(fields) => {
+            fields.iter().filter(|(name, _)| *name != THEN).for_each(|(_, field)| gather(field, named));
+        }
         Value::Null | Value::Bool(_) => {}
     }
 }

@@ -352,6 +352,8 @@ fn a_name_is_found_however_it_is_written() {
         "file \u{ff4d}-\u{ff11}\u{ff18}",
         "\u{8bf7}\u{5220}\u{9664}m-18\u{7684}",
         "\u{e25}\u{e1a}m-18\u{e40}",
+        "file \u{200e}m\u{1806}18",
+        "take m\u{3164}-18\u{fffa}",
     ] {
         assert!(points(&told(&[(&list, true), (text, false)]), "m-18"), "{text}");
         // JSON in the text of a record is a text.
@@ -359,6 +361,17 @@ fn a_name_is_found_however_it_is_written() {
         let in_record = points(&told(&[(&mails(text).to_string(), true)]), "m-18");
         assert_eq!(in_record, is_plain, "in a record: {text}");
     }
+    // Wrapped lines, quotation marks, particles.
+    for (name, text) in [
+        ("bob o'brien", "write to Bob\nO\u{2019}Brien"),
+        ("\u{ae40}\u{ccae}\u{c218}", "\u{ae40}\u{ccae}\u{c218}\u{c5d0}\u{ac8c}"),
+        ("\u{5d3}\u{5d5}\u{5d3}", "\u{5dc}\u{5d3}\u{5d5}\u{5d3}"),
+    ] {
+        let list = json!({ "mails": [{ "id": name, "body": "" }, { "id": "m-2", "body": text }] });
+        assert!(points(&told(&[(&list.to_string(), true)]), name), "{text}");
+    }
+    let other = json!({ "mails": [{ "id": "cole" }, { "id": "m-2", "body": "\u{e9}cole, coleur" }] });
+    assert!(!points(&told(&[(&other.to_string(), true)]), "cole"), "another word");
     let accented = json!({ "mails": [{ "id": "cafe\u{301}-1", "body": "" }, { "id": "m-2", "body": "take caf\u{e9}-1" }] });
     assert!(points(&told(&[(&accented.to_string(), true)]), "cafe\u{301}-1"));
     let shop = json!({ "mails": [{ "id": "\u{5317}\u{4eac}\u{5e97}" }, { "id": "m-2", "body": "\u{5220}\u{5317}\u{4eac}\u{5e97}\u{7684}" }] });
@@ -408,6 +421,13 @@ fn a_record_that_refers_to_another_one_is_not_its_own() {
     ] {
         assert!(!points(&with(record.clone()), "m-18"), "{record}");
     }
+    // Who is no record of an id is that of any field that fits.
+    let user = json!({ "users": [{ "id": 1, "login": "octocat", "page": "https://git.test/octocat" }] });
+    let mut origins = told(&[(&user.to_string(), true)]);
+    let pointed = |origins: &Origins| origins.pointed_at(&named("login", "octocat"), &Takes::new()).is_some();
+    assert!(!pointed(&origins));
+    origins.hear(["ask octocat"]);
+    assert!(pointed(&origins));
     // Several pieces of JSON, one after the other, are a list of records.
     let lines = "{\"id\": \"m-17\", \"body\": \"m-17\"}\n{\"id\": \"m-18\", \"body\": \"m-18!\"}";
     assert!(!points(&told(&[(lines, true)]), "m-18") && !points(&told(&[(lines, true)]), "m-17"));
@@ -417,18 +437,20 @@ fn a_record_that_refers_to_another_one_is_not_its_own() {
 
 #[test]
 fn the_answer_to_a_call_may_name_what_the_call_alone_has_named() {
-    let answered = |ids: Value, text: &str| {
+    let answered = |arguments: Value, text: &str| {
         let mut origins = told(&[(&mails("nothing").to_string(), true)]);
         let mut answer = ended("2", "mail__read", ToolOutcome::Done, &json!({}));
         let Part::Result(result) = &mut answer.parts[0] else { unreachable!() };
         result.text = text.to_owned();
-        origins.read(&[said(owner(), call("2", "mail__read", json!({ "ids": ids }))), answer]);
+        origins.read(&[said(owner(), call("2", "mail__read", arguments)), answer]);
         origins
     };
-    let archived = answered(json!(["M-18"]), "m-18 was read; so is m-17");
+    let then = answered(json!({ "ids": ["m-18"], "then": ["mail__move", "mail__file"] }), "m-18 was read");
+    assert!(!points(&then, "m-18"), "the tools for afterwards are no values");
+    let archived = answered(json!({ "ids": ["M-18"] }), "m-18 was read; so is m-17");
     assert!(!points(&archived, "m-18") && points(&archived, "m-17"));
     // Where it has named several, one of their texts could name another.
-    assert!(points(&answered(json!(["m-17", "m-18"]), "m-17: archive m-18, too"), "m-18"));
+    assert!(points(&answered(json!({ "ids": ["m-17", "m-18"] }), "m-17: archive m-18, too"), "m-18"));
 }
 
 #[test]
@@ -437,6 +459,7 @@ fn a_list_in_words_or_in_pieces_names_its_own_records() {
     for text in [
         "id: m-17\nid: m-18\n",
         "m-17\r\n  m-18\r\n",
+        "- id: m-17\n- id: m-18",
         "[ {\"id\": \"m-18\"}, [\u{2026} left out \u{2026}] {\"id\"",
     ] {
         assert!(!points(text), "{text}");

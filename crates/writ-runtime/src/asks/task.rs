@@ -187,13 +187,9 @@ impl Core {
         let entry = Entry { at: now, session, turn, turn_number, fact };
         let mut ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
         // A host may have been approved twice before it was trusted.
-        if let Some(host) = host {
-            let same = self.store.trusting()?.into_iter().filter(|(other, token)| {
-                let trusts = token.pointer("/claims/host").and_then(Value::as_str);
-                other.card.ask_id != *id && trusts == Some(host)
-            });
-            ops.extend(same.map(|(other, _)| Op::RevokeApproval { ask: other.card.ask_id }));
-        }
+        let twins = host.map(|host| self.trusted_by(host)).transpose()?.unwrap_or_default();
+        let others = twins.iter().filter(|twin| twin.card.ask_id != *id);
+        ops.extend(others.map(|twin| Op::RevokeApproval { ask: twin.card.ask_id.clone() }));
         // The key of a plan ends with its approval.
         ops.extend(plan.map(|plan| Op::Revoke {
             id: plan.key.to_string(),
@@ -201,6 +197,10 @@ impl Core {
             expires_at: Some(plan.ends_at),
         }));
         self.store.commit(Batch::synced(ops)).await?;
+        // The conversation that has asked was granted it for as long as it lives.
+        for session in twins.iter().filter_map(|twin| twin.card.session) {
+            self.ungrant_host(session, host.unwrap_or_default()).await?;
+        }
         // Written first: whatever begins from here on is refused, and what has begun is told to stop.
         let stopped = self.acting.stop(id);
         Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))

@@ -1,5 +1,6 @@
 //! Gates, from a terminal: answers to those that ask, and cases that are only judged.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -12,9 +13,9 @@ use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use crate::core::Core;
+use crate::engine::GateSaid;
 use crate::engine::Surface;
 use crate::error::EngineError;
-use crate::session::GateAnswer;
 
 /// An answer.
 #[derive(Deserialize)]
@@ -24,6 +25,8 @@ pub(super) struct Answered {
     decision: Decision,
     #[serde(default)]
     reason: String,
+    #[serde(default)]
+    answers: BTreeMap<String, String>,
 }
 
 /// Which gate is meant.
@@ -44,10 +47,14 @@ pub(super) fn show(core: &Core, meant: &Meant) -> Value {
 }
 
 /// Hands it to the turn that waits, and says whether one does: the ask may be one of another kind.
-pub(super) fn answer(core: &Core, answered: Answered) -> Value {
-    let Answered { ask, decision, reason } = answered;
-    let by = "owner".to_owned();
-    json!({ "answered": core.answer_gate(&ask, GateAnswer { decision, by, reason }) })
+///
+/// # Errors
+///
+/// If what was filled in does not fit.
+pub(super) fn answer(core: &Core, answered: Answered) -> Result<Value, EngineError> {
+    let Answered { ask, decision, reason, answers } = answered;
+    let said = GateSaid { decision, reason, answers };
+    Ok(json!({ "answered": core.answer_gate(&ask, "owner".to_owned(), said)? }))
 }
 
 /// A case: a text at input or output, or an action at execution or access.

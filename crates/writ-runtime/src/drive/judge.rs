@@ -154,16 +154,17 @@ impl Drive {
             reason: reason.to_owned(),
             shown,
             choices: vec![choice(Decision::Approve, yes), choice(Decision::Deny, no)],
+            fields: Vec::new(),
         };
         self.tell(frame.clone());
         let (answer, receiver) = oneshot::channel();
         // Before anybody can read of it.
-        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, answer });
+        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, fields: Vec::new(), answer });
         let done = self.wait_for(receiver).await;
         self.session.state().gates.remove(&ask);
         let asked = done?;
         match &asked {
-            Asked::Answered(GateAnswer { decision, by, reason }) => {
+            Asked::Answered(GateAnswer { decision, by, reason, .. }) => {
                 let (decision, by, reason) = (*decision, by.clone(), reason.clone());
                 let fact = Fact::Answered {
                     ask: ask.clone(),

@@ -1,10 +1,13 @@
 //! What surfaces ask of sessions beside the conversation: files that were sent, gates that wait, places with a name.
 
+use std::collections::BTreeMap;
+
 use writ_policy::principal::Evidence;
 use writ_policy::show::is_plain;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Decision, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::form::{FormError, filled_in};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, EntrySeq, SessionId};
 
@@ -13,6 +16,17 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::perform::send::SentFile;
 use crate::session::GateAnswer;
+
+/// What somebody says to a gate, or to a server of tools, that asks.
+#[derive(Clone, Debug)]
+pub struct GateSaid {
+    /// The answer.
+    pub decision: Decision,
+    /// Why, in their words.
+    pub reason: String,
+    /// What they have filled in, by the names of the fields.
+    pub answers: BTreeMap<String, String>,
+}
 
 /// The longest name of a checkpoint, in characters: it stands in one line.
 pub(crate) const MAX_CHECKPOINT_CHARS: usize = 100;
@@ -40,19 +54,12 @@ impl Engine {
     /// # Errors
     ///
     /// Not somebody who may approve, or no such gate asks now.
-    pub fn answer_gate(
-        &self,
-        evidence: Evidence,
-        ask: AskId,
-        decision: Decision,
-        reason: String,
-    ) -> Result<(), Report> {
+    pub fn answer_gate(&self, evidence: Evidence, ask: AskId, said: GateSaid) -> Result<(), Report> {
         let who = self.may_approve(evidence).map_err(|e| e.report())?;
-        let by = who.principal().to_string();
-        if self.core.answer_gate(&ask, GateAnswer { decision, by, reason }) {
-            Ok(())
-        } else {
-            Err(EngineError::NoAsk(ask).report())
+        match self.core.answer_gate(&ask, who.principal().to_string(), said) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(EngineError::NoAsk(ask).report()),
+            Err(error) => Err(EngineError::from(error).report()),
         }
     }
 
@@ -90,11 +97,27 @@ impl Engine {
 }
 
 impl Core {
-    /// Hands an answer to the turn whose gate asks; says whether one does.
-    pub(crate) fn answer_gate(&self, ask: &AskId, mut answer: GateAnswer) -> bool {
-        answer.reason = answer.reason.chars().take(MAX_REASON_CHARS).collect();
-        let waiting = self.sessions().values().find_map(|session| session.state().gates.remove(ask));
+    /// Hands an answer to the turn whose gate asks; says whether one does. One that does not fit leaves the question open.
+    ///
+    /// # Errors
+    ///
+    /// If what was filled in does not fit.
+    pub(crate) fn answer_gate(&self, ask: &AskId, by: String, said: GateSaid) -> Result<bool, FormError> {
+        let GateSaid { decision, reason, answers } = said;
+        let sessions = self.sessions();
+        let Some(mut state) =
+            sessions.values().map(|session| session.state()).find(|state| state.gates.contains_key(ask))
+        else {
+            return Ok(false);
+        };
+        let content = match (decision, state.gates.get(ask)) {
+            (Decision::Approve, Some(waiting)) => filled_in(&waiting.fields, &answers)?,
+            (Decision::Approve | Decision::Deny, _) => Default::default(),
+        };
+        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+        let waiting = state.gates.remove(ask);
         // Who does not wait any more is not asked any more.
-        waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok())
+        let answer = GateAnswer { decision, by, reason, content };
+        Ok(waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok()))
     }
 }

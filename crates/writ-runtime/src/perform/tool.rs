@@ -1,7 +1,9 @@
 //! Calls of tools that other programs have.
 
 use tokio_util::sync::CancellationToken;
+use writ_mcp::client::Client;
 use writ_mcp::config::Readers;
+use writ_mcp::elicitation::Reply;
 use writ_mcp::error::McpError;
 use writ_mcp::result::CallResult;
 use writ_policy::permit::Permit;
@@ -15,6 +17,7 @@ use writ_types::taint::Taint;
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::servers::Server;
+use crate::servers::elicit::MAX_QUESTIONS;
 use crate::servers::remote::not_trusted;
 
 /// Calls a tool of a server, which is started if it does not run. What is called is what was pinned when the call was
@@ -59,11 +62,43 @@ pub(super) async fn call(
     if let Err(expired) = permit.open(place.core.clock.now()) {
         return failed(SandboxError::Expired(expired).report());
     }
-    let answer = busy.0.client.call(&call.tool, &call.arguments, server.spec.time(), cancel).await;
+    let answer = ask_and_call(place, &server, &busy.0.client, call, cancel).await?;
     if answer.as_ref().is_err_and(McpError::is_final) {
         busy.0.give_up();
     }
     Ok(told(&server, call, answer))
+}
+
+/// Makes a call, and asks a person meanwhile what the server asks them.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+async fn ask_and_call(
+    place: &Place,
+    server: &Server,
+    client: &Client,
+    call: &CallTool,
+    cancel: &CancellationToken,
+) -> Result<Result<CallResult, McpError>, EngineError> {
+    let calling = client.call(&call.tool, &call.arguments, server.spec.time(), cancel);
+    let Some(mut listening) = client.listen() else { return Ok(calling.await) };
+    tokio::pin!(calling);
+    let mut asked = 0_usize;
+    loop {
+        let question = tokio::select! {
+            biased;
+            answer = &mut calling => return Ok(answer),
+            question = listening.next() => question,
+        };
+        asked += 1;
+        let reply = if asked > MAX_QUESTIONS {
+            Reply::Cancel
+        } else {
+            place.elicit(server, &question, client, cancel).await?
+        };
+        listening.reply(&question, reply);
+    }
 }
 
 /// What came of a call.

@@ -53,7 +53,8 @@ impl Base {
         let staged = dir.join("base.json.new");
         fs::write(&staged, serde_json::to_vec(self)?)?;
         File::open(&staged)?.sync_all()?;
-        fs::rename(staged, dir.join(BASE))
+        fs::rename(staged, dir.join(BASE))?;
+        File::open(dir)?.sync_all()
     }
 }
 

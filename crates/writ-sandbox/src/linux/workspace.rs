@@ -273,14 +273,19 @@ impl Workspace {
         if !copied && walls == Walls::Full {
             match self.probe().await {
                 Ok(()) | Err(SandboxError::File(_)) => return Ok(()),
-                Err(SandboxError::Setup { stage, why }) if stage == "overlay" => {
+                // What the session has changed lies in its upper layer: a copy would not show it.
+                Err(SandboxError::Setup { stage, why })
+                    if stage == "overlay" && !has_entries(&self.dir.join("upper")) =>
+                {
                     tracing::warn!(why, "no overlay can be mounted on the project: it is copied");
                 }
                 Err(other) => return Err(other),
             }
         }
         self.layout = Layout::Copy;
-        if copied {
+        // Whoever has opened it meanwhile may have copied it.
+        let _held = self.lock().await.ok_or(SandboxError::Cancelled)?;
+        if self.dir.join(copy::BASE).exists() {
             return Ok(());
         }
         let view = self.view();

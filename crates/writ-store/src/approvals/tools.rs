@@ -13,8 +13,8 @@ use crate::store::Store;
 const MAX_APPROVED_TOOLS: usize = 256;
 /// The most answers of one session whose values are told as endorsed.
 const MAX_ENDORSEMENTS: usize = 256;
-/// The most answers whose hosts are told as trusted: what nobody oversees is no trust.
-pub const MAX_TRUSTED: usize = 256;
+/// The most answers that name trusted hosts and are read, those among them that do not count any more.
+const MAX_TRUSTING: usize = 4_096;
 
 impl Store {
     /// The tools that a person has approved a call of in a session, sorted; at most 256.
@@ -44,7 +44,7 @@ impl Store {
         self.read(|conn| query(conn, sql, params![session, most], with_token))
     }
 
-    /// The latest answers that make hosts trusted ones, and that were not taken back, at most [`MAX_TRUSTED`]: the asks, and
+    /// The latest answers that make hosts trusted ones, and that were not taken back, at most 4,096: the asks, and
     /// what was signed.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Store {
         let sql = "SELECT ask.*, approval.token FROM approval CROSS JOIN ask ON ask.id = approval.ask
                    WHERE approval.revoked = 0 AND json_extract(approval.token, '$.claims.host') IS NOT NULL AND ask.state = 'used'
                    ORDER BY asked_at DESC LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(MAX_TRUSTED)], with_token))
+        self.read(|conn| query(conn, sql, [codec::limit(MAX_TRUSTING)], with_token))
     }
 }
 

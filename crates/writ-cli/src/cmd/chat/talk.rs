@@ -1,6 +1,6 @@
 //! The conversation itself: frames to the screen, lines to the engine, approvals in between.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -9,6 +9,7 @@ use writ_tui::editor::{Input, LineEditor};
 use writ_tui::renderer::{Mode, Renderer};
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
+use writ_types::form::filled_in;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 
@@ -50,6 +51,27 @@ enum News {
 struct Gate {
     ask: AskId,
     frame: Box<ServerFrame>,
+}
+
+impl Gate {
+    /// What a line answers: yes, with what it fills in, or no; `None`: neither, or not all of what must be filled in.
+    fn answer(&self, line: &str) -> Option<(Decision, BTreeMap<String, String>)> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word.to_lowercase().as_str() {
+            "n" | "no" => Some((Decision::Deny, BTreeMap::new())),
+            "y" | "yes" => {
+                let filled = |part: &str| {
+                    let (name, value) = part.split_once('=')?;
+                    Some((name.trim().to_owned(), value.trim().to_owned()))
+                };
+                let parts = rest.split(';').filter(|part| !part.trim().is_empty());
+                let answers = parts.map(filled).collect::<Option<BTreeMap<_, _>>>()?;
+                let ServerFrame::GateApproval { fields, .. } = self.frame.as_ref() else { return None };
+                filled_in(fields, &answers).is_ok().then_some((Decision::Approve, answers))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a person is asked: one after the other, so that an answer is to what was shown last.
@@ -213,14 +235,10 @@ impl Talk<'_> {
         let card = match asked.front() {
             Some(Question::Card(card)) => card.as_ref().clone(),
             Some(Question::Gate(gate)) => {
-                let decision = match line.to_lowercase().as_str() {
-                    "y" | "yes" => Decision::Approve,
-                    "n" | "no" => Decision::Deny,
-                    // Shown again: the turn goes on with a yes or a no.
-                    _ => return question(asked, renderer),
-                };
+                // Shown again where it is neither: the turn goes on with a yes or a no.
+                let Some((decision, answers)) = gate.answer(line) else { return question(asked, renderer) };
                 let (ask_id, reason) = (gate.ask.clone(), String::new());
-                self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason }).await?;
+                self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason, answers }).await?;
                 asked.pop_front();
                 return question(asked, renderer);
             }
@@ -287,6 +305,17 @@ fn put<W: Write>(
     if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
 }
 
+/// What can be answered to a gate, or to a server of tools.
+fn gate_answers(frame: &ServerFrame) -> String {
+    let ServerFrame::GateApproval { point, fields, .. } = frame else { return String::new() };
+    let set: Vec<String> = fields.iter().map(|field| format!("{}=\u{2026}", field.name)).collect();
+    match point.as_str() {
+        "server" if set.is_empty() => "Answer it? y or n; the turn waits.".to_owned(),
+        "server" => format!("Answer it? y {}, or n; the turn waits.", set.join("; ")),
+        _ => "Let it pass? y or n; the turn waits.".to_owned(),
+    }
+}
+
 /// What can be answered to a card.
 fn answers(card: &Card) -> String {
     let offered = [
@@ -302,9 +331,7 @@ fn answers(card: &Card) -> String {
 fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
     let (frame, text) = match asked.front() {
         Some(Question::Card(card)) => (ServerFrame::ApprovalRequest(card.clone()), answers(card)),
-        Some(Question::Gate(gate)) => {
-            (gate.frame.as_ref().clone(), "Let it pass? y or n; the turn waits.".to_owned())
-        }
+        Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), gate_answers(&gate.frame)),
         None => return Ok(()),
     };
     for frame in [frame, ServerFrame::Status { text }] {

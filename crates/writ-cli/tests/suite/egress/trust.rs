@@ -54,12 +54,11 @@ fn trusted(bench: &Bench) -> Vec<(String, String)> {
     by_hand.map(|host| (word(host, "domain"), word(host, "ask_id"))).collect()
 }
 
-/// The newest connection to the host: its verdict and its rule.
-fn newest(bench: &Bench) -> (String, String) {
+/// Whether the newest connection to the host was asked about instead of made.
+fn is_asked(bench: &Bench) -> bool {
     let made = connections(bench);
     let newest = made.iter().find(|one| one["host"] == "plain.test").expect("a connection");
-    let word = |name: &str| newest[name].as_str().unwrap_or_default().to_owned();
-    (word("verdict"), word("rule"))
+    newest["verdict"] == "asked"
 }
 
 fn run(bench: &Bench, args: &[&str], expected: i32) -> String {
@@ -68,7 +67,6 @@ fn run(bench: &Bench, args: &[&str], expected: i32) -> String {
     text(&done)
 }
 
-/// Rows: WIN-197 WIN-240
 #[test]
 fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it_is_taken_back() {
     let mirror = Mirror::start();
@@ -76,26 +74,37 @@ fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it
     bench.chat("try", &["--new"]);
     let card = open_one(&bench);
     assert_eq!(card.host.as_deref(), Some(HOST), "the card offers it");
-    assert!(card.choices.iter().any(|choice| choice.consequence.contains("from every conversation")));
-    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()));
+    assert!(card.choices.iter().any(|choice| choice.consequence.contains("in every conversation")));
+    assert!(is_asked(&bench));
+    let first = card.session.expect("a session").to_string();
     assert_eq!(trusted(&bench), []);
     run(&bench, &["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"], 0);
     let ask = card.ask_id.to_string();
     assert_eq!(trusted(&bench), [(HOST.to_owned(), ask.clone())]);
     let listed = run(&bench, &["approvals", "hosts"], 0);
-    assert!(listed.contains("asked.test:") && listed.contains("(your configuration)"), "{listed}");
+    for line in [
+        format!("depot.test:{}  (your configuration)", mirror.port),
+        format!("asked.test:{}  (your configuration; asked about each time)", mirror.port),
+        format!("blocked.test:{}  (your configuration; refused)", mirror.port),
+    ] {
+        assert!(listed.contains(&line), "{line}: {listed}");
+    }
     assert!(run(&bench, &["approvals", "list"], 0).contains("trusted: "), "it is in force");
 
     // Another conversation, of another engine.
     stop_engine_of(&bench.home);
     bench.chat("another conversation", &["--new"]);
-    assert_eq!(newest(&bench), ("failed".to_owned(), "egress.unreachable".to_owned()), "it was tried");
+    assert!(!is_asked(&bench), "it was tried");
     assert!(open(&bench).is_empty(), "nobody is asked");
 
     run(&bench, &["approvals", "revoke", &ask], 0);
     assert_eq!(trusted(&bench), []);
     bench.chat("a third one", &["--new"]);
-    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()), "it is asked about anew");
+    assert!(is_asked(&bench), "it is asked about anew");
+    // The conversation that had asked was granted it for itself: that is taken back as well, also after a restart.
+    stop_engine_of(&bench.home);
+    bench.home.run(&["chat", "-m", "the first one again", "--session", &first]);
+    assert!(is_asked(&bench), "in the conversation that had asked, too");
     let again = run(&bench, &["approvals", "revoke", &ask], 2);
     assert!(again.contains("no trust in a host, is in force"), "{again}");
     let answered = bench.events("answered");
@@ -117,7 +126,30 @@ fn needs_userns_needs_curl_trust_ends_with_the_epoch_in_which_it_was_given() {
     run(&bench, &["backup", "restore", "1"], 0);
     assert_eq!(trusted(&bench), []);
     bench.chat("again", &["--new"]);
-    assert_eq!(newest(&bench), ("asked".to_owned(), "unknown".to_owned()));
+    assert!(is_asked(&bench));
+}
+
+/// A request in the owner's conversation: the second one to a host that was trusted with the first asks nobody.
+///
+/// Rows: WIN-197 WIN-240
+#[test]
+fn a_request_to_a_host_that_was_trusted_before_is_not_asked_about() {
+    let mirror = Mirror::start();
+    let mut turn = 0;
+    let bench = Bench::new("openai", move |_: &writ_testkit::model_server::ParsedRequest| {
+        turn += 1;
+        let post = json!({ "method": "POST", "url": "http://plain.test/form", "body": "x" });
+        if turn % 2 == 1 { Reply::call("web_request", post) } else { Reply::text("Done.") }
+    });
+    mirror.list_in(&bench);
+    bench.chat("send it", &["--new"]);
+    let card = open_one(&bench);
+    assert_eq!(card.host.as_deref(), Some(HOST));
+    bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"]);
+    assert_eq!(trusted(&bench).len(), 1);
+    bench.chat("send it once more", &["--new"]);
+    assert!(open(&bench).is_empty(), "{:?}", open(&bench));
+    assert_eq!(connections(&bench).iter().filter(|one| one["host"] == "plain.test").count(), 2);
 }
 
 /// Rows: WIN-044

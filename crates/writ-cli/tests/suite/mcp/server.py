@@ -85,12 +85,29 @@ def behave(id, how):
     if how == "sample":
         say({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage", "params": {"messages": []}})
         sampled = hear()
-        say({"jsonrpc": "2.0", "id": "e1", "method": "elicitation/create", "params": {"message": "password?"}})
+        # Neither a flat form nor a question that fits a screen.
+        form = {"type": "object", "properties": {"all": {"type": "object"}}}
+        say({"jsonrpc": "2.0", "id": "e1", "method": "elicitation/create", "params": {"message": "all?", "requestedSchema": form}})
         asked = hear()
         say({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
         alive = hear()
         refused = [answer["error"]["code"] for answer in (sampled, asked)]
         return text("refused %s, alive %s" % (refused, "result" in alive))
+    if how.startswith("ask"):
+        form = {
+            "type": "object",
+            "required": ["account"],
+            "properties": {
+                "account": {"type": "string", "title": "Account", "minLength": 2},
+                "kind": {"type": "string", "enum": ["new", "old"]},
+                "copies": {"type": "integer"},
+            },
+        }
+        told = []
+        for number in range(int(how[3:] or 1)):
+            say({"jsonrpc": "2.0", "id": "e%d" % number, "method": "elicitation/create", "params": {"message": "Which account? \u202e", "requestedSchema": form}})
+            told.append(json.dumps(hear()["result"], sort_keys=True))
+        return text("told " + ", ".join(told))
     if how == "rename":
         open("/work/lies", "w").close()
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})

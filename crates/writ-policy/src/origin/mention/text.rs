@@ -3,37 +3,60 @@
 use serde_json::{Deserializer, Value};
 use unicode_normalization::UnicodeNormalization as _;
 
-/// A text without what readers do not see: compatibility forms, small letters, one hyphen, no invisible characters.
+/// A text without what readers do not see: compatibility forms, small letters, one hyphen, one apostrophe, one space for any
+/// white space, no invisible characters.
 pub(super) fn fold(text: &str) -> String {
-    if text.is_ascii() {
-        return text.to_ascii_lowercase();
+    let mut folded = String::with_capacity(text.len());
+    for c in text.nfkc().filter(|c| !is_invisible(*c)).map(plain).flat_map(char::to_lowercase) {
+        if c != ' ' || !folded.ends_with(' ') {
+            folded.push(c);
+        }
     }
-    text.nfkc().filter(|c| !is_invisible(*c)).map(hyphen).flat_map(char::to_lowercase).collect()
+    folded
 }
 
-/// Soft hyphens, zero-width characters, marks of direction, variation selectors, tags (Unicode, `Default_Ignorable_Code_Point`,
-/// those of them that stand in words).
-const fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+/// The same, with its lines.
+pub(super) fn fold_lines(text: &str) -> String {
+    text.lines().map(fold).collect::<Vec<_>>().join("\n")
 }
 
-/// Every dash as a hyphen (Unicode, general category `Pd`, and the minus sign).
-const fn hyphen(c: char) -> char {
+/// Soft hyphens, zero-width characters, marks of direction, fillers, variation selectors, tags (Unicode,
+/// `Default_Ignorable_Code_Point`), annotations and control characters.
+fn is_invisible(c: char) -> bool {
+    let is_ignorable = matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}');
+    is_ignorable || (c.is_control() && !c.is_whitespace())
+}
+
+/// Every dash as a hyphen (Unicode, general category `Pd`, and the minus sign), every single quotation mark as an apostrophe,
+/// every white space as a space.
+fn plain(c: char) -> char {
     match c {
         '\u{58a}'
         | '\u{5be}'
+        | '\u{1400}'
+        | '\u{1806}'
         | '\u{2010}'..='\u{2015}'
         | '\u{2212}'
+        | '\u{2e17}'
+        | '\u{2e1a}'
         | '\u{2e3a}'
         | '\u{2e3b}'
+        | '\u{2e40}'
+        | '\u{2e5d}'
         | '\u{301c}'
+        | '\u{3030}'
         | '\u{30a0}'
         | '\u{fe31}'
         | '\u{fe32}'
         | '\u{fe58}'
         | '\u{fe63}'
-        | '\u{ff0d}' => '-',
+        | '\u{ff0d}'
+        | '\u{10ead}' => '-',
+        '\u{2bc}' | '\u{2018}'..='\u{201b}' => '\'',
+        c if c.is_whitespace() => ' ',
         other => other,
     }
 }
@@ -109,30 +132,42 @@ pub(super) fn mentions<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item 
     })
 }
 
-/// Whether a word ends between the end of a value and what stands beside it. Scripts that write words without spaces end
-/// them anywhere, and so does the change from one script to another.
+/// Whether a word ends between the end of a value and what stands beside it. Scripts that write words without spaces, or glue
+/// particles to them, end them anywhere, and so does the change from Latin letters and digits to others.
 fn is_border(beside: Option<char>, end: Option<char>) -> bool {
     let (Some(beside), Some(end)) = (beside, end) else { return true };
-    !beside.is_alphanumeric()
-        || beside.is_ascii() != end.is_ascii()
-        || is_without_spaces(beside)
-        || is_without_spaces(end)
+    !beside.is_alphanumeric() || is_latin(beside) != is_latin(end) || is_glued(beside) || is_glued(end)
 }
 
-/// Thai, Lao, Tibetan, Myanmar, Khmer, the kana and the ideographs (Unicode, blocks).
-const fn is_without_spaces(c: char) -> bool {
-    matches!(c, '\u{e00}'..='\u{fff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
-        | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+/// Digits and Latin letters (Unicode, blocks).
+const fn is_latin(c: char) -> bool {
+    c.is_ascii_alphanumeric()
+        || matches!(c, '\u{aa}' | '\u{b5}' | '\u{ba}' | '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}')
 }
 
-/// Whether what stands between two texts is a leaf: a text in quotes that are not themselves quoted, in JSON; elsewhere all
-/// of a line but its name.
+/// Hebrew, Arabic, Thai, Lao, Tibetan, Myanmar, Hangul, Khmer, the kana and the ideographs (Unicode, blocks).
+const fn is_glued(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{77f}' | '\u{e00}'..='\u{fff}' | '\u{1000}'..='\u{109f}' | '\u{1100}'..='\u{11ff}'
+        | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}' | '\u{3130}'..='\u{318f}' | '\u{3400}'..='\u{9fff}'
+        | '\u{ac00}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Whether what stands between two texts is a leaf: a text in quotes that are not themselves quoted, or a number, in JSON;
+/// elsewhere all of a line but its name.
 pub(super) fn is_leaf(before: &str, after: &str, is_json: bool) -> bool {
     if is_json {
         let is_open = before.strip_suffix('"').is_some_and(|before| !before.ends_with('\\'));
-        return is_open && after.starts_with('"');
+        let is_alone =
+            before.trim_end().ends_with([':', ',', '[']) && after.trim_start().starts_with([',', '}', ']']);
+        return (is_open && after.starts_with('"')) || is_alone;
     }
-    let line = before.rsplit('\n').next().unwrap_or_default().trim();
+    let line = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .trim_start_matches(['-', '*', '\u{2022}'])
+        .trim();
     let rest = after.split('\n').next().unwrap_or_default().trim();
     let is_name = line.is_empty() || line.strip_suffix(':').is_some_and(|name| !name.contains(' '));
     is_name && rest.is_empty()

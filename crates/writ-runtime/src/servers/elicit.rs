@@ -1,0 +1,137 @@
+//! What a server asks a person while a call of it waits (MCP, elicitation).
+//!
+//! The server's words are shown as its own, and what is filled in goes to that server and nowhere else: neither the model
+//! nor the ledger reads it.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use writ_mcp::client::Client;
+use writ_mcp::elicitation::{Elicitation, Reply};
+use writ_store::batch::{Batch, Op};
+use writ_types::entry::{ApprovalScope, Decision, Fact};
+use writ_types::error::Exit;
+use writ_types::form::FormField;
+use writ_types::frame::{Choice, ServerFrame};
+use writ_types::id::{AskId, TurnId};
+
+use super::{STARTER, Server};
+use crate::act::Place;
+use crate::error::EngineError;
+use crate::session::{GateAnswer, WaitingGate};
+
+/// How long a person has for an answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10 * 60);
+/// The most questions of one call: a server that asks more is after something else.
+pub(crate) const MAX_QUESTIONS: usize = 8;
+/// Where such a question comes from, in its frame.
+const POINT: &str = "server";
+
+impl Place {
+    /// Asks a person what a server asks, and what is to be replied.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn elicit(
+        &self,
+        server: &Server,
+        question: &Elicitation,
+        client: &Client,
+        cancel: &CancellationToken,
+    ) -> Result<Reply, EngineError> {
+        let Some(turn) = self.turn else { return Ok(Reply::Cancel) };
+        let ask = self.core.ids.ask();
+        let frame = frame(turn, &ask, server, question);
+        let (answer, receiver) = oneshot::channel();
+        let fields = question.fields.clone();
+        // Before anybody can read of it.
+        let waiting = WaitingGate { frame: frame.clone(), fields, answer };
+        self.session.state().gates.insert(ask.clone(), waiting);
+        let _gone = Gone { place: self, ask: &ask };
+        self.show(vec![], frame).await?;
+        let answered = tokio::select! {
+            // An answer that was taken counts.
+            biased;
+            answer = receiver => answer.ok(),
+            () = cancel.cancelled() => None,
+            () = client.over() => None,
+            () = self.core.draining.cancelled() => None,
+            () = tokio::time::sleep(ANSWER_TIME) => None,
+        };
+        let Some(GateAnswer { decision, by, reason, content }) = answered else {
+            let text = "The server's question is moot.".to_owned();
+            self.show(vec![], resolved(ask.clone(), "expired", text)).await?;
+            return Ok(Reply::Cancel);
+        };
+        let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
+        let told = if named.is_empty() { "nothing".to_owned() } else { named };
+        let covers = format!("the server '{}' asked: {} It was told: {told}.", server.name, question.message);
+        let scope = ApprovalScope::Once;
+        let fact = Fact::Answered { ask: ask.clone(), decision, scope, covers, by, reason };
+        let (state, reply) = match decision {
+            Decision::Approve => ("approved", Reply::Accept(content)),
+            Decision::Deny => ("denied", Reply::Decline),
+        };
+        let entry = self.core.entry(self.session.id, self.at(), fact);
+        self.show(vec![entry], resolved(ask.clone(), state, String::new())).await?;
+        Ok(reply)
+    }
+
+    async fn show(&self, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
+        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
+        self.core.commit_for(&self.session, Batch::synced(ops)).await.map(drop)
+    }
+}
+
+/// Takes a question away that nobody waits for any more, also where the call was dropped.
+struct Gone<'a> {
+    place: &'a Place,
+    ask: &'a AskId,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.place.session.state().gates.remove(self.ask);
+    }
+}
+
+fn frame(turn: TurnId, ask: &AskId, server: &Server, question: &Elicitation) -> ServerFrame {
+    let choice = |decision, consequence: String| Choice { decision, scope: ApprovalScope::Once, consequence };
+    let goes = if question.fields.is_empty() { "Yes" } else { "What you fill in" };
+    ServerFrame::GateApproval {
+        turn,
+        ask_id: ask.clone(),
+        gate: format!("{STARTER}{}", server.name),
+        point: POINT.to_owned(),
+        reason: "these are the server's words, not the agent's; give it no password".to_owned(),
+        shown: shown(question),
+        choices: vec![
+            choice(
+                Decision::Approve,
+                format!("{goes} is sent to the server '{}', and to nobody else.", server.name),
+            ),
+            choice(Decision::Deny, "The server is told that you declined.".to_owned()),
+        ],
+        fields: question.fields.clone(),
+    }
+}
+
+/// The question and its fields, as text.
+fn shown(question: &Elicitation) -> String {
+    let line = |field: &FormField| {
+        let must = if field.required { "" } else { ", may be left out" };
+        let about =
+            if field.description.is_empty() { String::new() } else { format!(" {}", field.description) };
+        format!("{}: {}:{about} ({}{must})", field.name, field.title, field.takes.words())
+    };
+    std::iter::once(question.message.clone())
+        .chain(question.fields.iter().map(line))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
+    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
+}
