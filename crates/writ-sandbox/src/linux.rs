@@ -265,9 +265,16 @@ impl Inner {
     fn spec(&self, walls: Walls, job: Job, work: Work) -> Spec {
         let config = &self.config;
         let metered = self.cgroups.version() != Cgroup::Watchdog;
+        // The home inside would hide what lies below a home of that name outside: it is laid over it.
+        let (covered, binds): (Vec<PathBuf>, Vec<PathBuf>) = self
+            .toolchains
+            .binds
+            .iter()
+            .cloned()
+            .partition(|bind| walls == Walls::Full && bind.starts_with(init::INNER_HOME));
         let base = Base {
             walls,
-            binds: self.toolchains.binds.clone(),
+            binds,
             empty_home: true,
             limits: Limits {
                 processes: config.processes_max,
@@ -279,7 +286,11 @@ impl Inner {
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),
         };
-        let home_binds = self.toolchains.home_binds.clone();
+        let mut home_binds = self.toolchains.home_binds.clone();
+        home_binds.extend(covered.into_iter().filter_map(|bind| {
+            let below = bind.strip_prefix(init::INNER_HOME).ok()?.to_str()?.to_owned();
+            Some((bind, below))
+        }));
         let setup = Setup { work, home: None, home_binds, network: false, trust: None };
         let order = Order {
             job,

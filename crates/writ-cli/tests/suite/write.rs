@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::turns::{Bench, calls};
-use super::{code, text};
+use super::{Home, code, text};
 
 /// More files than two diffs list.
 const MANY: usize = 4_500;
@@ -92,4 +92,34 @@ fn needs_userns_a_project_is_copied_where_an_overlay_can_be_read_and_not_written
     let said = bench.requests().pop().expect("a request");
     assert_eq!(said.matches("a word of the project").count(), 2, "the tool and the program read it: {said}");
     assert!(text(&done).contains("b.txt"), "{}", text(&done));
+}
+
+/// The home inside has a name, too: what lies below one of the same name outside is not hidden by it.
+const A_HOME_OF_THAT_NAME: &str = r#"
+set -eu
+mount -t tmpfs none /home
+bin=/home/agent/.pyenv/versions/3.99.0/bin
+mkdir -p "$bin"
+printf '#!/bin/sh\necho "the tool runs in $HOME"\n' > "$bin/tool"
+chmod +x "$bin/tool"
+echo root:x:0:0::/home/agent:/bin/sh > "$WRIT_HOME/passwd"
+mount --bind "$WRIT_HOME/passwd" /etc/passwd
+export HOME=/home/agent
+result=0
+"$1" sandbox exec -- tool || result=$?
+kill "$(cat "$WRIT_HOME/runtime/lock")"
+exit "$result"
+"#;
+
+#[test]
+#[expect(clippy::disallowed_types, reason = "a namespace of its own, in which another home is mounted")]
+fn needs_userns_toolchains_of_a_home_that_is_called_as_the_one_inside_are_seen() {
+    let home = Home::ready();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", A_HOME_OF_THAT_NAME, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_writ")).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    command.env("WRIT_HOME", home.root()).envs(home.env.iter().map(|(name, value)| (name, value)));
+    let done = command.stdin(std::process::Stdio::null()).output().expect("unshare");
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    assert!(text(&done).contains("the tool runs in /home/agent"), "{}", text(&done));
 }

@@ -410,6 +410,10 @@ impl Workspace {
             ("PATH".to_owned(), self.sandbox.toolchains.path.clone()),
             ("HOME".to_owned(), home),
         ]);
+        if spec.base.walls == Walls::Reduced {
+            // There is no `/tmp` of its own in its place, so compilers and tests would have none at all.
+            env.insert("TMPDIR".to_owned(), tmp.clone());
+        }
         if !verify {
             let fixed = [
                 ("LANG", "C.UTF-8"),

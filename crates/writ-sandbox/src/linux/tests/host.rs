@@ -223,6 +223,12 @@ async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     };
     let result = fixture.workspace.run_exec(verify, ExecOptions::default()).await.unwrap();
     assert_eq!(result.stdout.text, "one\ntwo\nx\n");
+    // Where there is no `/tmp` of its own, it has another place for temporary files, and no more.
+    let argv = ["sh", "-c", "echo t > $TMPDIR/t && env | cut -d= -f1 | sort"];
+    let verify = Exec { profile: ExecProfile::Verification, ..exec(&argv) };
+    let result = fixture.workspace.run_exec(verify, ExecOptions::default()).await.unwrap();
+    let names: Vec<&str> = result.stdout.text.lines().filter(|name| *name != "PWD").collect();
+    assert_eq!(names, ["HOME", "PATH", "TMPDIR"], "{result:?}");
 
     let read = fixture.workspace.peek("README.md").await.unwrap().unwrap();
     assert_eq!(read.bytes, b"one\ntwo\nx\n");
