@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use ed25519_dalek::SigningKey;
 use serde_json::Value;
+use writ_mcp::elicitation::Elicitation;
 use writ_policy::approval::{ApprovalClaims, Signed};
 use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
 use writ_policy::gate::{GateConfig, GateSet};
@@ -22,6 +23,7 @@ use writ_types::chat::{ChatMessage, Field, MAX_FIELDS, ModelReply, ToolCall};
 use writ_types::credential::Reference;
 use writ_types::digest::Digest;
 use writ_types::entry::Entry;
+use writ_types::form::{MAX_FORM_FIELDS, filled_in};
 use writ_types::frame::{ClientFrame, Numbered};
 use writ_types::id::InstallationId;
 use writ_types::taint::{Label, Taint};
@@ -42,6 +44,7 @@ pub(crate) const TARGETS: &[(&str, Reader)] = &[
     ("mcp_stream", mcp_stream),
     ("mcp_file", mcp_file),
     ("mcp_pins", mcp_pins),
+    ("mcp_question", mcp_question),
     ("ledger_export", ledger_export),
     ("host", host),
     ("url", url),
@@ -173,6 +176,25 @@ fn mcp_file(bytes: &[u8]) {
         let again = toml::to_string(&spec).expect("TOML");
         assert_eq!(toml::from_str::<writ_mcp::config::ServerSpec>(&again).expect("its own TOML"), spec);
     }
+}
+
+/// What a server asks a person: what is shown is bounded and hides nothing, and what does not fit is not sent.
+fn mcp_question(bytes: &[u8]) {
+    let Ok(params) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Ok(question) = Elicitation::read(Value::from(1), &params) else { return };
+    assert!(show::is_plain(&question.message) && question.fields.len() <= MAX_FORM_FIELDS);
+    assert!(
+        question
+            .fields
+            .iter()
+            .all(|field| show::is_plain(&field.title) && show::is_plain(&field.description))
+    );
+    let answers: BTreeMap<String, String> =
+        question.fields.iter().map(|field| (field.name.clone(), field.title.clone())).collect();
+    if let Ok(content) = filled_in(&question.fields, &answers) {
+        assert_eq!(content.len(), answers.len());
+    }
+    let _ = filled_in(&question.fields, &BTreeMap::new());
 }
 
 fn mcp_pins(bytes: &[u8]) {

@@ -47,12 +47,12 @@ impl Reply {
 }
 
 impl Elicitation {
-    /// Reads a question.
+    /// Reads the parameters of a request with this id.
     ///
     /// # Errors
     ///
     /// If it is not a flat form of bounded size, in words for the server.
-    pub(crate) fn read(id: Value, params: &Value) -> Result<Self, &'static str> {
+    pub fn read(id: Value, params: &Value) -> Result<Self, &'static str> {
         if params.get("mode").is_some_and(|mode| mode != "form") {
             return Err("only forms are shown, and no links");
         }
