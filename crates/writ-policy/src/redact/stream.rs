@@ -6,6 +6,9 @@ use super::{Redactor, mask};
 /// The most of a word that waits for its end, in bytes: the longest credential that is found as a whole.
 const MAX_HELD_WORD: usize = MAX_TOKEN;
 
+/// The most text with line ends in it that waits for the rest of a value, in bytes.
+const MAX_HELD_LINES: usize = 4 * 1024;
+
 /// What the first line of a PEM block begins with.
 const PEM: &str = "-----BEGIN ";
 
@@ -44,9 +47,12 @@ impl Stream {
         let bytes = self.held.as_bytes();
         let word = bytes.iter().rev().take(MAX_HELD_WORD).take_while(|b| is_word(**b)).count();
         let mut end = if word < MAX_HELD_WORD { bytes.len() - word } else { bytes.len() };
-        if let Some(begun) = self.redactor.values().earliest_begun(bytes, 1) {
-            end = end.min(begun);
-        }
+        let values = self.redactor.values();
+        // Line ends without end would be held for ever.
+        let across = bytes.len().saturating_sub(MAX_HELD_LINES);
+        let broken = values.earliest_begun_across_lines(bytes.get(across..).unwrap_or_default());
+        let begun = [values.earliest_begun(bytes, 1), broken.map(|begun| across + begun)];
+        end = begun.into_iter().flatten().fold(end, usize::min);
         // A private key has several lines.
         let last = bytes.len().saturating_sub(MAX_PEM);
         let recent = self.held.get(self.held.ceil_char_boundary(last)..).unwrap_or_default();
@@ -63,10 +69,11 @@ impl Stream {
         let whole = format!("{}{}", self.before, self.held);
         let (from, end) = (self.before.len(), self.before.len() + end);
         let mut spans = self.redactor.spans(&whole);
-        spans.retain(|span| span.at.start >= from && span.at.start < end);
+        // One that begins in what went out already may hold another one whole: the rest of it is masked.
+        spans.retain(|span| span.at.end > from && span.at.start < end);
         let end = spans.last().map_or(end, |span| span.at.end.max(end));
         for span in &mut spans {
-            span.at = span.at.start - from..span.at.end - from;
+            span.at = span.at.start.max(from) - from..span.at.end - from;
         }
         let out = whole.get(from..end).unwrap_or_default();
         let masked = mask::applied(out, &spans).into_owned();

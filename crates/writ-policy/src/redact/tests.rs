@@ -278,6 +278,17 @@ fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
         let every: Vec<usize> = (0..text.len()).collect();
         assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text));
     }
+    // Broken into lines, wherever the pieces end; also where a broken one begins before a whole one and holds it.
+    let (first, rest) = VALUE.split_at(VALUE.len() / 2);
+    for text in
+        [format!("It is {first}\n  {rest}, so."), format!("It is {first}\n\n\n{VALUE}{first}\n{rest}")]
+    {
+        let every: Vec<usize> = (0..text.len()).collect();
+        assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text), "{text}");
+        for cut in 0..text.len() {
+            assert_eq!(streamed(&redactor, &text, &[cut]), redactor.mask(&text), "{cut}: {text}");
+        }
+    }
     let mut stream = redactor.stream();
     assert_eq!(stream.push("one two thr"), "one two ");
     assert_eq!(stream.push("ee hunter2 is no secret"), "three hunter2 is no ");

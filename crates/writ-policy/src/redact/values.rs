@@ -171,6 +171,16 @@ impl Values {
             .find(|from| text.get(*from..).is_some_and(|rest| self.begun(rest).is_some()))
     }
 
+    /// The first place from which on a text, without its line ends, may be the beginning of a value.
+    pub(super) fn earliest_begun_across_lines(&self, text: &[u8]) -> Option<usize> {
+        let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;
+        let (places, bytes): (Vec<usize>, Vec<u8>) = joined(text).unzip();
+        let first = bytes.len().saturating_sub(longest.saturating_sub(1));
+        let begun = (first..bytes.len())
+            .find(|from| bytes.get(*from..).is_some_and(|rest| self.begun(rest).is_some()));
+        begun.and_then(|from| places.get(from).copied())
+    }
+
     /// The place before which nothing can be the beginning of a value that goes on after a text, also across its line ends. It
     /// depends on lengths and line ends alone, never on what a value is: whoever sees what is held back learns nothing.
     pub(super) fn settled(&self, text: &[u8]) -> usize {

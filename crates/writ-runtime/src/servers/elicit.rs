@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use writ_mcp::client::Client;
 use writ_mcp::elicitation::{Elicitation, Reply};
+use writ_policy::redact::Redactor;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::error::Exit;
-use writ_types::form::FormField;
+use writ_types::form::{FormField, FormValue};
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
 
@@ -41,9 +42,10 @@ impl Place {
         client: &Client,
         cancel: &CancellationToken,
     ) -> Result<Reply, EngineError> {
-        let Some(turn) = self.turn else { return Ok(Reply::Cancel) };
+        let asked = masked(question, &self.core.redactor);
+        let (Some(turn), Some(question)) = (self.turn, asked) else { return Ok(Reply::Cancel) };
         let ask = self.core.ids.ask();
-        let frame = frame(turn, &ask, server, question);
+        let frame = frame(turn, &ask, server, &question);
         let (answer, receiver) = oneshot::channel();
         let fields = question.fields.clone();
         // Before anybody can read of it.
@@ -95,6 +97,24 @@ impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.place.session.state().gates.remove(self.ask);
     }
+}
+
+/// The question as it may be shown and kept: a server can repeat the secrets that it was given. `None`: one of its choices
+/// holds one, and what is chosen is sent as it stands.
+fn masked(question: &Elicitation, redactor: &Redactor) -> Option<Elicitation> {
+    let mut masked = question.clone();
+    let mask = |text: &mut String| *text = redactor.mask(text).into_owned();
+    mask(&mut masked.message);
+    for field in &mut masked.fields {
+        mask(&mut field.title);
+        mask(&mut field.description);
+        if let FormValue::Choice { choices } = &field.takes
+            && choices.iter().any(|choice| redactor.mask(choice) != choice.as_str())
+        {
+            return None;
+        }
+    }
+    Some(masked)
 }
 
 fn frame(turn: TurnId, ask: &AskId, server: &Server, question: &Elicitation) -> ServerFrame {

@@ -21,7 +21,10 @@ struct Table {
 
 impl Table {
     fn new() -> Self {
-        let desk = Desk::with("[tools.behave]\neffect = false\nsinks = []\n");
+        Self::of(Desk::with("[tools.behave]\neffect = false\nsinks = []\n"))
+    }
+
+    fn of(desk: Desk) -> Self {
         let engine = Engine::start(&desk.bench.home, &[]).expect("ready");
         let mut link = Link::open(&desk.bench.home).expect("connects");
         link.join(None, None).expect("joined");
@@ -129,4 +132,24 @@ fn needs_userns_needs_python_questions_end_with_their_turn_and_are_few() {
     assert_eq!(table.settled(), "expired");
     table.respond(&ask, Decision::Approve, &[("account", TOLD)]);
     assert_eq!(table.link.refusal().map(|(code, _)| code).as_deref(), Some("ask.unknown"));
+}
+
+/// A server may repeat the secret that it was given: it is masked where it is shown, and on record.
+#[test]
+fn needs_userns_needs_python_a_question_shows_no_secret() {
+    let desk = Desk::new();
+    let secret = format!("tok-{}-hunter2", std::process::id());
+    assert_eq!(code(&desk.bench.home.run_with(&["secrets", "set", "crm"], secret.as_bytes())), 0);
+    let added = desk.add(&["--env", "TOKEN=secret:crm"]);
+    assert_eq!(code(&added), 0, "{}", text(&added));
+    desk.say("[tools.behave]\neffect = false\nsinks = []\n");
+    let mut table = Table::of(desk);
+    table.say("ask", "1");
+    let (ask, frame) = table.asked();
+    assert!(frame["shown"].as_str().is_some_and(|shown| shown.contains("Account of ")), "{frame}");
+    assert!(!frame.to_string().contains(&secret), "{frame}");
+    table.respond(&ask, Decision::Deny, &[]);
+    table.end();
+    let exported = text(&table.desk.bench.home.run(&["audit", "export"]));
+    assert!(exported.contains("the server 'crm' asked: Which account?") && !exported.contains(&secret));
 }

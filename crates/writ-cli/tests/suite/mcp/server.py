@@ -104,8 +104,12 @@ def behave(id, how):
             },
         }
         told = []
+        words = "Which account? \u202e"
+        if "TOKEN" in os.environ:
+            words += os.environ["TOKEN"]
+            form["properties"]["account"]["title"] = "Account of " + os.environ["TOKEN"]
         for number in range(int(how[3:] or 1)):
-            say({"jsonrpc": "2.0", "id": "e%d" % number, "method": "elicitation/create", "params": {"message": "Which account? \u202e", "requestedSchema": form}})
+            say({"jsonrpc": "2.0", "id": "e%d" % number, "method": "elicitation/create", "params": {"message": words, "requestedSchema": form}})
             told.append(json.dumps(hear()["result"], sort_keys=True))
         return text("told " + ", ".join(told))
     if how == "rename":
