@@ -1,7 +1,7 @@
 //! A connection to one server over two streams.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -61,10 +61,10 @@ pub struct Client {
 struct Shared {
     /// Where questions to a person go.
     questions: mpsc::Sender<Elicitation>,
-    /// How many calls wait beside which somebody listens to questions.
-    listeners: AtomicUsize,
-    /// A person was asked since time was last looked at: it begins anew.
-    asked: AtomicBool,
+    /// Somebody listens to them.
+    listens: AtomicBool,
+    /// How many of them were answered: after each, the calls that wait have their time anew.
+    replies: AtomicU64,
     waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
     /// Why the connection has ended; set once.
     ended: OnceLock<McpError>,
@@ -89,7 +89,7 @@ impl Shared {
 
     /// What a request of the server is answered at once; nothing, where a person is asked.
     fn answered(&self, id: Value, method: &str, params: &Value) -> Option<Value> {
-        if method != ELICITATION || self.listeners.load(Ordering::Acquire) == 0 {
+        if method != ELICITATION || !self.listens.load(Ordering::Acquire) {
             return Some(message::answer(&id, method));
         }
         match Elicitation::read(id.clone(), params) {
@@ -135,8 +135,8 @@ impl Client {
         let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
         let shared = Arc::new(Shared {
             questions,
-            listeners: AtomicUsize::new(0),
-            asked: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
+            replies: AtomicU64::new(0),
             waiting: Mutex::default(),
             ended: OnceLock::new(),
             over: CancellationToken::new(),
@@ -208,7 +208,7 @@ impl Client {
         let mut questions = self.questions.try_lock().ok()?;
         // What was asked when nobody listened any more is moot.
         while questions.try_recv().is_ok() {}
-        self.shared.listeners.fetch_add(1, Ordering::AcqRel);
+        self.shared.listens.store(true, Ordering::Release);
         Some(Listening { client: self, questions })
     }
 
@@ -275,11 +275,14 @@ impl Client {
         };
         tokio::pin!(asking);
         let in_time = async {
+            let mut seen = self.shared.replies.load(Ordering::Acquire);
             loop {
-                match tokio::time::timeout(time, &mut asking).await {
-                    Ok(answer) => return answer.map_err(Some),
-                    Err(_elapsed) if self.shared.asked.swap(false, Ordering::AcqRel) => {}
-                    Err(_elapsed) => return Err(None),
+                if let Ok(answer) = tokio::time::timeout(time, &mut asking).await {
+                    return answer.map_err(Some);
+                }
+                let replies = self.shared.replies.load(Ordering::Acquire);
+                if std::mem::replace(&mut seen, replies) == replies {
+                    return Err(None);
                 }
             }
         };
@@ -323,14 +326,14 @@ impl Listening<'_> {
 
     /// Answers a question. That the server does not read it any more is seen at the call that waits.
     pub fn reply(&self, question: &Elicitation, reply: Reply) {
-        self.client.shared.asked.store(true, Ordering::Release);
+        self.client.shared.replies.fetch_add(1, Ordering::AcqRel);
         let _told = self.client.send(&message::result(&question.id, &reply.result()));
     }
 }
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        self.client.shared.listeners.fetch_sub(1, Ordering::AcqRel);
+        self.client.shared.listens.store(false, Ordering::Release);
     }
 }
 

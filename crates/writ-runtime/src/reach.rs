@@ -250,6 +250,10 @@ impl Core {
         };
         let _one_at_a_time = session.granting.lock().await;
         let host = HostPattern::exact(host, Some(connect.port));
+        // Open everywhere for as long as it is trusted, and no longer here than there.
+        if self.trusted()?.iter().any(|trusted| trusted.host == host) {
+            return Ok(Ok(()));
+        }
         let mut granted = session.state().granted.clone();
         granted.insert(host.clone());
         if granted.len() > MAX_GRANTED {
@@ -259,22 +263,6 @@ impl Core {
         // Inserted, not replaced: a program may have taken one meanwhile.
         session.state().granted.insert(host);
         Ok(Ok(()))
-    }
-
-    /// Takes a host away that a session was granted.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn ungrant_host(&self, session: SessionId, host: &str) -> Result<(), EngineError> {
-        // A session that is gone for good has nothing any more.
-        let (Ok(session), Ok(host)) = (self.session(session), host.parse::<HostPattern>()) else {
-            return Ok(());
-        };
-        let _one_at_a_time = session.granting.lock().await;
-        let was_granted = session.state().granted.remove(&host);
-        let left = session.state().granted.clone();
-        if was_granted { self.keep_granted(&session, &left).await } else { Ok(()) }
     }
 
     /// Writes down what a session was granted for as long as it lives. What is good once is left out: kept, it would be

@@ -21,7 +21,7 @@ use writ_sandbox::config::WorkspaceConfig;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
-use writ_types::form::FormField;
+use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Tokens;
@@ -89,9 +89,12 @@ pub(crate) struct GateAnswer {
 pub(crate) struct WaitingGate {
     /// What it shows.
     pub(crate) frame: ServerFrame,
-    /// What a yes fills in.
-    pub(crate) fields: Vec<FormField>,
     pub(crate) answer: oneshot::Sender<GateAnswer>,
+}
+
+/// How the ask of a gate has ended, for whoever watches.
+pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
+    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
 }
 
 /// How a session was opened.

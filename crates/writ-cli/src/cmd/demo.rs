@@ -91,8 +91,9 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
 
 /// The demo's project is a crate, and its tests are run by cargo.
 fn check_cargo(sandbox: &SandboxStatus) -> Result<(), Failure> {
-    let in_system = ["/usr/bin/cargo", "/usr/local/bin/cargo"].iter().any(|path| Path::new(path).exists());
-    if in_system || !sandbox.toolchains.is_empty() {
+    let system = ["/usr", "/usr/local"].map(Path::new).into_iter();
+    let mut folders = system.chain(sandbox.toolchains.iter().map(Path::new));
+    if folders.any(|folder| folder.join("bin/cargo").exists() || folder.join("cargo").exists()) {
         return Ok(());
     }
     let text = "the demo's project is tested with cargo, and none was found";

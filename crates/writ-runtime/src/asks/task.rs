@@ -197,10 +197,6 @@ impl Core {
             expires_at: Some(plan.ends_at),
         }));
         self.store.commit(Batch::synced(ops)).await?;
-        // The conversation that has asked was granted it for as long as it lives.
-        for session in twins.iter().filter_map(|twin| twin.card.session) {
-            self.ungrant_host(session, host.unwrap_or_default()).await?;
-        }
         // Written first: whatever begins from here on is refused, and what has begun is told to stop.
         let stopped = self.acting.stop(id);
         Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))

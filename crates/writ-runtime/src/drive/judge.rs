@@ -8,7 +8,6 @@ use writ_policy::show::{MAX_SHOWN_BYTES, escape};
 use writ_store::batch::Op;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint};
-use writ_types::error::Exit;
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::AskId;
 use writ_types::unit::MicroUsd;
@@ -16,7 +15,7 @@ use writ_types::unit::MicroUsd;
 use super::{Drive, Watched};
 use crate::error::EngineError;
 use crate::gates::Ruled;
-use crate::session::{GateAnswer, WaitingGate};
+use crate::session::{GateAnswer, WaitingGate, resolved};
 use crate::trace;
 
 /// How it went with a gate that asks.
@@ -159,7 +158,7 @@ impl Drive {
         self.tell(frame.clone());
         let (answer, receiver) = oneshot::channel();
         // Before anybody can read of it.
-        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, fields: Vec::new(), answer });
+        self.session.state().gates.insert(ask.clone(), WaitingGate { frame, answer });
         let done = self.wait_for(receiver).await;
         self.session.state().gates.remove(&ask);
         let asked = done?;
@@ -219,8 +218,4 @@ impl Drive {
     fn tell(&mut self, frame: ServerFrame) {
         self.held.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
     }
-}
-
-fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
-    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
 }

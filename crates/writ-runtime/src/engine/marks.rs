@@ -110,8 +110,10 @@ impl Core {
         else {
             return Ok(false);
         };
-        let content = match (decision, state.gates.get(ask)) {
-            (Decision::Approve, Some(waiting)) => filled_in(&waiting.fields, &answers)?,
+        let content = match (decision, state.gates.get(ask).map(|waiting| &waiting.frame)) {
+            (Decision::Approve, Some(ServerFrame::GateApproval { fields, .. })) => {
+                filled_in(fields, &answers)?
+            }
             (Decision::Approve | Decision::Deny, _) => Default::default(),
         };
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();

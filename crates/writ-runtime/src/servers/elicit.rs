@@ -12,7 +12,6 @@ use writ_mcp::elicitation::{Elicitation, Reply};
 use writ_policy::redact::Redactor;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Fact};
-use writ_types::error::Exit;
 use writ_types::form::{FormField, FormValue};
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
@@ -20,7 +19,7 @@ use writ_types::id::{AskId, TurnId};
 use super::{STARTER, Server};
 use crate::act::Place;
 use crate::error::EngineError;
-use crate::session::{GateAnswer, WaitingGate};
+use crate::session::{GateAnswer, WaitingGate, resolved};
 
 /// How long a person has for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10 * 60);
@@ -47,9 +46,8 @@ impl Place {
         let ask = self.core.ids.ask();
         let frame = frame(turn, &ask, server, &question);
         let (answer, receiver) = oneshot::channel();
-        let fields = question.fields.clone();
         // Before anybody can read of it.
-        let waiting = WaitingGate { frame: frame.clone(), fields, answer };
+        let waiting = WaitingGate { frame: frame.clone(), answer };
         self.session.state().gates.insert(ask.clone(), waiting);
         let _gone = Gone { place: self, ask: &ask };
         self.show(vec![], frame).await?;
@@ -150,8 +148,4 @@ fn shown(question: &Elicitation) -> String {
         .chain(question.fields.iter().map(line))
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
-    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
 }

@@ -5,7 +5,7 @@ use writ_testkit::model_server::Reply;
 use writ_types::frame::Card;
 
 use super::super::engine::stop_engine_of;
-use super::super::turns::Bench;
+use super::super::turns::{Bench, calls};
 use super::super::{code, text};
 use super::connections;
 use super::mirror::Mirror;
@@ -67,6 +67,8 @@ fn run(bench: &Bench, args: &[&str], expected: i32) -> String {
     text(&done)
 }
 
+/// Rows: WIN-240
+/// Rows: WIN-197 (in part: who has approved it)
 #[test]
 fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it_is_taken_back() {
     let mirror = Mirror::start();
@@ -131,7 +133,7 @@ fn needs_userns_needs_curl_trust_ends_with_the_epoch_in_which_it_was_given() {
 
 /// A request in the owner's conversation: the second one to a host that was trusted with the first asks nobody.
 ///
-/// Rows: WIN-197 WIN-240
+/// Rows: WIN-240
 #[test]
 fn a_request_to_a_host_that_was_trusted_before_is_not_asked_about() {
     let mirror = Mirror::start();
@@ -150,6 +152,28 @@ fn a_request_to_a_host_that_was_trusted_before_is_not_asked_about() {
     bench.chat("send it once more", &["--new"]);
     assert!(open(&bench).is_empty(), "{:?}", open(&bench));
     assert_eq!(connections(&bench).iter().filter(|one| one["host"] == "plain.test").count(), 2);
+}
+
+/// Rows: WIN-197 (in part: one row for a host that is approved twice)
+#[test]
+fn a_host_that_is_trusted_twice_is_listed_once_and_taken_back_at_once() {
+    let mirror = Mirror::start();
+    let post = |path: &str| {
+        let url = format!("http://plain.test{path}");
+        ("web_request", json!({ "method": "POST", "url": url, "body": "x" }))
+    };
+    let bench = Bench::new("openai", calls(vec![post("/one"), post("/two")], "Done."));
+    mirror.list_in(&bench);
+    bench.chat("send both", &[]);
+    let cards = open(&bench);
+    assert_eq!(cards.len(), 2, "{cards:?}");
+    for card in &cards {
+        bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--host", "--yes"]);
+        assert_eq!(trusted(&bench).len(), 1);
+    }
+    let [(_, ask)] = trusted(&bench).try_into().expect("one");
+    run(&bench, &["approvals", "revoke", &ask], 0);
+    assert_eq!(trusted(&bench), []);
 }
 
 /// Rows: WIN-044
