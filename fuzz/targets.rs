@@ -348,6 +348,7 @@ fn foreign_tool(bytes: &[u8]) {
         content: Vec::new(),
         free: Vec::new(),
         whom: Vec::new(),
+        named: Vec::new(),
         takes: BTreeMap::new(),
         public: false,
         idempotent: false,

@@ -199,6 +199,10 @@ pub struct ToolRule {
     /// `FIELD` of this server's results or `SERVER.FIELD` of another's. Default: none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub takes: BTreeMap<String, Vec<String>>,
+    /// Which of its sinks must be of records that the owner's request names, where it names any of their list, as dotted
+    /// paths. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<String>,
     /// Who may read its results. Default: the owner alone.
     pub readers: Readers,
     /// Whether its results are kept back from the model. Default: as the server has it.
@@ -221,6 +225,7 @@ impl Default for ToolRule {
             free: Vec::new(),
             whom: Vec::new(),
             takes: BTreeMap::new(),
+            named: Vec::new(),
             readers: Readers::Private,
             quarantine: None,
             idempotent: false,
@@ -389,6 +394,7 @@ impl ToolRule {
             ("content", Some(&self.content)),
             ("free", Some(&self.free)),
             ("whom", Some(&self.whom)),
+            ("named", Some(&self.named)),
             ("takes", Some(&taken)),
             ("takes", Some(&from)),
         ] {

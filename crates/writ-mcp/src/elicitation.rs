@@ -1,8 +1,8 @@
 //! Questions of a server to a person (MCP, `elicitation/create`): read strictly, and answered by the person alone.
 
 use serde_json::{Map, Value, json};
+use writ_policy::show::{escape, escape_line};
 use writ_types::form::{FormField, FormValue, MAX_FORM_CHARS, MAX_FORM_FIELDS};
-use writ_types::visible::{escape, escape_line};
 
 /// The longest question, in characters.
 pub const MAX_QUESTION_CHARS: usize = 2_000;
@@ -57,7 +57,7 @@ impl Elicitation {
             return Err("only forms are shown, and no links");
         }
         let message = params.get("message").and_then(|message| bounded(message, MAX_QUESTION_CHARS));
-        let message = escape(message.ok_or("the message is missing or too long")?).into_owned();
+        let message = escape(message.ok_or("the message is missing or too long")?);
         let schema = params.get("requestedSchema").and_then(Value::as_object);
         let fields = schema.map(form).transpose()?.unwrap_or_default();
         Ok(Self { id, message, fields })
@@ -92,7 +92,7 @@ fn field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &
     let words = |of: &str| -> Result<String, &'static str> {
         let Some(said) = property.get(of) else { return Ok(String::new()) };
         let said = bounded(said, MAX_WORDS).ok_or("a field says too much of itself")?;
-        Ok(escape_line(said).into_owned())
+        Ok(escape_line(said))
     };
     let (title, description) = (words("title")?, words("description")?);
     Ok(FormField {

@@ -219,6 +219,7 @@ pub(crate) fn call_tool() -> CallTool {
         declared: false,
         sends: true,
         whom: Vec::new(),
+        named: Vec::new(),
         takes: std::collections::BTreeMap::new(),
         risk: Risk::Medium,
     }

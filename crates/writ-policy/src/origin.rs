@@ -5,7 +5,9 @@
 //! leaves of a structured result that the owner asked for. And the tools that a request may use are fixed before it
 //! reads anything from outside: those used until then, and those that their calls name beforehand in `then`.
 
+mod choice;
 mod mention;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +19,7 @@ use writ_types::taint::Taint;
 
 use crate::owner;
 use crate::prepared::Sink;
+use choice::Lists;
 pub use mention::MAX_TOLD_BYTES;
 use mention::{Answer, Told, Wanted};
 
@@ -36,13 +39,15 @@ const MAX_PLAIN: usize = 4;
 /// What the arguments of an action may be made of, and which tools may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// What the owner wrote, in NFC.
+    /// What the owner wrote, in NFC, newest first.
     words: Vec<String>,
     /// What the owner has said yes to as their own.
     endorsed: BTreeSet<String>,
     /// What else nothing external has gone into, in NFC: memories.
     trusted: Vec<String>,
     fields: BTreeMap<String, BTreeSet<Known>>,
+    /// The lists of records among the results that the owner asked for.
+    lists: Lists,
     tools: BTreeSet<String>,
     /// Who was given something composed after external content was read: it may hand that back as its own.
     spoiled: BTreeSet<String>,
@@ -74,6 +79,7 @@ impl Origins {
             endorsed: BTreeSet::new(),
             trusted: Vec::new(),
             fields: BTreeMap::new(),
+            lists: Lists::nothing(),
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
             tellers: BTreeSet::new(),
@@ -81,7 +87,7 @@ impl Origins {
         }
     }
 
-    /// What the owner wrote, and nothing else.
+    /// What the owner wrote, newest first, and nothing else.
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
         let words = words.into_iter().map(|text| text.nfc().collect()).collect();
         Self { words, ..Self::default() }
@@ -153,6 +159,9 @@ impl Origins {
     }
 
     fn know(&mut self, giver: &str, private: bool, fields: &[Field]) {
+        if self.fields.len() < MAX_KNOWN_FIELDS {
+            self.lists.add(giver, fields);
+        }
         for field in fields {
             if self.fields.len() >= MAX_KNOWN_FIELDS {
                 return;
@@ -226,18 +235,38 @@ impl Origins {
     /// in the record that it was taken from: whoever wrote that text may have chosen it.
     pub fn pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
-            let from = taken_from(takes, &sink.argument);
-            let argument = name_of(&sink.argument);
-            let fits = |name: &str| {
-                let is_taken = from.iter().any(|field| field.rsplit('.').next() == Some(name));
-                is_taken || name == argument || (is_id(name) && is_id(argument))
-            };
-            let is_of = |giver: &str| {
-                self.fields.get(&sink.value).into_iter().flatten().any(|known| known.giver == giver)
-            };
-            let wanted = Wanted { value: &sink.value, fits: &fits, is_of: &is_of };
-            !self.is_trusted(&sink.value) && self.told.points_at(&wanted)
+            !self.is_trusted(&sink.value) && self.wanted(sink, takes, |wanted| self.told.points_at(wanted))
         })
+    }
+
+    /// The first sink within `named` that is neither the owner's nor of an untainted source, and that is of a record beside
+    /// those that the owner's newest words name: with the word of theirs that others have.
+    pub fn beside<'a>(
+        &self,
+        sinks: &'a [Sink],
+        takes: &Takes,
+        named: &[String],
+    ) -> Option<(&'a Sink, String)> {
+        let request = self.words.first()?;
+        let counts = |sink: &&Sink| named.iter().any(|path| is_within(&sink.argument, path));
+        sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value)).find_map(|sink| {
+            let word = self.wanted(sink, takes, |wanted| self.lists.leaves_out(request, wanted))?;
+            Some((sink, word))
+        })
+    }
+
+    /// Looks for where the value of a sink may have been taken from.
+    fn wanted<T>(&self, sink: &Sink, takes: &Takes, look: impl FnOnce(&Wanted<'_>) -> T) -> T {
+        let from = taken_from(takes, &sink.argument);
+        let argument = name_of(&sink.argument);
+        let fits = |name: &str| {
+            let is_taken = from.iter().any(|field| field.rsplit('.').next() == Some(name));
+            is_taken || name == argument || (is_id(name) && is_id(argument))
+        };
+        let is_of = |giver: &str| {
+            self.fields.get(&sink.value).into_iter().flatten().any(|known| known.giver == giver)
+        };
+        look(&Wanted { value: &sink.value, fits: &fits, is_of: &is_of })
     }
 
     /// The first sink that is neither the owner's nor of an untainted source, of those within `whom`, or of all where that

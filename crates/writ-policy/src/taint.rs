@@ -177,6 +177,14 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
+    if let Some((sink, word)) = origins.beside(&prepared.sinks, &call.takes, &call.named) {
+        let why = format!(
+            "It rests on external content, and '{}' is of nothing that you have named, while '{word}', which you have, stands \
+             beside it in the same list.",
+            sink.argument
+        );
+        return TaintVerdict::Ask(why.into());
+    }
     if call.sends && prepared.label.private && origins.foreign(&prepared.sinks, &call.whom).is_some() {
         return PRIVATE;
     }

@@ -342,6 +342,7 @@ pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
         content: rule.content,
         free: rule.free,
         whom: rule.whom,
+        named: rule.named,
         takes: rule.takes,
         public: rule.readers == Readers::Public,
         idempotent: rule.idempotent,

@@ -61,6 +61,8 @@ pub struct ForeignTool {
     pub whom: Vec<String>,
     /// The fields of results that an argument may be taken from, by its dotted path.
     pub takes: BTreeMap<String, Vec<String>>,
+    /// Which of the sinks must be of records that the owner's request names, as dotted paths.
+    pub named: Vec<String>,
     /// Whether everybody may read its results.
     pub public: bool,
     /// Whether calling it twice is the same as calling it once.
@@ -144,7 +146,7 @@ impl Row {
             return Err(ForeignError::Then(name));
         }
         let declared = known.sinks.iter().flatten().chain(&known.content).chain(&known.free);
-        let declared = declared.chain(&known.whom).chain(known.takes.keys());
+        let declared = declared.chain(&known.whom).chain(&known.named).chain(known.takes.keys());
         if let Some(path) = declared.into_iter().find(|path| !has(path)) {
             return Err(ForeignError::Declared { name, path: path.clone() });
         }
@@ -230,6 +232,7 @@ impl Row {
                     && (known.sinks.is_none() || !known.content.is_empty() || !known.whom.is_empty()),
                 whom: known.whom.clone(),
                 takes: known.takes.clone(),
+                named: known.named.clone(),
                 risk: known.risk,
             }),
             agent: context.agent.to_owned(),

@@ -3,10 +3,9 @@
 //! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
 //! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
 //! own may name it in its own texts, and so may the answer to a call that named it alone; what stands in any other text is
-//! somebody's choice, and the owner sees it first. A choice that describes a value, has it as the whole of another field, or
+//! somebody's choice, and the owner sees it first. A choice that describes a value (but see
+//! [`super::choice`]), has it as the whole of another field, or
 //! writes it in a code of its own (JSON inside a text, entities of HTML, in pieces) names nothing here.
-
-mod text;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -14,9 +13,9 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use writ_types::chat::Field;
 
+use super::text::{Node, fold, fold_lines, is_leaf, mentions, read};
 use super::{THEN, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
-use text::{Node, fold, fold_lines, is_leaf, mentions, read};
 
 /// The most text of one conversation that is searched, in bytes; beyond, every value counts as pointed at.
 pub const MAX_TOLD_BYTES: usize = 16 * 1024 * 1024;

@@ -313,6 +313,27 @@ fn points(origins: &Origins, value: &str) -> bool {
     origins.pointed_at(&named("id", value), &takes).is_some()
 }
 
+/// Rows: SIL-168 (in part: what is chosen among records)
+#[test]
+fn a_value_beside_those_that_the_newest_words_name_is_told_where_its_owner_wants_it() {
+    let mails = json!({ "mails": [{ "id": "m-17", "from": "gym" }, { "id": "m-19", "from": "tax" }] });
+    let read = |newest: &str| {
+        let mut origins = Origins::new([newest.to_owned(), "what of m-18 and the gym?".to_owned()]);
+        origins.read(&[said(owner(), call("1", "mail__list", json!({}))), result("1", &mails)]);
+        origins
+    };
+    let beside = |origins: &Origins, id: &str, named_of: &str| {
+        let sinks = named("id", id);
+        origins.beside(&sinks, &Takes::new(), &[named_of.to_owned()]).map(|(_, word)| word)
+    };
+    let origins = read("file the mails of the gym away");
+    assert_eq!(beside(&origins, "m-19", "id").as_deref(), Some("gym"));
+    assert_eq!(beside(&origins, "m-17", "id"), None);
+    assert_eq!(beside(&origins, "m-18", "id"), None, "the owner's own word");
+    assert_eq!(beside(&origins, "m-19", "to"), None, "nobody has asked for it");
+    assert_eq!(beside(&read("and the others"), "m-19", "id"), None, "what was asked before");
+}
+
 #[test]
 fn a_value_that_a_text_names_elsewhere_was_chosen_by_somebody() {
     // A record may name itself; what a model wrote, and the owner, point at nothing.

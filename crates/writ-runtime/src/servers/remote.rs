@@ -172,6 +172,7 @@ impl Core {
                 sends: false,
                 whom: Vec::new(),
                 takes: std::collections::BTreeMap::new(),
+                named: Vec::new(),
                 risk: Risk::Low,
             }),
             agent: self.config.agent.clone(),

@@ -20,6 +20,7 @@ fn known(tool: &str, schema: Value) -> ForeignTool {
         content: Vec::new(),
         free: Vec::new(),
         whom: Vec::new(),
+        named: Vec::new(),
         takes: BTreeMap::new(),
         public: false,
         idempotent: false,

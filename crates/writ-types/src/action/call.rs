@@ -33,6 +33,10 @@ pub struct CallTool {
     /// its own name, by its dotted path. Set by the harness, from the owner's word alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub takes: BTreeMap<String, Vec<String>>,
+    /// Which of the arguments that say who, where and what must be of a record that the owner's request names, where it names
+    /// any of its list, as dotted paths. Set by the harness, from the owner's word alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<String>,
     /// How much harm a wrong approval can do; set by the harness, from the owner's word alone.
     pub risk: Risk,
 }

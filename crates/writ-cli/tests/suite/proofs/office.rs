@@ -149,6 +149,8 @@ impl Office {
             .env
             .push(("WRIT_SANDBOX__READ_ONLY".to_owned(), format!("[{:?}]", folder.display().to_string())));
         bench.home.env.push(("WRIT_STRICT".to_owned(), strict.to_string()));
+        // A whole corpus is many days of work.
+        bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "1000000000".to_owned()));
         let rules = Rules::load();
         for server in SERVERS {
             let program = folder.join("office.py").display().to_string();

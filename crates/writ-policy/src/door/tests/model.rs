@@ -81,6 +81,8 @@ fn wishes() -> &'static [Wish] {
             true,
         ));
         wishes.push(plain(Action::CallTool(CallTool { sends: false, ..call_tool() }), &touches, true));
+        let by_name = CallTool { sends: false, named: vec!["to".into()], ..call_tool() };
+        wishes.push(plain(Action::CallTool(by_name), &touches, true));
         let harmful = CallTool { sends: false, declared: true, risk: Risk::High, ..call_tool() };
         wishes.push(plain(Action::CallTool(harmful), &touches, true));
         let touches = [(Dimension::Provider, "local")];
@@ -190,6 +192,8 @@ enum Of {
     Field,
     /// A field that a text from outside points at.
     Chosen,
+    /// A field of a record beside those that the owner has named.
+    Beside,
     Nobody,
 }
 
@@ -276,8 +280,7 @@ fn cases() -> impl Strategy<Value = Case> {
         [cost(), cost(), cost(), cost()],
         answer(),
     );
-    let sink =
-        prop_oneof![2 => Just(Of::Owner), 2 => Just(Of::Field), 1 => Just(Of::Chosen), 2 => Just(Of::Nobody)];
+    let sink = prop_oneof![2 => Just(Of::Owner), 2 => Just(Of::Field), 1 => Just(Of::Chosen), 1 => Just(Of::Beside), 2 => Just(Of::Nobody)];
     let values =
         (sink, any::<[bool; 4]>(), seldom(5)).prop_map(|(sink, [used, outside, private, told], strict)| {
             Values { sink, used, outside, private, told, strict }
@@ -386,7 +389,8 @@ fn model(case: &Case) -> Outcome {
             }
         }
         (true, Answer::Standing { alike, low, total, ends }) => {
-            let covered = alike && !by_gate && recurs(&wish.action, case.taint) && (!low || is_low(wish));
+            let in_risk = if low { is_low(wish) } else { !is_high(&wish.action) };
+            let covered = alike && !by_gate && recurs(&wish.action, case.taint) && in_risk;
             if covered && !total && case.now < ends {
                 Outcome::Grant { with_approval: true }
             } else {
@@ -416,7 +420,8 @@ fn excused(wish: &Wish, values: Values) -> bool {
         let to_strangers = call.sends && values.private && of_result;
         let harmful = call.effect && call.risk >= Risk::High && of_result;
         let chosen = call.effect && values.sink == Of::Chosen;
-        return known && !another_tool && !to_strangers && !harmful && !chosen;
+        let unnamed = !call.named.is_empty() && values.sink == Of::Beside;
+        return known && !another_tool && !to_strangers && !harmful && !chosen && !unnamed;
     }
     if let Action::Fetch(fetch) = &wish.action {
         return fetch.method == "GET" && fetch.body.is_none() && known;
@@ -448,6 +453,11 @@ fn recurs(action: &Action, taint: Taint) -> bool {
         return !call.sends || taint != Taint::External;
     }
     matches!(action, Action::Exec(_))
+}
+
+/// What is more than the medium risk for which these standing approvals are given.
+fn is_high(action: &Action) -> bool {
+    matches!(action, Action::CallTool(call) if call.risk >= Risk::High)
 }
 
 /// Of these, what stays inside is of low risk.
@@ -573,6 +583,7 @@ fn door(case: &Case) -> Outcome {
         Of::Owner => "ann@example.org",
         Of::Field => "f-17",
         Of::Chosen => "f-18",
+        Of::Beside => "f-19",
         Of::Nobody => "eve@evil.test",
     };
     prepared.sinks = vec![Sink { argument: "to".into(), value: value.into() }];
@@ -601,7 +612,9 @@ fn door(case: &Case) -> Outcome {
 fn origins(values: Values) -> Origins {
     let name = if values.used { "crm__look" } else { "crm__list" };
     let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::json!({}) };
-    let fields = ["f-17", "f-18"].map(|value| Field { path: "/to".into(), value: value.into() }).to_vec();
+    let records = [("f-17", "garden"), ("f-18", "gardens"), ("f-19", "taxes")];
+    let fields =
+        Field::of(&serde_json::json!(records.map(|(to, of)| serde_json::json!({ "to": to, "of": of }))));
     let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External).public());
     let result = ToolResult {
         call_id: "1".into(),
@@ -617,7 +630,7 @@ fn origins(values: Values) -> Origins {
     let asked =
         ChatMessage { role: Role::Assistant, parts: vec![Part::Call(call)], label: Label::new(Taint::Owner) };
     let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
-    let mut origins = Origins::new(["tell ann@example.org".to_owned()]);
+    let mut origins = Origins::new(["tell ann@example.org of the garden".to_owned()]);
     origins.read(&[asked, told, chosen]);
     if values.told {
         origins.tell("shop");

@@ -1,0 +1,256 @@
+//! Records that the owner has not meant.
+//!
+//! Who asks for «the mails of the gym» has said which ones: those that have this word. A structured result is a list of
+//! records, and where the request names some of them by a word, the others were chosen by somebody else: perhaps by a text
+//! among them, which need not name any («the reminder of the tax office, too», «all the others»). A request that tells
+//! none of the records from the others («those that came today») leaves the choice to the model.
+//!
+//! Words are looked for where records say what they are, not in their long texts, which have too many of them. Words that
+//! stand in any text do not count (`stop-words`: the lists of Stopwords ISO, of 58 languages), and what a request excludes
+//! («but not those of the gym») tells nothing either. Scripts without spaces have no words here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use writ_types::chat::Field;
+
+use super::mention::Wanted;
+use super::text::fold;
+use super::{is_id, name_of};
+use crate::owner::MIN_TOKEN_CHARS;
+
+/// The longest value that says what a record is, in bytes, as addresses and most titles do: what is longer is content.
+const MAX_NAME_BYTES: usize = 64;
+/// The most words of a request that are looked for.
+const MAX_WORDS: usize = 256;
+/// The fewest characters that two forms of one word share, and the most by which one is longer: `invoice`, `invoices`.
+const MIN_STEM_CHARS: usize = 4;
+const MAX_ENDING_CHARS: usize = 2;
+/// The digits of a year: too many dates share it.
+const YEAR_DIGITS: usize = 4;
+
+/// What excludes the words after it, up to the end of the sentence: English, German, French, Spanish, Italian, Portuguese, Dutch.
+const EXCLUDES: [&str; 22] = [
+    "not",
+    "except",
+    "excluding",
+    "without",
+    "don't",
+    "nicht",
+    "keine",
+    "außer",
+    "ausser",
+    "ohne",
+    "sauf",
+    "sans",
+    "pas",
+    "excepto",
+    "sin",
+    "salvo",
+    "non",
+    "tranne",
+    "senza",
+    "exceto",
+    "niet",
+    "behalve",
+];
+
+/// The lists of records that the owner has asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lists(Vec<List>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct List {
+    giver: String,
+    records: Vec<Record>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Record {
+    /// Its own id.
+    id: Option<Arc<str>>,
+    /// Its short values: their names, and they themselves.
+    leaves: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Lists {
+    pub(super) const fn nothing() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Takes in the values of a structured result.
+    pub(super) fn add(&mut self, giver: &str, fields: &[Field]) {
+        let mut lists: BTreeMap<&str, BTreeMap<usize, Record>> = BTreeMap::new();
+        for field in fields.iter().filter(|field| field.value.len() <= MAX_NAME_BYTES) {
+            let leaf: (Arc<str>, Arc<str>) = (name_of(&field.path).into(), field.value.as_str().into());
+            for (list, place, inner) in places(&field.path) {
+                let record = lists.entry(list).or_default().entry(place).or_default();
+                if inner.eq_ignore_ascii_case("id") {
+                    record.id = Some(leaf.1.clone());
+                }
+                record.leaves.push(leaf.clone());
+            }
+        }
+        let lists = lists.into_values().filter(|records| records.len() > 1);
+        self.0.extend(
+            lists.map(|records| List { giver: giver.to_owned(), records: records.into_values().collect() }),
+        );
+    }
+
+    /// The word of a request by which a record of a value's lists was told from the one that holds it; nothing, if the
+    /// request tells that one from others, or none at all.
+    pub(super) fn leaves_out(&self, request: &str, wanted: &Wanted<'_>) -> Option<String> {
+        let lists = self.0.iter().filter(|list| (wanted.is_of)(&list.giver));
+        let mut lists =
+            lists.filter(|list| list.records.iter().any(|record| record.holds(wanted))).peekable();
+        lists.peek()?;
+        let asked = asked_for(&fold(request));
+        let told: Vec<_> = lists.map(|list| list.told(&asked, wanted)).collect();
+        if told.contains(&Choice::Meant) {
+            return None;
+        }
+        told.into_iter().find_map(|choice| if let Choice::Other(word) = choice { Some(word) } else { None })
+    }
+}
+
+/// What a request says of a value among the records of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Choice {
+    /// Nothing that would tell records apart.
+    Open,
+    /// It is among those that a word tells from the others.
+    Meant,
+    /// Others have this word, and it has none.
+    Other(String),
+}
+
+impl List {
+    fn told(&self, asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
+        let words: Vec<_> = self.records.iter().map(|record| record.words(|name| !is_id(name))).collect();
+        let told = self.told_by(&words, asked, wanted);
+        // Who names one record by its id, and others by a word («m-17 and the offers before it»), means both.
+        let is_worded = words.iter().flatten().any(|one| asked.iter().any(|word| is_same(word, one)));
+        if told != Choice::Open || is_worded {
+            return told;
+        }
+        let ids: Vec<_> = self.records.iter().map(|record| record.words(is_id)).collect();
+        self.told_by(&ids, asked, wanted)
+    }
+
+    fn told_by(&self, known: &[BTreeSet<String>], asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
+        let mut other = None;
+        for word in asked {
+            let has: Vec<bool> =
+                known.iter().map(|words| words.iter().any(|one| is_same(word, one))).collect();
+            if has.iter().all(|has| *has) {
+                continue;
+            }
+            let mut with = self.records.iter().zip(&has).filter(|(_, has)| **has).map(|(record, _)| record);
+            if with.clone().any(|record| record.holds(wanted)) {
+                return Choice::Meant;
+            }
+            if with.next().is_some() {
+                other.get_or_insert_with(|| word.clone());
+            }
+        }
+        other.map_or(Choice::Open, Choice::Other)
+    }
+}
+
+impl Record {
+    /// Where an id is looked for, a record with an `id` is that of its id, whatever else it refers to.
+    fn holds(&self, wanted: &Wanted<'_>) -> bool {
+        if let Some(id) = self.id.as_deref().filter(|_| (wanted.fits)("id")) {
+            return id == wanted.value;
+        }
+        self.leaves.iter().any(|(name, value)| **value == *wanted.value && (wanted.fits)(name))
+    }
+
+    /// The words of its values that have such a name, and its addresses and ids as a whole.
+    fn words(&self, counts: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let leaves = self.leaves.iter().filter(|(name, _)| counts(name));
+        let texts: Vec<String> = leaves.map(|(_, value)| fold(value)).collect();
+        let words = texts.iter().flat_map(|text| words(text).chain(tokens(text)));
+        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+/// The lists in which a leaf stands, by the numbers in its path: each with its place, and its path within what stands there.
+fn places(path: &str) -> impl Iterator<Item = (&str, usize, &str)> {
+    path.match_indices('/').filter_map(|(at, _)| {
+        let rest = path.get(at + 1..)?;
+        let (place, inner) = rest.split_once('/').unwrap_or((rest, ""));
+        Some((path.get(..at)?, place.parse().ok()?, inner))
+    })
+}
+
+/// The words by which a folded request can name records.
+fn asked_for(request: &str) -> BTreeSet<String> {
+    let mut is_excluded = false;
+    let mut asked = BTreeSet::new();
+    for token in request.split_whitespace() {
+        let word = trimmed(token);
+        is_excluded |= EXCLUDES.contains(&word);
+        if !is_excluded && word.contains(|c: char| !c.is_alphanumeric()) {
+            asked.insert(word.to_owned());
+        }
+        // An address tells by the whole of it: its host is that of many.
+        if !is_excluded && !is_compound(word) {
+            asked.extend(words(word).filter(|word| !is_common(word)).map(str::to_owned));
+        }
+        is_excluded &= !token.ends_with(['.', '!', '?', ';']);
+        if asked.len() >= MAX_WORDS {
+            break;
+        }
+    }
+    asked
+}
+
+/// What stands between white space, without what surrounds it.
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().map(trimmed)
+}
+
+fn trimmed(token: &str) -> &str {
+    token.trim_matches(|c: char| !c.is_alphanumeric())
+}
+
+/// Whether a token is an address, a path or the name of a host.
+fn is_compound(token: &str) -> bool {
+    token.contains(['@', '/', '.'])
+}
+
+/// The words of a folded text that can tell one thing from another.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric());
+    words.filter(|word| word.chars().count() >= MIN_TOKEN_CHARS && !is_year(word))
+}
+
+fn is_year(word: &str) -> bool {
+    word.len() == YEAR_DIGITS
+        && (word.starts_with("19") || word.starts_with("20"))
+        && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether two words are the same but for an ending; numbers have none.
+fn is_same(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    let Some(ending) = long.strip_prefix(short) else { return false };
+    ending.is_empty()
+        || (short.chars().count() >= MIN_STEM_CHARS
+            && ending.chars().count() <= MAX_ENDING_CHARS
+            && ending.chars().all(char::is_alphabetic))
+}
+
+/// Whether a word stands in any text.
+fn is_common(word: &str) -> bool {
+    static COMMON: OnceLock<BTreeSet<&str>> = OnceLock::new();
+    let common = COMMON.get_or_init(|| {
+        let languages = stop_words::available_languages().iter();
+        languages.filter_map(stop_words::lookup).flatten().copied().collect()
+    });
+    common.contains(word)
+}
+
+#[cfg(test)]
+mod tests;
