@@ -252,6 +252,17 @@ mod tests {
     }
 
     #[test]
+    fn a_subscription_that_is_ended_touches_its_name_alone() {
+        let stop = |stop: bool| {
+            let target = "https://example.org/a".to_owned();
+            let subscribe = writ_types::action::Subscribe { target, lines: None, turns: 1, stop };
+            attributes(&Action::Subscribe(subscribe))
+        };
+        assert_eq!(stop(true), [(Dimension::Name, "https://example.org/a".to_owned())]);
+        assert_eq!(stop(false), [(Dimension::Host, "example.org".to_owned())]);
+    }
+
+    #[test]
     fn every_dimension_has_a_name_of_its_own() {
         for dimension in Dimension::ALL {
             assert_eq!(Dimension::from_name(dimension.as_str()), Some(dimension));

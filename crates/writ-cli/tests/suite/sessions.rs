@@ -279,7 +279,7 @@ fn what_was_remembered_is_found_by_a_later_session() {
     assert!(!text(&gone).contains("heron"), "{}", text(&gone));
 }
 
-/// Rows: SIL-173 (all but plans, which are not there yet)
+/// Rows: SIL-173
 #[test]
 fn needs_userns_everything_that_happens_leaves_an_entry() {
     let work = vec![
@@ -288,10 +288,13 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
         ("file_write", json!({"path": "a.txt", "content": "x"})),
         ("file_read", json!({"path": "a.txt"})),
     ];
-    let mut script = calls(work, "Done.");
+    let step = json!({ "tool": "shell_exec", "arguments": { "argv": ["true"] } });
+    let plan = ("plan_propose", json!({ "goal": "Nothing much.", "steps": [step] }));
+    let (mut script, mut planning) = (calls(work, "Done."), calls(vec![plan], "Planned."));
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
         // More than a reply may have: the call of the model fails, and the turn with it.
         "break" => Reply::large_arguments("file_write", 1024 * 1024),
+        "plan it" => planning(request),
         _ => script(request),
     });
     std::fs::write(
@@ -303,6 +306,10 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
     assert_eq!(code(&done), 4, "{}", text(&done));
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(code(&bench.chat("plan it", &["--new"])), 4);
+    let (plan, outcomes) = (bench.ask(), bench.count("outcome"));
+    assert_eq!(code(&bench.home.run(&["approvals", "approve", &plan, "--yes"])), 0);
+    assert!(bench.count("planned") == 1 && bench.count("outcome") > outcomes, "a plan, and what was done of it");
     for event in [
         "keyed",
         "received",

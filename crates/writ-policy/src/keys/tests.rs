@@ -270,6 +270,75 @@ fn large_tokens_are_refused() {
     assert!(matches!(mint_base(&base, &root()), Err(KeyError::TooLarge(_))));
 }
 
+/// What is as large as it may be is read; one more is not.
+#[test]
+fn tokens_are_bounded_to_the_byte_and_the_fact() {
+    let (base, task) = claims();
+    let sized = |chars: usize| {
+        craft(base_block(&BaseClaims { agent: "x".repeat(chars), ..base.clone() }), task_block(&task))
+    };
+    let mut chars = MAX_TOKEN_BYTES - good().as_bytes().len();
+    let largest = loop {
+        let token = sized(chars);
+        match token.as_bytes().len().cmp(&MAX_TOKEN_BYTES) {
+            std::cmp::Ordering::Equal => break token,
+            std::cmp::Ordering::Greater => chars -= token.as_bytes().len() - MAX_TOKEN_BYTES,
+            std::cmp::Ordering::Less => chars += MAX_TOKEN_BYTES - token.as_bytes().len(),
+        }
+    };
+    assert_eq!(verifier().verify(&largest).map(|authority| authority.base.agent.len()), Ok(chars));
+    assert_eq!(refusal(&sized(chars + 1)), KeyError::TooLarge(MAX_TOKEN_BYTES + 1));
+    // What is sealed is larger; what is too large already is not read for it.
+    let root = root().verifying_key();
+    assert!(matches!(seal(&largest, &root), Err(KeyError::TooLarge(bytes)) if bytes > MAX_TOKEN_BYTES));
+    assert_eq!(seal(&sized(chars + 1), &root), Err(KeyError::TooLarge(MAX_TOKEN_BYTES + 1)));
+    // One that is made may be as large, too.
+    let made =
+        |chars: usize| mint_base(&BaseClaims { agent: "x".repeat(chars), ..base.clone() }, &self::root());
+    let rest = made(100).expect("small").as_bytes().len() - 100;
+    let largest = (MAX_TOKEN_BYTES - rest - 8..).find(|chars| made(*chars + 1).is_err()).expect("a bound");
+    assert_eq!(made(largest).map(|token| token.as_bytes().len()), Ok(MAX_TOKEN_BYTES));
+
+    let signer = Some(biscuit_public(&router().verifying_key()).expect("a key"));
+    let known = verifier().open(&good(), &[None, signer]).expect("opens").2.len();
+    let facts: String = (known..MAX_FACTS).map(|n| format!("epoch({n});")).collect();
+    assert_eq!(
+        refusal(&craft(with(base_block(&base), &facts), task_block(&task))),
+        KeyError::Missing("epoch")
+    );
+}
+
+#[test]
+fn tokens_are_texts_of_bounded_length_and_come_back() {
+    let token = good();
+    assert_eq!(Token::try_from(String::from(token.clone())), Ok(token));
+    let longest = MAX_TOKEN_BYTES.div_ceil(3) * 4;
+    assert_eq!(Token::try_from("A".repeat(longest)).map(|token| token.as_bytes().len()), Ok(longest / 4 * 3));
+    assert_eq!(Token::try_from("A".repeat(longest + 1)), Err(KeyError::TooLarge(longest + 1)));
+    assert_eq!(Token::try_from("?".to_owned()), Err(KeyError::Signature));
+}
+
+#[test]
+fn a_copy_for_a_sub_agent_is_narrower_ends_no_later_and_rests_on_it() {
+    let (_, task) = claims();
+    let id = |n: u64| writ_types::id::KeyId::from_parts(later(0), u128::from(n) + 100);
+    let narrow = |task: &TaskClaims, n: u64, ends: Timestamp| task.narrowed(id(n), task.grants.clone(), ends);
+    let sooner = later(1);
+    assert!(sooner < task.expires_at);
+    let copy = narrow(&task, 0, sooner).expect("narrower");
+    assert_eq!((copy.expires_at, &copy.under), (sooner, &[task.key].into()));
+    assert_eq!(narrow(&task, 0, task.expires_at).map(|copy| copy.expires_at), Ok(task.expires_at));
+    assert_eq!(narrow(&copy, 1, task.expires_at).err(), Some(KeyError::Wider("its time")));
+    let wider = task.grants.clone().allow(ActionKind::Exec, []);
+    assert_eq!(task.narrowed(id(1), wider, sooner).err(), Some(KeyError::Wider("what it grants")));
+    let mut copy = task;
+    for n in 0..MAX_UNDER as u64 {
+        copy = narrow(&copy, n, sooner).expect("not too many");
+    }
+    assert_eq!(copy.under.len(), MAX_UNDER);
+    assert_eq!(narrow(&copy, 50, sooner).err(), Some(KeyError::Wider("how many keys it rests on")));
+}
+
 /// How soon whatever claims to be a key is refused (threat 6).
 const REFUSED_WITHIN: Duration = Duration::from_millis(60);
 

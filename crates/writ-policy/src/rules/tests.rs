@@ -28,6 +28,16 @@ fn asked_by(verdict: &RuleVerdict) -> Vec<&str> {
 }
 
 #[test]
+fn rules_are_listed_by_name_and_shown_as_they_stand() {
+    let rules = shipped();
+    let ids = rules.ids();
+    assert!(ids.len() > 10 && ids.is_sorted() && ids.contains(&"inside-the-sandbox".to_owned()), "{ids:?}");
+    let text = rules.text("inside-the-sandbox").expect("a rule");
+    assert!(text.contains("permit") && text.contains("inside-the-sandbox"), "{text}");
+    assert!(ids.iter().all(|id| rules.text(id).is_some()) && rules.text("no such rule").is_none());
+}
+
+#[test]
 fn the_shipped_rules_decide_about_every_kind() {
     assert_eq!(samples().iter().map(|s| s.action.kind()).collect::<Vec<_>>(), ActionKind::ALL);
     for sample in samples() {
