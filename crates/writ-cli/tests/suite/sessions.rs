@@ -289,7 +289,10 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
         ("file_read", json!({"path": "a.txt"})),
     ];
     let step = json!({ "tool": "shell_exec", "arguments": { "argv": ["true"] } });
-    let plan = ("plan_propose", json!({ "goal": "Nothing much.", "steps": [step] }));
+    let plan = (
+        "plan_propose",
+        json!({ "title": "Nothing much", "steps": [step], "minutes": 20, "branch": "main" }),
+    );
     let (mut script, mut planning) = (calls(work, "Done."), calls(vec![plan], "Planned."));
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
         // More than a reply may have: the call of the model fails, and the turn with it.
@@ -306,10 +309,14 @@ fn needs_userns_everything_that_happens_leaves_an_entry() {
     assert_eq!(code(&done), 4, "{}", text(&done));
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
-    assert_eq!(code(&bench.chat("plan it", &["--new"])), 4);
+    let planned = bench.chat("plan it", &["--new"]);
+    assert_eq!(code(&planned), 5, "{}", text(&planned));
     let (plan, outcomes) = (bench.ask(), bench.count("outcome"));
     assert_eq!(code(&bench.home.run(&["approvals", "approve", &plan, "--yes"])), 0);
-    assert!(bench.count("planned") == 1 && bench.count("outcome") > outcomes, "a plan, and what was done of it");
+    assert!(
+        bench.count("planned") == 1 && bench.count("outcome") > outcomes,
+        "a plan, and what was done of it"
+    );
     for event in [
         "keyed",
         "received",
