@@ -306,6 +306,13 @@ fn origins(bytes: &[u8]) {
     }
     let ann = [Sink { argument: "to".into(), value: "ann@example.org".into() }];
     assert!(origins.composed("mail__send", &ann, &Takes::new()).is_none());
+    // Whatever was read: the owner's own value was chosen by nobody else.
+    assert!(origins.beside(&ann, &Takes::new(), &["to".to_owned()]).is_none());
+    assert!(origins.pointed_at(&ann, &Takes::new()).is_none());
+    let listed = [Sink { argument: "id".into(), value: "m-2".into() }];
+    if let Some((_, word)) = origins.beside(&listed, &Takes::new(), &["id".to_owned()]) {
+        assert!("write to ann@example.org".contains(&word), "a word of the request");
+    }
 }
 
 /// A model's call of a tool of our own.

@@ -63,6 +63,18 @@ pub(super) struct Lists(Vec<List>);
 struct List {
     giver: String,
     records: Vec<Record>,
+    /// Which records have a word; made when a request is first compared.
+    index: OnceLock<Index>,
+}
+
+/// Words, and the places of the records that have them.
+type Places = BTreeMap<String, BTreeSet<usize>>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Index {
+    words: Places,
+    /// Those of ids.
+    ids: Places,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,9 +104,11 @@ impl Lists {
             }
         }
         let lists = lists.into_values().filter(|records| records.len() > 1);
-        self.0.extend(
-            lists.map(|records| List { giver: giver.to_owned(), records: records.into_values().collect() }),
-        );
+        self.0.extend(lists.map(|records| List {
+            giver: giver.to_owned(),
+            records: records.into_values().collect(),
+            index: OnceLock::new(),
+        }));
     }
 
     /// The word of a request by which a record of a value's lists was told from the one that holds it; nothing, if the
@@ -126,35 +140,55 @@ enum Choice {
 
 impl List {
     fn told(&self, asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
-        let words: Vec<_> = self.records.iter().map(|record| record.words(|name| !is_id(name))).collect();
-        let told = self.told_by(&words, asked, wanted);
+        let index = self.index.get_or_init(|| self.indexed());
+        let told = self.told_by(&index.words, asked, wanted);
         // Who names one record by its id, and others by a word («m-17 and the offers before it»), means both.
-        let is_worded = words.iter().flatten().any(|one| asked.iter().any(|word| is_same(word, one)));
+        let is_worded = asked.iter().any(|word| !places_of(&index.words, word).is_empty());
         if told != Choice::Open || is_worded {
             return told;
         }
-        let ids: Vec<_> = self.records.iter().map(|record| record.words(is_id)).collect();
-        self.told_by(&ids, asked, wanted)
+        self.told_by(&index.ids, asked, wanted)
     }
 
-    fn told_by(&self, known: &[BTreeSet<String>], asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
+    fn told_by(&self, known: &Places, asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
         let mut other = None;
         for word in asked {
-            let has: Vec<bool> =
-                known.iter().map(|words| words.iter().any(|one| is_same(word, one))).collect();
-            if has.iter().all(|has| *has) {
+            let with = places_of(known, word);
+            // What all have tells none from another.
+            if with.is_empty() || with.len() == self.records.len() {
                 continue;
             }
-            let mut with = self.records.iter().zip(&has).filter(|(_, has)| **has).map(|(record, _)| record);
-            if with.clone().any(|record| record.holds(wanted)) {
+            if with.iter().any(|place| self.records.get(*place).is_some_and(|record| record.holds(wanted))) {
                 return Choice::Meant;
             }
-            if with.next().is_some() {
-                other.get_or_insert_with(|| word.clone());
-            }
+            other.get_or_insert_with(|| word.clone());
         }
         other.map_or(Choice::Open, Choice::Other)
     }
+
+    fn indexed(&self) -> Index {
+        let mut index = Index::default();
+        for (place, record) in self.records.iter().enumerate() {
+            for (name, value) in &record.leaves {
+                let known = if is_id(name) { &mut index.ids } else { &mut index.words };
+                let text = fold(value);
+                // Addresses and ids as a whole, too.
+                for word in words(&text).chain(tokens(&text)).filter(|word| !word.is_empty()) {
+                    known.entry(word.to_owned()).or_default().insert(place);
+                }
+            }
+        }
+        index
+    }
+}
+
+/// The records that have a word, or the same one with another ending.
+fn places_of(known: &Places, word: &str) -> BTreeSet<usize> {
+    let longer = known.range(word.to_owned()..).take_while(|(one, _)| one.starts_with(word));
+    let longer = longer.filter(|(one, _)| is_same(word, one)).flat_map(|(_, places)| places);
+    let shorter = word.char_indices().rev().take(MAX_ENDING_CHARS).filter_map(|(at, _)| word.get(..at));
+    let shorter = shorter.filter(|one| is_same(word, one)).filter_map(|one| known.get(one)).flatten();
+    longer.chain(shorter).copied().collect()
 }
 
 impl Record {
@@ -164,14 +198,6 @@ impl Record {
             return id == wanted.value;
         }
         self.leaves.iter().any(|(name, value)| **value == *wanted.value && (wanted.fits)(name))
-    }
-
-    /// The words of its values that have such a name, and its addresses and ids as a whole.
-    fn words(&self, counts: impl Fn(&str) -> bool) -> BTreeSet<String> {
-        let leaves = self.leaves.iter().filter(|(name, _)| counts(name));
-        let texts: Vec<String> = leaves.map(|(_, value)| fold(value)).collect();
-        let words = texts.iter().flat_map(|text| words(text).chain(tokens(text)));
-        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
 }
 
