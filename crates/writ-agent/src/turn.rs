@@ -28,6 +28,7 @@ use crate::text;
 
 mod ending;
 mod phase;
+mod told;
 mod tools;
 
 use ending::Ending;
@@ -290,29 +291,6 @@ impl Turn {
     /// The join of the labels of everything that the model has seen in this turn.
     pub const fn label(&self) -> &Label {
         &self.label
-    }
-
-    /// The conversation so far, oldest message first: that of the session, then that of this turn.
-    pub fn seen(&self) -> impl Iterator<Item = &ChatMessage> {
-        self.seed.history.iter().map(AsRef::as_ref).chain(&self.conversation)
-    }
-
-    /// The texts of memories in the context that nothing external has gone into.
-    pub fn trusted_memories(&self) -> impl Iterator<Item = &str> {
-        let items = self.seed.owner_profile.iter().chain(&self.hits);
-        items.filter(|item| item.label.taint == Taint::Owner).map(|item| item.text.as_str())
-    }
-
-    /// The texts from outside in the context besides the conversation: memories, subscriptions with their titles, and what
-    /// the system zone says.
-    pub fn heard(&self) -> impl Iterator<Item = &str> {
-        let is_foreign = |label: &Label| label.taint == Taint::External;
-        let items = self.seed.owner_profile.iter().chain(&self.hits);
-        let memories = items.filter(move |item| is_foreign(&item.label)).map(|item| item.text.as_str());
-        let kept = self.seed.workspace.iter().filter(move |item| is_foreign(&item.label));
-        let kept = kept.flat_map(|item| [item.title.as_str(), item.text.as_str()]);
-        let system = self.seed.system.iter().filter(move |text| is_foreign(&text.label));
-        memories.chain(kept).chain(system.map(|text| text.text.as_str()))
     }
 
     /// What the model would see now, with the cost of each part (`writ context`).

@@ -12,6 +12,18 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
 
+/// What `RULES.md` says at first.
+pub(crate) const RULES: &str = "\
+# Rules
+
+What stands here is told to the agent in every turn and survives every compaction. You alone write it: no
+agent can change this file. What must be *enforced* belongs to policies/*.cedar and to [[gates]] instead.
+";
+
+/// What `agent/AGENTS.md` says at first.
+pub(crate) const NOTES: &str =
+    "# Notes of the agent\n\nThe agent may change this folder; every change is recorded.\n";
+
 /// The permission bits of the home and of every folder in it.
 pub(crate) const FOLDER_MODE: u32 = 0o700;
 /// Bits that give others access.

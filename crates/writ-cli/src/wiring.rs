@@ -40,6 +40,7 @@ use crate::config::servers::OwnServers;
 use crate::config::{Config, policies};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::home;
 use crate::keyring;
 use crate::ledger::{self, Locks};
 use crate::page;
@@ -332,7 +333,8 @@ fn sweep(runtime: &Path) {
     }
 }
 
-/// The pinned texts: what the agent is, the owner's rules, the agent's own notes.
+/// The pinned texts: what the agent is, the owner's rules, the agent's own notes. Files that say what `init` has written say
+/// nothing.
 fn system_texts(context: &Context) -> Vec<SystemText> {
     let owner = Label::new(Taint::Owner);
     let mut texts = vec![SystemText {
@@ -340,11 +342,12 @@ fn system_texts(context: &Context) -> Vec<SystemText> {
         text: CONSTITUTION.trim().to_owned(),
         label: owner.clone(),
     }];
-    if let Some(rules) = notes(&context.home.rules_file()) {
+    let said = |path: &Path, at_first: &str| notes(path).filter(|text| text != at_first.trim());
+    if let Some(rules) = said(&context.home.rules_file(), home::RULES) {
         texts.push(SystemText { source: SystemSource::Rules, text: rules, label: owner.clone() });
     }
     // The agent may write its notes itself, so they are not its owner's word; they are not foreign either.
-    if let Some(own) = notes(&context.home.agent().join("AGENTS.md")) {
+    if let Some(own) = said(&context.home.agent().join("AGENTS.md"), home::NOTES) {
         texts.push(SystemText { source: SystemSource::Notes, text: own, label: Label::new(Taint::Auth) });
     }
     texts

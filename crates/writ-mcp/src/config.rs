@@ -166,7 +166,7 @@ impl From<ServerTaint> for Taint {
 }
 
 /// Who may read what a tool returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readers {
     /// The owner alone.
@@ -176,6 +176,9 @@ pub enum Readers {
     Public,
     /// The owner alone; and of models, only those that are cleared for secrets are told it.
     Secret,
+    /// The owner, and whoever is named in these fields of a record, by their names.
+    #[serde(untagged)]
+    Named(Vec<String>),
 }
 
 /// What an owner says of a tool. What its server says of these things is not read.
@@ -389,12 +392,18 @@ impl ToolRule {
     fn check(&self, name: &str) -> Result<(), SpecError> {
         let name: String = writ_types::visible::escape_line(name).chars().take(64).collect();
         let (taken, from) = self.takes();
+        let readers = if let Readers::Named(fields) = &self.readers { Some(fields) } else { None };
+        if readers.is_some_and(|fields| fields.iter().any(|field| field.contains('.'))) {
+            let why = "a field of readers is one name, without dots: from".to_owned();
+            return Err(SpecError { key: format!("tools.{name}.readers"), why });
+        }
         for (what, paths) in [
             ("sinks", self.sinks.as_ref()),
             ("content", Some(&self.content)),
             ("free", Some(&self.free)),
             ("whom", Some(&self.whom)),
             ("named", Some(&self.named)),
+            ("readers", readers),
             ("takes", Some(&taken)),
             ("takes", Some(&from)),
         ] {
@@ -500,6 +509,15 @@ mod tests {
         assert_eq!((taken("to", "from"), taken("to", "contacts.email")), (Ok(()), Ok(())));
         for (argument, field) in [("", "from"), ("to", ""), ("to", "."), ("a..b", "from")] {
             assert_eq!(taken(argument, field), Err("tools.send.takes".into()), "{argument:?} {field:?}");
+        }
+        let readers = |names: &[&str]| {
+            let readers = Readers::Named(names.iter().map(|name| (*name).to_owned()).collect());
+            let rule = ToolRule { readers, ..ToolRule::default() };
+            spec(|spec| spec.tools = [("look".to_owned(), rule)].into())
+        };
+        assert_eq!(readers(&["from", "to"]), Ok(()));
+        for bad in [&["mail.from"][..], &[""], &["a\0"], &["a"; MAX_PATHS + 1]] {
+            assert_eq!(readers(bad), Err("tools.look.readers".into()), "{bad:?}");
         }
         for bad in ["", ".", "a..b", "a."] {
             assert_eq!(path(bad), Err("tools.send.sinks".into()), "{bad:?}");

@@ -11,7 +11,8 @@
 //! Nothing here decides whether a call is allowed.
 //!
 //! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
-//! [`result`] what a call gives, [`reading`] the tools for what else a server has, [`elicitation`] what it asks a person.
+//! [`result`] what a call gives, [`readers`] who else can read
+//! that, [`reading`] the tools for what else a server has, [`elicitation`] what it asks a person.
 
 pub mod config;
 
@@ -24,6 +25,8 @@ pub mod http;
 pub mod result;
 
 pub mod reading;
+
+pub mod readers;
 
 pub mod elicitation;
 

@@ -55,6 +55,8 @@ pub struct Origins {
     tellers: BTreeSet<String>,
     /// What was read from outside: it may point at values.
     told: Told,
+    /// Whether the model was told what only the owner may be assumed to read, besides the newest request and results.
+    confided: bool,
 }
 
 /// The fields that the owner lets arguments be taken from, by dotted path.
@@ -84,6 +86,7 @@ impl Origins {
             spoiled: BTreeSet::new(),
             tellers: BTreeSet::new(),
             told: Told::nothing(),
+            confided: false,
         }
     }
 
@@ -153,6 +156,11 @@ impl Origins {
         }
     }
 
+    /// Notes that the model was told what nobody but the owner is known to have read: memories, rules, notes.
+    pub fn confide(&mut self) {
+        self.confided = true;
+    }
+
     /// Takes in what a model reads from outside besides its conversation: memories, subscriptions.
     pub fn hear<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
         texts.into_iter().for_each(|text| self.told.add(text, None));
@@ -198,15 +206,18 @@ impl Origins {
     }
 
     /// Whether a value is that of a field that may go to `tool` as the argument `name`: it stood under the same name, or
-    /// both are ids, or the owner has said so; and what is private goes back to who gave it, and to nobody else.
+    /// both are ids, or the owner has said so; and what is private goes back to who gave it,
+    /// or where the owner lets it go by name.
     fn is_field(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
         self.fields.get(value).into_iter().flatten().any(|known| {
+            let is_own = known.giver == giver(tool);
             let is_taken = from.iter().any(|field| match field.split_once('.') {
                 Some((server, field)) => known.giver == server && known.name == field,
-                None => known.giver == giver(tool) && known.name == **field,
+                None => is_own && known.name == **field,
             });
-            let fits = known.name == name || (is_id(&known.name) && is_id(name)) || is_taken;
-            fits && (!known.private || known.giver == giver(tool))
+            let fits = known.name == name || (is_id(&known.name) && is_id(name));
+            // Who names another server's field says with it that it may be told here.
+            is_taken || (fits && (!known.private || is_own))
         })
     }
 
@@ -275,6 +286,21 @@ impl Origins {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         sinks.iter().filter(counts).find(|sink| !self.is_trusted(&sink.value))
+    }
+
+    /// As [`Self::foreign`], but for those who can read all that the model was told besides the request: `readers`. Of what
+    /// the owner has said earlier nobody knows whether they may.
+    pub fn stranger<'a>(
+        &self,
+        sinks: &'a [Sink],
+        whom: &[String],
+        readers: &BTreeSet<String>,
+    ) -> Option<&'a Sink> {
+        let knows = self.words.len() <= 1 && !self.confided;
+        let counts =
+            |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
+        let others = sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value));
+        others.into_iter().find(|sink| !(knows && readers.contains(&sink.value)))
     }
 
     /// Whether nothing in a call was composed, so that it returns what the owner asked for.

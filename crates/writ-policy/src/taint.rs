@@ -185,7 +185,10 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
-    if call.sends && prepared.label.private && origins.foreign(&prepared.sinks, &call.whom).is_some() {
+    if call.sends
+        && prepared.label.private
+        && origins.stranger(&prepared.sinks, &call.whom, &prepared.label.readers).is_some()
+    {
         return PRIVATE;
     }
     TaintVerdict::Pass

@@ -128,6 +128,8 @@ pub enum PerformedOutcome {
         taint: Taint,
         /// Whether everybody may read them.
         public: bool,
+        /// Who besides the owner can read all of them.
+        readers: BTreeSet<String>,
         /// Whether only models that are cleared for secrets may be told them.
         secret: bool,
     },
@@ -193,8 +195,11 @@ impl PerformedOutcome {
                     hits.iter_mut().flat_map(|hit| [&mut hit.title, &mut hit.url, &mut hit.text]).collect(),
                 );
             }
-            Self::Called { text, structured, .. } => {
+            Self::Called { text, structured, readers, .. } => {
                 scrub(vec![text]);
+                let mut named: Vec<String> = std::mem::take(readers).into_iter().collect();
+                scrub(named.iter_mut().collect());
+                readers.extend(named);
                 if let Some(structured) = structured {
                     redactor.mask_json(structured);
                 }

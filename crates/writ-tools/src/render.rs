@@ -178,11 +178,12 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::Operate(_) => Some(source(prepared.action.kind().as_str())),
     };
     let mut label = from_action.unwrap_or_else(|| prepared.label.clone());
-    if let PerformedOutcome::Called { server, tool, taint, public, secret, .. } = performed {
+    if let PerformedOutcome::Called { server, tool, taint, public, readers, secret, .. } = performed {
         let detail = one_line(&format!("{server}/{tool}"), MAX_DETAIL_CHARS);
         let source = Source { origin: prepared.tool.clone(), detail, entry: None };
         label = Label::from_source(*taint, source);
         label.private = !*public;
+        label = label.read_by(readers.iter().cloned());
         label.secret = *secret;
     }
     if let PerformedOutcome::Memories { hits } = performed {

@@ -75,6 +75,9 @@ impl fmt::Display for Clearance {
 /// Taint itself is never lost: it is joined before the list is cut.
 pub const MAX_SOURCES: usize = 32;
 
+/// The most persons that a [`Label`] names as readers; of more, some are left out, who then count as strangers.
+pub const MAX_READERS: usize = 64;
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
@@ -101,9 +104,16 @@ pub struct Label {
     /// Whether it rests on external content that only the owner may be assumed to read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
+    /// Who besides the owner can read all of what is private in it, as results name them; at most [`MAX_READERS`].
+    #[serde(default, skip_serializing_if = "is_nobody")]
+    pub readers: Arc<BTreeSet<String>>,
     /// Whether it rests on what the owner has called secret: only models that are cleared for secrets are told it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
+}
+
+fn is_nobody(readers: &BTreeSet<String>) -> bool {
+    readers.is_empty()
 }
 
 impl Label {
@@ -125,6 +135,7 @@ impl Label {
             truncated: false,
             outside: external,
             private: external,
+            readers: Arc::default(),
             secret: false,
         }
     }
@@ -148,11 +159,18 @@ impl Label {
         self
     }
 
+    /// The same for what these persons can read, too.
+    #[must_use]
+    pub fn read_by(mut self, readers: impl IntoIterator<Item = String>) -> Self {
+        self.readers = Arc::new(readers.into_iter().take(MAX_READERS).collect());
+        self
+    }
+
     /// Joins another label into this one.
     pub fn join(&mut self, other: &Self) {
         self.taint = self.taint.join(other.taint);
         self.outside |= other.outside;
-        self.private |= other.private;
+        self.join_readers(other);
         self.secret |= other.secret;
         self.truncated |= other.truncated;
         if self.truncated && self.sources.len() >= MAX_SOURCES {
@@ -173,6 +191,19 @@ impl Label {
             }
             Arc::make_mut(&mut self.sources).insert(source.clone());
         }
+    }
+
+    /// Who can read both: what is not private excludes nobody.
+    fn join_readers(&mut self, other: &Self) {
+        match (self.private, other.private) {
+            (_, false) => {}
+            (false, true) => self.readers = Arc::clone(&other.readers),
+            (true, true) if self.readers == other.readers => {}
+            (true, true) => {
+                self.readers = Arc::new(self.readers.intersection(&other.readers).cloned().collect());
+            }
+        }
+        self.private |= other.private;
     }
 }
 
@@ -213,5 +244,39 @@ mod tests {
     #[test]
     fn a_record_without_a_level_fails_to_load() {
         assert!(serde_json::from_str::<Label>(r#"{"sources":[],"truncated":false}"#).is_err());
+    }
+
+    #[test]
+    fn readers_are_those_who_can_read_all_of_it() {
+        let read_by =
+            |names: &[&str]| Label::new(Taint::External).read_by(names.iter().map(|n| (*n).to_owned()));
+        let joined = |labels: &[Label]| {
+            let mut label = Label::new(Taint::Owner);
+            labels.iter().for_each(|other| label.join(other));
+            label.readers.iter().cloned().collect::<Vec<_>>().join(" ")
+        };
+        let (ann, both) = (read_by(&["ann"]), read_by(&["ann", "bob"]));
+        let public = Label::new(Taint::External).public();
+        assert_eq!(
+            joined(&[public.clone(), both.clone(), public]),
+            "ann bob",
+            "what anybody may read excludes nobody"
+        );
+        assert_eq!(joined(&[both.clone(), ann.clone()]), "ann");
+        assert_eq!(joined(&[ann.clone(), both.clone()]), "ann");
+        assert_eq!(joined(&[ann.clone(), read_by(&["bob"])]), "", "nobody has read both");
+        assert_eq!(
+            joined(&[both, Label::new(Taint::External), ann.clone()]),
+            "",
+            "what the owner alone can read"
+        );
+
+        let many = Label::new(Taint::External).read_by((0..=MAX_READERS).map(|n| n.to_string()));
+        assert_eq!(many.readers.len(), MAX_READERS);
+        let written = serde_json::to_string(&ann).expect("JSON");
+        assert_eq!(serde_json::from_str::<Label>(&written).expect("a label"), ann);
+        let before: Label =
+            serde_json::from_str(&written.replace(r#","readers":["ann"]"#, "")).expect("an older label");
+        assert_eq!(before, Label::new(Taint::External));
     }
 }

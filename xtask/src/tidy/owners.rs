@@ -100,7 +100,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
 /// Checks what each source file names.
 pub(super) fn check_sources(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for source in sources.iter().filter(|source| !source.path.starts_with(TASKS)) {
+    let is_shipped = |source: &&Source| !source.path.starts_with(TASKS) && !is_build_script(&source.path);
+    for source in sources.iter().filter(is_shipped) {
         for owned in OWNED.iter().filter(|owned| !lies_in(source, owned.owners)) {
             let shipped = source.paths.iter().filter(|mention| !mention.in_test);
             findings.extend(named(shipped, owned.paths).map(|mention| {
@@ -153,6 +154,12 @@ pub(super) fn check_manifests(crates: &[Crate]) -> Vec<Finding> {
     findings
 }
 
+/// Whether a file runs while a crate is built, and is no part of it.
+fn is_build_script(path: &str) -> bool {
+    let inner = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/'));
+    inner.is_some_and(|(_, file)| file == "build.rs")
+}
+
 fn lies_in(source: &Source, folders: &[&str]) -> bool {
     folders.iter().any(|folder| source.path.starts_with(folder))
 }
@@ -197,6 +204,8 @@ mod tests {
         assert_eq!(texts("crates/writ-sandbox/src/a.rs", code), [""; 0]);
         assert_eq!(texts("crates/writ-tools/src/a.rs", "fn a() { std::process::exit(1) }"), [""; 0]);
         assert_eq!(texts("crates/writ-tools/src/a/tests.rs", code), [""; 0]);
+        assert_eq!(texts("crates/writ-tools/build.rs", code), [""; 0], "runs while it is built");
+        assert_eq!(texts("crates/writ-tools/src/build.rs", code).len(), 2);
     }
 
     /// Only `writ-egress` reaches out.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 use writ_agent::config::{Config, Limits};
 use writ_agent::effect::{Effect, Status};
-use writ_agent::event::{BudgetSeed, ContextSeed, Event, ModelFailure, StoredEvent, Verdict};
+use writ_agent::event::{
+    BudgetSeed, ContextSeed, Event, ModelFailure, StoredEvent, SystemSource, SystemText, Verdict,
+};
 use writ_agent::notice::{self, BudgetNote};
 use writ_agent::turn::{MAX_QUERY_CHARS, MAX_RECALLED, Phase, RecoverError, Turn, Why};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolOutcome};
@@ -377,6 +379,22 @@ fn a_turn_tells_what_was_seen_and_which_memories_can_be_trusted() {
     let hits = vec![memory(3, "likes tea", Taint::Owner), memory(4, "as read", Taint::Auth)];
     driver.feed(Event::Recalled { hits });
     assert_eq!(trusted(&driver), ["likes tea"]);
+}
+
+/// What the owner alone may be assumed to read: whatever was told besides the newest request and what came of it.
+#[test]
+fn a_turn_tells_whether_the_model_knows_more_than_was_asked() {
+    let text = |source| SystemText { source, text: "x".to_owned(), label: Label::new(Taint::Owner) };
+    let bare =
+        || ContextSeed { system: vec![text(SystemSource::Constitution)], workspace: Vec::new(), ..seed() };
+    let said = Arc::new(ChatMessage { role: Role::User, parts: Vec::new(), label: Label::new(Taint::Owner) });
+    let confides = |seed| Driver::calling(seed, Config::default()).turn.confides();
+    assert!(!confides(bare()));
+    assert!(confides(ContextSeed { history: vec![said], ..bare() }), "earlier turns");
+    assert!(confides(ContextSeed { owner_profile: vec![memory(1, "x", Taint::Auth)], ..bare() }), "memories");
+    for source in [SystemSource::Rules, SystemSource::Notes, SystemSource::Facts] {
+        assert!(confides(ContextSeed { system: vec![text(source)], ..bare() }), "{source:?}");
+    }
 }
 
 #[test]

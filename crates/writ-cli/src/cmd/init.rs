@@ -23,20 +23,12 @@ use crate::clock;
 use crate::config::{Config, EXAMPLE, policies};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::home::{HomeError, check_folder, make_folder};
+use crate::home::{self, HomeError, check_folder, make_folder};
 use crate::keyring::{Role, credential, passphrase, record_public};
 use crate::ledger::open_to_write;
 use crate::terminal;
 
 mod agent;
-
-/// What `RULES.md` says at first.
-const RULES: &str = "\
-# Rules
-
-What stands here is told to the agent in every turn and survives every compaction. You alone write it: no
-agent can change this file. What must be *enforced* belongs to policies/*.cedar and to [[gates]] instead.
-";
 
 /// What `policies/README.md` says.
 const POLICIES: &str = "\
@@ -84,7 +76,7 @@ fn set_up(context: &Context, yes: bool) -> Result<Done, Failure> {
     }
     context.home.check()?;
     write_new(context, &context.home.config_file(), &commented(EXAMPLE), &mut made)?;
-    write_new(context, &context.home.rules_file(), RULES, &mut made)?;
+    write_new(context, &context.home.rules_file(), home::RULES, &mut made)?;
     write_new(context, &context.home.policies().join("README.md"), POLICIES, &mut made)?;
     let config = context.config(None)?;
     policies::load(&context.home, None)?;

@@ -268,14 +268,13 @@ fn is_same(one: &str, other: &str) -> bool {
             && ending.chars().all(char::is_alphabetic))
 }
 
+/// The words that stand in any text, sorted, a line each (`build.rs`).
+const COMMON: &str = include_str!(concat!(env!("OUT_DIR"), "/common-words.txt"));
+
 /// Whether a word stands in any text.
 fn is_common(word: &str) -> bool {
-    static COMMON: OnceLock<BTreeSet<&str>> = OnceLock::new();
-    let common = COMMON.get_or_init(|| {
-        let languages = stop_words::available_languages().iter();
-        languages.filter_map(stop_words::lookup).flatten().copied().collect()
-    });
-    common.contains(word)
+    static WORDS: OnceLock<Vec<&str>> = OnceLock::new();
+    WORDS.get_or_init(|| COMMON.lines().collect()).binary_search(&word).is_ok()
 }
 
 #[cfg(test)]

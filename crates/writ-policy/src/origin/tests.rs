@@ -219,9 +219,10 @@ fn a_field_is_taken_where_the_owner_has_said_so() {
     for made_up in ["eve@evil.test", "bob@example", "BOB@example.org"] {
         assert!(asks("mail__send", "to", made_up, &takes("to", "from")), "{made_up}");
     }
+    assert!(!asks("crm__send", "to", bob, &takes("to", "mail.from")), "the owner lets it go there, by name");
     assert!(
-        asks("crm__send", "to", bob, &takes("to", "mail.from")),
-        "what is private goes back to its giver alone"
+        asks("crm__send", "from", bob, &takes("to", "mail.from")),
+        "without that, what is private goes back to its giver alone"
     );
 
     let mut open = Origins::default();
@@ -231,6 +232,34 @@ fn a_field_is_taken_where_the_owner_has_said_so() {
     open.read(&[said(owner(), call("1", "contacts__find", json!({}))), found]);
     let asks = |from: &str| open.composed("mail__send", &sink(bob), &takes("to", from)).is_some();
     assert!(!asks("contacts.email") && asks("email") && asks("web.email") && asks("contacts.mail"));
+}
+
+/// Who can read all that is private is no stranger to it, as long as the model was told nothing else.
+#[test]
+fn whoever_can_read_it_is_no_stranger() {
+    let readers = |who: &str| std::collections::BTreeSet::from([who.to_owned()]);
+    let bob = "bob@example.org";
+    let origins = after_reading(json!([]));
+    let is_stranger = |origins: &Origins, who: &str, whom: &[String]| {
+        origins.stranger(&[named("id", "m-17"), sink(bob)].concat(), whom, &readers(who)).is_some()
+    };
+    let to = ["to".to_owned()];
+    assert!(!is_stranger(&origins, bob, &to));
+    assert!(is_stranger(&origins, "eve@example.org", &to), "somebody else can");
+    assert!(
+        is_stranger(&origins, "BOB@example.org", &to) && is_stranger(&origins, "bob", &to),
+        "whole, as it is"
+    );
+    assert!(is_stranger(&origins, bob, &[]), "without `whom` every sink is a person");
+    let mut told = after_reading(json!([]));
+    told.confide();
+    assert!(is_stranger(&told, bob, &to), "memories and rules");
+    let words = ["and now".to_owned(), "my code is 4711".to_owned()];
+    assert!(is_stranger(&Origins::new(words), bob, &to), "earlier requests");
+    assert!(
+        !is_stranger(&Origins::new([format!("tell {bob} of m-17"), "x".to_owned()]), "", &[]),
+        "the owner's word"
+    );
 }
 
 /// Who gets it is what must be the owner's word; without a word about that, everything that is a sink.

@@ -26,6 +26,9 @@ impl Drive {
         if label.taint == Taint::External {
             origins.trust(self.machine.trusted_memories().map(str::to_owned));
         }
+        if self.machine.confides() {
+            origins.confide();
+        }
         origins.hear(self.machine.heard());
         origins.read(self.machine.seen());
         if label.outside {

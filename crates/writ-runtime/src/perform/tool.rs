@@ -1,10 +1,12 @@
 //! Calls of tools that other programs have.
 
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use writ_mcp::client::Client;
 use writ_mcp::config::Readers;
 use writ_mcp::elicitation::Reply;
 use writ_mcp::error::McpError;
+use writ_mcp::readers;
 use writ_mcp::result::CallResult;
 use writ_policy::permit::Permit;
 use writ_sandbox::error::SandboxError;
@@ -103,15 +105,17 @@ async fn ask_and_call(
 
 /// What came of a call.
 fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) -> PerformedOutcome {
-    let called = |text, structured, is_error| PerformedOutcome::Called {
+    let rule = server.spec.rule(&call.tool);
+    let called = |text: String, structured: Option<Value>, is_error| PerformedOutcome::Called {
+        readers: readers::of(&rule.readers, &text, structured.as_ref(), is_error),
         server: call.server.clone(),
         tool: call.tool.clone(),
         text,
         structured,
         is_error,
         taint: Taint::from(server.spec.taint),
-        public: server.spec.rule(&call.tool).readers == Readers::Public,
-        secret: server.spec.rule(&call.tool).readers == Readers::Secret,
+        public: rule.readers == Readers::Public,
+        secret: rule.readers == Readers::Secret,
     };
     match answer {
         Ok(result) => called(result.text, result.structured, result.is_error),

@@ -1,5 +1,6 @@
 //! Servers at a URL: one visit for each permit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -149,6 +150,7 @@ impl Core {
                 is_error: false,
                 taint: Taint::External,
                 public: false,
+                readers: BTreeSet::new(),
                 secret: false,
             },
             Err(report) => PerformedOutcome::Failed { report: report.clone() },

@@ -37,7 +37,7 @@ pub struct Step {
 
 impl Step {
     fn new(entry: Option<EntrySeq>, event: &'static str, label: &Label) -> Self {
-        let Label { taint, sources, truncated, outside, private, secret: _ } = label;
+        let Label { taint, sources, truncated, outside, private, readers: _, secret: _ } = label;
         Self {
             entry,
             event,

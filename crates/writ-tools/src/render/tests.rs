@@ -195,12 +195,14 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
         is_error: false,
         taint,
         public,
+        readers: ["ann@x".to_owned(), token.clone()].into(),
         secret: false,
     };
     let wish = prepared("file_read", json!({ "path": "a" }));
     for (taint, public) in [(Taint::Auth, false), (Taint::External, false), (Taint::External, true)] {
         let label = render(&wish, &called(taint, public)).label;
         assert_eq!((label.taint, label.private), (taint, !public));
+        assert!(label.readers.contains("ann@x") && !label.readers.contains(&token), "{:?}", label.readers);
     }
     let found = fields(&called(Taint::External, false), &Redactor::default());
     assert_eq!(found, [Field { path: "/mail".into(), value: "ann@x".into() }]);

@@ -5,11 +5,8 @@ use std::path::Path;
 use writ_sandbox::host::{GitOutput, host_git};
 
 use crate::failure::Failure;
-use crate::home::{Home, make_folder};
+use crate::home::{Home, NOTES, make_folder};
 use crate::interrupt::block_on;
-
-/// What `agent/AGENTS.md` says at first.
-const NOTES: &str = "# Notes of the agent\n\nThe agent may change this folder; every change is recorded.\n";
 
 /// Makes the repository with a first commit; `false`: it is there. A failure is no obstacle: it is told as
 /// a warning, and the next `init` tries again.

@@ -1,5 +1,6 @@
 //! Labels on values over a real server: what is asked after its words were read, and what is not.
 
+use std::process::Output;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -108,6 +109,39 @@ fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken()
     set(&script, vec![look(&all), send("bob@example.org")]);
     let strict = desk.chat(WISH);
     assert_eq!(code(&strict), 5, "{}", text(&strict));
+    desk.verify();
+}
+
+/// Who can read what the model was told is written to without a question, until it has been told more: an earlier request,
+/// rules. What names no readers, a text besides, has none.
+///
+/// Rows: SIL-168
+#[test]
+fn needs_userns_needs_python_those_who_can_read_it_are_told_it() {
+    let words = WORDS.replace("effect = false", "effect = false\nreaders = [\"to\"]");
+    let (desk, script) = desk(&words);
+    let steps = || vec![look(&["crm__send"]), send("ann@example.org")];
+    let asks = |name: &str, done: &Output, expected: i32| {
+        assert_eq!(code(done), expected, "{name}: {}", text(done));
+        for ask in desk.bench.home.json(&["approvals", "list"])["asks"].as_array().into_iter().flatten() {
+            let ask = ask["ask_id"].as_str().expect("an id").to_owned();
+            assert_eq!(code(&desk.bench.home.run(&["approvals", "deny", &ask])), 0);
+        }
+    };
+    set(&script, steps());
+    asks("its text says more than the record", &desk.chat("Write to whom it is about"), 5);
+    desk.mode("record");
+    asks("the record names her", &desk.chat("Write to whom it is about"), 0);
+
+    let session = desk.session();
+    set(&script, vec![send("ann@example.org")]);
+    let more = desk.bench.home.run(&["chat", "-m", "And once more", "--session", &session]);
+    asks("what was said earlier she has not read", &more, 5);
+
+    set(&script, steps());
+    std::fs::write(desk.bench.home.root().join("RULES.md"), "My door's code is 4711.\n").expect("written");
+    desk.say("");
+    asks("nor the owner's rules", &desk.chat("Write to whom it is about"), 5);
     desk.verify();
 }
 

@@ -205,6 +205,9 @@ struct Values {
     used: bool,
     outside: bool,
     private: bool,
+    /// Whether whoever a sink names can read what is private, and whether the model was told more than that.
+    readers: bool,
+    confided: bool,
     /// Whether the model reads what another server says of its tools.
     told: bool,
     strict: bool,
@@ -281,10 +284,10 @@ fn cases() -> impl Strategy<Value = Case> {
         answer(),
     );
     let sink = prop_oneof![2 => Just(Of::Owner), 2 => Just(Of::Field), 1 => Just(Of::Chosen), 1 => Just(Of::Beside), 2 => Just(Of::Nobody)];
-    let values =
-        (sink, any::<[bool; 4]>(), seldom(5)).prop_map(|(sink, [used, outside, private, told], strict)| {
-            Values { sink, used, outside, private, told, strict }
-        });
+    let values = (sink, any::<[bool; 6]>(), seldom(5)).prop_map(|(sink, drawn, strict)| {
+        let [used, outside, private, readers, confided, told] = drawn;
+        Values { sink, used, outside, private, readers, confided, told, strict }
+    });
     let wish = prop_oneof![3 => 0..wishes().len(), 1 => of_values()];
     (wish, taint, keys, rest, values).prop_map(|(wish, taint, keys, rest, values)| {
         let (flaws, binding, revoked, now, ends, preapproved) = keys;
@@ -417,7 +420,8 @@ fn excused(wish: &Wish, values: Values) -> bool {
     if let Action::CallTool(call) = &wish.action {
         let another_tool = call.effect && values.outside && !values.used;
         let of_result = values.sink != Of::Owner;
-        let to_strangers = call.sends && values.private && of_result;
+        let knows = values.readers && !values.confided;
+        let to_strangers = call.sends && values.private && of_result && !knows;
         let harmful = call.effect && call.risk >= Risk::High && of_result;
         let chosen = call.effect && values.sink == Of::Chosen;
         let unnamed = !call.named.is_empty() && values.sink == Of::Beside;
@@ -586,6 +590,9 @@ fn door(case: &Case) -> Outcome {
         Of::Beside => "f-19",
         Of::Nobody => "eve@evil.test",
     };
+    if case.values.readers {
+        prepared.label = prepared.label.read_by([value.to_owned()]);
+    }
     prepared.sinks = vec![Sink { argument: "to".into(), value: value.into() }];
     prepared.tool = "crm__look".into();
     (prepared.label.outside, prepared.label.private) = (case.values.outside, case.values.private);
@@ -632,6 +639,9 @@ fn origins(values: Values) -> Origins {
     let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
     let mut origins = Origins::new(["tell ann@example.org of the garden".to_owned()]);
     origins.read(&[asked, told, chosen]);
+    if values.confided {
+        origins.confide();
+    }
     if values.told {
         origins.tell("shop");
     }
