@@ -200,6 +200,12 @@ mod tests {
             (EnrolmentClaims { expires_at: later(600_001), ..good() }, ApprovalError::Expired),
             (EnrolmentClaims { issued_at: later(MAX_SKEW_MS + 1), ..good() }, ApprovalError::Expired),
         ];
+        for claims in [
+            EnrolmentClaims { name: "x".repeat(MAX_NAME_CHARS), ..good() },
+            EnrolmentClaims { issued_at: later(MAX_SKEW_MS), ..good() },
+        ] {
+            assert!(check(&signed(claims.clone())).is_ok(), "exactly at a bound: {claims:?}");
+        }
         for (claims, error) in refused {
             assert_eq!(check(&signed(claims.clone())), Err(error), "{claims:?}");
         }

@@ -320,6 +320,13 @@ fn where_two_must_say_yes_one_of_them_is_not_enough() {
         verify_all(&tokens, &wanted, &approvers, NOW)
     };
     assert_eq!(all(&[&first, &second]).map(|approval| approval.people()), Ok(2));
+    let names = |token: &ApprovalToken| match &token.claims.approver {
+        Approver::Key { public } => format!("key {public}"),
+        Approver::Session { .. } | Approver::Passkey { .. } => panic!("a key"),
+    };
+    let by = all(&[&first, &second]).expect("both");
+    assert_eq!(by.by(), &BTreeSet::from([names(&first), names(&second)]), "each by their own name");
+    assert_eq!(by.passkey(), None);
     assert_eq!(all(&[&first]), Err(ApprovalError::TooFew { given: 1, needed: 2 }));
     assert_eq!(all(&[]), Err(ApprovalError::TooFew { given: 0, needed: 2 }));
     let again = signed(ApprovalClaims { nonce: "cd".repeat(16), ..good() });
@@ -341,6 +348,8 @@ fn trust_in_a_host_is_signed_for_what_was_offered_and_by_a_key() {
     let trusting = ApprovalClaims { host: host.clone(), ..good() };
     let check = |claims: ApprovalClaims| verify(&signed(claims), &wanted, &approvers(), NOW).map(|_| ());
     assert_eq!(trusting.scope(), ApprovalScope::Host);
+    assert_eq!(ApprovalClaims { values: true, ..good() }.scope(), ApprovalScope::Values);
+    assert_eq!(good().scope(), ApprovalScope::Once);
     assert_eq!(check(trusting.clone()), Ok(()));
     assert_eq!(check(good()), Ok(()), "what is offered need not be taken");
     let mismatch = Err(ApprovalError::Mismatch("another scope was offered"));

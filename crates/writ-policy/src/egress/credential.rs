@@ -419,7 +419,13 @@ mod tests {
     #[test]
     fn what_cannot_stand_is_refused_with_its_name() {
         type Change = fn(&mut Binding);
-        let wrong: [Change; 14] = [
+        let wrong: [Change; 20] = [
+            |b| b.methods.push("G ET".into()),
+            |b| b.methods.push("G".repeat(MAX_TEXT + 1)),
+            |b| b.paths.push(format!("/{}", "x".repeat(MAX_TEXT))),
+            |b| b.paths.push("/a\u{1}".into()),
+            |b| b.env = "1A".into(),
+            |b| b.format = format!("{VALUE} {VALUE}"),
             |b| b.host = "*.api.test".parse().expect("a pattern"),
             |b| b.methods.clear(),
             |b| b.methods.push("get".into()),
@@ -454,6 +460,44 @@ mod tests {
         assert!(check(&many, &[]).is_err());
         let pin = Pin { host: "api.test".parse().expect("a host"), address: [127, 0, 0, 1].into() };
         assert_eq!(check(&[Binding { plain: true, ..binding() }], &[pin]), Ok(()));
+    }
+
+    /// What the owner leaves out is the usual header and form, and is left out when it is written.
+    #[test]
+    fn a_bearer_token_is_what_needs_no_words() {
+        let text = r#"{"name":"git","secret":"secret:git","host":"api.test","methods":["GET"],"paths":["/me"],"env":"T"}"#;
+        let read: Binding = serde_json::from_str(text).expect("a binding");
+        assert_eq!(
+            (read.header.as_str(), read.format.as_str(), read.plain),
+            ("authorization", "Bearer {}", false)
+        );
+        let written = serde_json::to_value(&read).expect("JSON");
+        assert_eq!(written.get("format"), None);
+        let other = serde_json::to_value(Binding { format: "token {}".into(), ..read }).expect("JSON");
+        assert_eq!(other["format"], "token {}");
+    }
+
+    /// Records keep these names; a sentence says each.
+    #[test]
+    fn misuses_have_names_and_sentences() {
+        let all = [
+            Misuse::Host,
+            Misuse::Plain,
+            Misuse::Method,
+            Misuse::Path,
+            Misuse::Place,
+            Misuse::Form,
+            Misuse::Upgrade,
+            Misuse::Override,
+            Misuse::Missing,
+        ];
+        for misuse in all {
+            let name = serde_json::to_value(misuse).expect("JSON");
+            assert_eq!(misuse.as_str(), format!("credential.{}", name.as_str().expect("a name")));
+            assert!(misuse.to_string().contains(' '), "{misuse}");
+        }
+        let sentences: BTreeSet<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(sentences.len(), all.len());
     }
 
     #[test]

@@ -276,8 +276,8 @@ impl Target {
             return Err(InvalidTarget::UserInfo);
         }
         // In `[::1]:80` the host ends at the bracket; elsewhere at the colon.
-        let after_host = text.rfind(']').map_or(0, |at| at + 1);
-        let colon = text.get(after_host..).and_then(|rest| rest.find(':')).map(|at| at + after_host);
+        let last = text.rfind(']').unwrap_or(0);
+        let colon = text.get(last..).and_then(|rest| rest.find(':')).map(|at| at + last);
         let (host, port) = match colon {
             Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).map(read_port)),
             None => (text, default_port.map(Some)),
@@ -347,7 +347,7 @@ impl HostPattern {
     pub fn covers_host(&self, host: &Host) -> bool {
         match (self.below, host.name(), self.host.name()) {
             (true, Some(name), Some(suffix)) => {
-                name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+                name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'))
             }
             (true, _, _) => false,
             (false, _, _) => self.host == *host,

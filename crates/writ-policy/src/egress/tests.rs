@@ -127,6 +127,10 @@ fn hosts_have_one_form_or_none() {
 fn targets_are_read_from_authorities_and_urls() {
     assert_eq!(target("docs.rs").to_string(), "https://docs.rs:443");
     assert_eq!(target("[::1]:8080").to_string(), "https://[::1]:8080");
+    assert_eq!(target("[::]:80").to_string(), "https://[::]:80");
+    assert_eq!(target("[::1]:8080").host.to_resolvable(), "::1", "as a resolver wants it");
+    assert_eq!(target("10.0.0.1").host.to_resolvable(), "10.0.0.1");
+    assert_eq!(target("Docs.RS").host.to_resolvable(), "docs.rs");
     let long = format!("https://docs.rs/{}", "a".repeat(MAX_URL_LEN));
     for (text, error) in [
         ("docs.rs:", InvalidTarget::Port),
@@ -162,9 +166,64 @@ fn targets_are_read_from_authorities_and_urls() {
         " https://docs.rs",
         "https://docs.rs%2eevil.example/",
         "https://127.1/",
+        "https://docs.rs/a b",
         &long,
     ] {
         assert!(Target::from_url(bad).is_err(), "{bad:?}");
+    }
+    let most = long.get(..MAX_URL_LEN).expect("ASCII");
+    assert!(Target::from_url(most).is_ok(), "of exactly the bound");
+}
+
+/// Bounds of texts, names and labels, to the byte.
+#[test]
+fn hosts_are_bounded_to_the_byte() {
+    let parse = |text: &str| text.parse::<Host>().map(|_| ());
+    assert_eq!(parse(&"!".repeat(1024)), Err(InvalidHost::Character), "as long as is looked at");
+    assert_eq!(parse(&"!".repeat(1025)), Err(InvalidHost::TooLong));
+    let label = |bytes: usize| parse(&format!("{}.example", "a".repeat(bytes)));
+    assert_eq!((label(63), label(64)), (Ok(()), Err(InvalidHost::TooLong)));
+    let name = |last: &str| parse(&format!("{}{last}", "a.".repeat(125)));
+    assert_eq!((name("abc"), name("abcd")), (Ok(()), Err(InvalidHost::TooLong)), "253 bytes");
+}
+
+/// Records keep these names: whoever reads an old ledger must find them.
+#[test]
+fn names_in_records_are_those_of_the_configuration() {
+    let json = |value: serde_json::Value| value.as_str().expect("a name").to_owned();
+    for registry in Registry::ALL {
+        assert_eq!(registry.as_str(), json(serde_json::to_value(registry).expect("JSON")));
+    }
+    for (rule, name) in [
+        (Rule::Allowed, "allowed"),
+        (Rule::Trusted, "trusted"),
+        (Rule::AlwaysAsk, "always_ask"),
+        (Rule::Address(AddressClass::Metadata), "metadata"),
+    ] {
+        assert_eq!(rule.as_str(), name);
+    }
+    for class in
+        [AddressClass::Loopback, AddressClass::UniqueLocal, AddressClass::LinkLocal, AddressClass::Metadata]
+    {
+        assert_eq!(class.as_str(), json(serde_json::to_value(class).expect("JSON")));
+    }
+    let several = [AddressClass::Multicast, AddressClass::Unspecified, AddressClass::Broadcast];
+    assert!(several.iter().all(|class| !class.is_one_host()));
+    assert!(AddressClass::Loopback.is_one_host() && AddressClass::Public.is_one_host());
+}
+
+#[test]
+fn a_tunnel_carries_what_is_no_tls_only_where_it_is_listed() {
+    let scope =
+        EgressScope { opaque: patterns(&["git.example:22", "old.example"]), ..EgressScope::default() };
+    for (text, expected) in [
+        ("git.example:22", true),
+        ("git.example:443", false),
+        ("old.example", true),
+        ("old.example:22", false),
+        ("docs.rs", false),
+    ] {
+        assert_eq!(scope.is_opaque(&target(text)), expected, "{text}");
     }
 }
 
@@ -406,6 +465,11 @@ fn patterns_and_scopes_are_written_as_they_are_read() {
     assert_eq!(scope.registries, [Registry::Npm].into());
     assert!(serde_json::from_str::<EgressScope>(r#"{"allowed":["evil\u0000.com"]}"#).is_err());
     assert!(serde_json::from_str::<EgressScope>(r#"{"alowed":[]}"#).is_err());
+    let again = serde_json::to_value(&scope).expect("JSON");
+    assert_eq!(
+        (&again["allowed"][0], &again["pins"][0]["host"]),
+        (&"docs.rs".into(), &"pages.example".into())
+    );
 }
 
 proptest! {

@@ -294,6 +294,44 @@ mod tests {
         }
     }
 
+    /// ISO 13616: two letters, two check digits, and a remainder of 1 by 97; the numbers are those of its registry.
+    #[test]
+    fn account_numbers_are_found_whole_and_by_their_check_digits() {
+        let numbers = [
+            "DE89 3704 0044 0532 0130 00",
+            "GB29 NWBK 6016 1331 9268 19",
+            "NO93 8601 1117 947",
+            "MT84 MALT 0110 0001 2345 MTLC AST0 01S",
+        ];
+        for number in numbers {
+            for written in [number.to_owned(), number.replace(' ', "")] {
+                let text = format!("to {written} please");
+                let span = 3..3 + written.len();
+                let accounts = |text: &str| {
+                    let spans = pii(text).into_iter().filter(|(_, kind)| *kind == "bank account");
+                    spans.map(|(at, _)| at).collect::<Vec<_>>()
+                };
+                assert_eq!(accounts(&text), [span], "{text}");
+                let last = written.chars().last().expect("a character");
+                let other = if last == '7' { '8' } else { '7' };
+                let wrong = format!("to {}{other} please", written.strip_suffix(last).expect("its end"));
+                assert!(accounts(&wrong).is_empty(), "{wrong}");
+            }
+        }
+    }
+
+    /// The luhn check of card numbers, where a doubled digit is nine or more.
+    #[test]
+    fn card_numbers_are_found_by_their_check_digit() {
+        for (number, expected) in
+            [("5500 0055 5555 5559", true), ("4012888888881881", true), ("4012888888881891", false)]
+        {
+            let kinds = GuardCheck::Pii.find(&format!("card {number} please")).unwrap_or_default();
+            assert_eq!(kinds.contains("card number"), expected, "{number}: {kinds}");
+        }
+        assert!(luhn(&[9, 1]) && luhn(&[5, 9]) && !luhn(&[9, 2]));
+    }
+
     #[test]
     fn what_is_found_is_not_repeated() {
         let said = GuardCheck::Pii.find("mail a@mail.example.org or b@mail.example.org, +49 30 12345678");

@@ -591,3 +591,167 @@ fn names_that_are_free_are_judged_and_names_of_parts_are_not() {
         assert!(!blocks(part, None, action), "{part}");
     }
 }
+
+/// Which gates stand where, and who speaks in them.
+#[test]
+fn a_set_says_what_stands_where() {
+    let named = |name: &str, on, provider| GateConfig { name: name.into(), ..gate(on, provider) };
+    let gates = GateSet::with(
+        vec![
+            GateConfig {
+                on_block: Some("report".into()),
+                ..named("words", Point::Input, Provider::Predicate)
+            },
+            named("program", Point::Execution, Provider::Script),
+            named("model", Point::Input, Provider::Llm),
+            named("answers", Point::Output, Provider::Regex),
+        ],
+        &EscalationConfigs::new(),
+    )
+    .expect("valid");
+    use GatePoint::{Access, Execution, Input, Output};
+    for (point, stands, outside) in
+        [(Input, true, true), (Output, true, false), (Execution, true, true), (Access, false, false)]
+    {
+        assert_eq!((gates.stands_at(point), gates.has_outside(point)), (stands, outside), "{point:?}");
+    }
+    for (name, hears) in
+        [("words", true), ("program", false), ("model", false), ("answers", false), ("", false)]
+    {
+        assert_eq!(gates.hears_people(name), hears, "{name}");
+    }
+    assert_eq!(gates.after("words"), Some(&Escalation::Report));
+    assert_eq!((gates.after("answers"), gates.after("nothing")), (None, None));
+    assert!(gates.has("words") && !gates.has("nothing"));
+    let many = |count: usize| {
+        let gates = (0..count).map(|n| named(&format!("g{n}"), Point::Input, Provider::Predicate)).collect();
+        GateSet::new(gates).is_ok()
+    };
+    assert!(many(MAX_GATES) && !many(MAX_GATES + 1));
+}
+
+/// Each setting that belongs to another provider is named, by itself.
+#[test]
+fn a_setting_of_another_provider_is_named() {
+    let regex = || gate(Point::Execution, Provider::Regex);
+    let predicate = || gate(Point::Execution, Provider::Predicate);
+    let wrong = |config: GateConfig| match GateSet::new(vec![config]) {
+        Err(GateError::Misplaced { key, .. }) => key,
+        Err(other) => panic!("{other}"),
+        Ok(_) => "",
+    };
+    for (config, key) in [
+        (GateConfig { min: Some(1.0), ..regex() }, "min, max"),
+        (GateConfig { max: Some(1.0), ..regex() }, "min, max"),
+        (GateConfig { below: vec!["/a".into()], ..regex() }, "below, extensions, max_bytes"),
+        (GateConfig { extensions: vec!["rs".into()], ..regex() }, "below, extensions, max_bytes"),
+        (GateConfig { max_bytes: Some(1), ..regex() }, "below, extensions, max_bytes"),
+        (GateConfig { script: Some("exit 0".into()), ..predicate() }, "script, timeout_ms"),
+        (GateConfig { timeout_ms: Some(5), ..predicate() }, "script, timeout_ms"),
+        (GateConfig { prompt: Some("polite?".into()), ..predicate() }, "prompt"),
+        (GateConfig { checks: vec!["detect_pii".into()], ..predicate() }, "checks"),
+        (regex(), ""),
+        (predicate(), ""),
+    ] {
+        assert_eq!(wrong(config.clone()), key, "{config:?}");
+    }
+    let script =
+        |bytes: usize| GateConfig { script: Some("x".repeat(bytes)), ..gate(Point::Input, Provider::Script) };
+    assert_eq!((wrong(script(MAX_SCRIPT_BYTES)), wrong(script(MAX_SCRIPT_BYTES + 1))), ("", "script"));
+    let late = |ms| GateConfig { timeout_ms: Some(ms), ..gate(Point::Input, Provider::Script) };
+    assert_eq!((wrong(late(0)), wrong(late(1)), wrong(late(MAX_SCRIPT_MS))), ("timeout_ms", "", ""));
+    let list = GateConfig {
+        checks: vec!["detect_jailbreak".into()],
+        promote_to_policy: true,
+        lane: Some(Lane::Quality),
+        ..gate(Point::Input, Provider::Guard)
+    };
+    assert_eq!(wrong(list.clone()), "promote_to_policy");
+    assert_eq!(wrong(GateConfig { lane: Some(Lane::Policy), ..list }), "");
+    let model = GateConfig {
+        promote_to_policy: true,
+        lane: Some(Lane::Quality),
+        ..gate(Point::Input, Provider::Llm)
+    };
+    assert_eq!(wrong(model), "", "a model's lane is that one, promoted or not");
+    let bare = GateConfig { contains: Vec::new(), ..predicate() };
+    assert!(matches!(GateSet::new(vec![bare]), Err(GateError::Empty { .. })));
+    let placeless = GateConfig {
+        checks: vec!["toxic_language".into()],
+        action: GateAction::Replace,
+        ..gate(Point::Input, Provider::Guard)
+    };
+    assert_eq!(wrong(placeless), "action", "what it finds has no place in the text");
+}
+
+/// What a script's words lead to is said with them, up to the bounds of what is read.
+#[test]
+fn reasons_of_scripts_are_their_own_up_to_a_bound() {
+    let reason = |end: ScriptEnd, said: &str| {
+        let judged = scripted(gate(Point::Input, Provider::Script), GatePoint::Input, end, said);
+        judged.verdicts.last().map(|(_, verdict, why)| (*verdict, why.clone())).expect("a verdict")
+    };
+    let block = |why: &str| (GateVerdict::Block, why.to_owned());
+    assert_eq!(reason(ScriptEnd::Code(0), r#"{"verdict": "block", "reason": "no"}"#), block("no"));
+    assert_eq!(
+        reason(ScriptEnd::Code(0), r#"{"verdict": "perhaps", "reason": "no"}"#),
+        block("the script gave a verdict that there is not")
+    );
+    assert_eq!(reason(ScriptEnd::Code(2), "what it printed"), block("the script ended with code 2"));
+    assert_eq!(
+        reason(ScriptEnd::Code(0), r#"{"message": {"a": 1}}"#),
+        block("the script made something else of what it judged"),
+        "a text does not become an object"
+    );
+    let frame = r#"{"reason": ""}"#.len();
+    let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
+    assert_eq!(reason(ScriptEnd::Code(0), &said(MAX_SAID_BYTES)).0, GateVerdict::Pass);
+    assert_eq!(reason(ScriptEnd::Code(0), &said(MAX_SAID_BYTES + 1)), block("the script said too much"));
+    let many: Map<String, Value> = (0..30).map(|n| (format!("k{n:02}"), json!(1))).collect();
+    let judged = scripted(
+        gate(Point::Input, Provider::Script),
+        GatePoint::Input,
+        ScriptEnd::Code(0),
+        &json!(many).to_string(),
+    );
+    let left_out = judged.verdicts.iter().filter(|(_, verdict, _)| *verdict == GateVerdict::Advise).count();
+    assert_eq!(left_out, 20, "no more are named");
+}
+
+/// What a script is given of an action, and how much of it.
+#[test]
+fn a_script_is_given_an_action_as_json_up_to_a_bound() {
+    let gates = set(vec![gate(Point::Execution, Provider::Script)]);
+    let point = GatePoint::Execution;
+    let prepared = fixture::prepared(exec(&["ls", "-l"]));
+    let mut judging = gates.begin(point, Subject::action(point, &prepared), Some(json!({"argv": ["ls"]})));
+    let Some(Due::Script(due)) = judging.due() else { panic!("a script") };
+    let action: Value = serde_json::from_str(&due.env["WRIT_ACTION"]).expect("JSON");
+    assert_eq!(action["argv"], json!(["ls", "-l"]), "{action}");
+    assert_eq!(due.env["WRIT_ARGS"], r#"{"argv":["ls"]}"#);
+
+    let gates = set(vec![gate(Point::Input, Provider::Script)]);
+    let mut judging = gates.begin(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);
+    assert!(judging.due().is_some(), "exactly at the bound");
+}
+
+/// A gate that only advises changes nothing, whatever its script says.
+#[test]
+fn what_only_advises_changes_nothing() {
+    let advises = |on| GateConfig { lane: Some(Lane::Quality), ..gate(on, Provider::Script) };
+    let judged =
+        scripted(advises(Point::Input), GatePoint::Input, ScriptEnd::Code(0), r#"{"message": "other"}"#);
+    assert_eq!((judged.text.as_deref(), judged.worst()), (Some("the text"), GateVerdict::Advise));
+    let said = r#"{"tool_args": {"argv": ["rm"]}}"#;
+    let judged = scripted(advises(Point::Execution), GatePoint::Execution, ScriptEnd::Code(0), said);
+    assert_eq!((judged.worst(), judged.arguments), (GateVerdict::Advise, None));
+    let judged =
+        scripted(gate(Point::Execution, Provider::Script), GatePoint::Execution, ScriptEnd::Code(0), said);
+    assert_eq!(judged.worst(), GateVerdict::Transform, "twin: {judged:?}");
+    let quiet = scripted(gate(Point::Input, Provider::Script), GatePoint::Input, ScriptEnd::Code(0), "");
+    assert_eq!(
+        quiet.verdicts,
+        [("g".to_owned(), GateVerdict::Pass, String::new())],
+        "a pass needs no reason"
+    );
+}

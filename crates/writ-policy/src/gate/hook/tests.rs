@@ -250,3 +250,153 @@ fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
         }
     }
 }
+
+/// What is run for a program is the text that was read, in the shell or in what its first line names.
+#[test]
+fn a_program_is_run_as_it_was_read() {
+    let argv = |text: &str| Program::new(text.to_owned()).argv();
+    for text in ["exit 0", "#!/bin/sh\nexit 0", "#! /bin/sh -e\nexit 0", "#!\nexit 0"] {
+        assert_eq!(argv(text), ["/bin/sh", "-c", text]);
+    }
+    let python = argv("#!/usr/bin/python3\nprint()");
+    assert_eq!(python[3..], ["hook", "#!/usr/bin/python3\nprint()", "/usr/bin/python3"]);
+    let env = argv("#!/usr/bin/env  python3 \nprint()");
+    assert_eq!(env[5..], ["/usr/bin/env", "python3"]);
+}
+
+#[test]
+fn a_hook_takes_its_time_and_is_known_by_its_program() {
+    let mut one = hook("h", HookEvent::BeforeToolCall);
+    assert_eq!(one.config.time_ms(), SCRIPT_MS);
+    one.config.timeout_ms = Some(70);
+    assert_eq!(one.config.time_ms(), 70);
+    assert_eq!(one.digest(), Some(Digest::of(b"echo '{}'")));
+    assert_eq!(Hook { program: Err("gone".into()), ..one.clone() }.digest(), None);
+    let gates = set(vec![hook("a", HookEvent::BeforeToolCall), one.clone()]);
+    assert_eq!(gates.hook("hook h"), Some(&one));
+    assert_eq!((gates.hook("h"), gates.hook("hook b")), (None, None));
+    assert!(!gates.has("hook h") && !gates.hears_people("hook h"), "a hook is no gate of that name");
+    let listening = set(vec![hook("m", HookEvent::MessageReceived)]);
+    assert!(!listening.hears_people("hook m"));
+}
+
+/// A project's hook is called there and nowhere else; one without a project, everywhere.
+#[test]
+fn a_hook_of_a_project_is_called_in_it_alone() {
+    let mut own = hook("own", HookEvent::BeforeToolCall);
+    own.config.project = Some("/work/a".into());
+    own.config.digest = own.digest();
+    let gates = set(vec![own, hook("any", HookEvent::BeforeToolCall)]);
+    let called = |project: Option<&str>| {
+        let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
+        let mut judging = gates.begin(GatePoint::Execution, subject, None).of_project(project);
+        let mut called = Vec::new();
+        while let Some(Due::Script(due)) = judging.due() {
+            called.push(due.gate);
+            judging.script_said(&DONE, "");
+        }
+        called
+    };
+    assert_eq!(called(Some("/work/a")), ["hook own", "hook any"]);
+    assert_eq!(called(Some("/work/b")), ["hook any"]);
+    assert_eq!(called(None), ["hook any"]);
+}
+
+/// Hooks are told of what has happened by event and tool.
+#[test]
+fn those_are_told_that_are_called_at_an_event() {
+    let mut one_tool = hook("one", HookEvent::AfterToolCall);
+    one_tool.config.tools = vec!["shell_exec".into()];
+    let gates =
+        set(vec![one_tool, hook("all", HookEvent::AfterToolCall), hook("end", HookEvent::SessionClosed)]);
+    let told = |event, tool: Option<&str>| {
+        let mut judging = gates.tell(event, tool, Map::from_iter([("tool".to_owned(), json!(tool))]));
+        let mut told = Vec::new();
+        while let Some(Due::Script(due)) = judging.due() {
+            assert!(
+                due.input.is_some_and(|input| !input.contains_key("text")),
+                "what has happened is no text"
+            );
+            told.push(due.gate);
+            judging.script_said(&DONE, "");
+        }
+        told
+    };
+    assert_eq!(told(HookEvent::AfterToolCall, Some("shell_exec")), ["hook one", "hook all"]);
+    assert_eq!(told(HookEvent::AfterToolCall, Some("file_read")), ["hook all"]);
+    assert_eq!(told(HookEvent::SessionClosed, None), ["hook end"]);
+    assert_eq!(told(HookEvent::SessionCreated, None), Vec::<String>::new());
+}
+
+/// What a hook is told and says is bounded to the byte.
+#[test]
+fn what_hooks_read_and_say_is_bounded_to_the_byte() {
+    let one = hook("h", HookEvent::BeforeToolCall);
+    let about = |bytes: usize| Map::from_iter([("a".to_owned(), json!("x".repeat(bytes)))]);
+    let frame = Value::Object(one.call(about(0)).expect("fits").input).to_string().len();
+    assert!(one.call(about(MAX_VALUE_BYTES - frame)).is_ok());
+    assert!(one.call(about(MAX_VALUE_BYTES - frame + 1)).is_err());
+    let frame = r#"{"reason": ""}"#.len();
+    let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
+    assert_eq!(one.said(&DONE, &said(MAX_SAID_BYTES)).verdict, GateVerdict::Pass);
+    let much = one.said(&DONE, &said(MAX_SAID_BYTES + 1));
+    assert!(much.verdict == GateVerdict::Block && much.reason.contains("too much"), "{}", much.reason);
+    let many = |count: usize| {
+        let hooks = (0..count).map(|n| hook(&format!("h{n}"), HookEvent::BeforeToolCall)).collect();
+        GateSet::default().with_hooks(hooks)
+    };
+    assert!(many(MAX_HOOKS).is_ok());
+    assert!(matches!(many(MAX_HOOKS + 1), Err(GateError::TooMany(_))));
+}
+
+#[test]
+fn a_hook_without_a_name_of_its_own_is_refused() {
+    let nameless = GateSet::default().with_hooks(vec![hook("", HookEvent::BeforeToolCall)]);
+    let twins = [hook("a", HookEvent::BeforeToolCall), hook("a", HookEvent::AfterToolCall)];
+    for refused in [nameless, GateSet::default().with_hooks(twins.into())] {
+        assert!(matches!(refused, Err(GateError::Name(_))), "{refused:?}");
+    }
+}
+
+/// Each setting that cannot stand is named.
+#[test]
+fn settings_of_hooks_that_cannot_stand_are_named() {
+    let bare = || hook("h", HookEvent::BeforeToolCall).config;
+    let wrong = |config: HookConfig| misplaced(&config).map_or("", |(key, _)| key);
+    assert_eq!(wrong(bare()), "");
+    for run in ["", ".h", "a/b", "a\0"] {
+        assert_eq!(wrong(HookConfig { run: run.into(), ..bare() }), "run", "{run:?}");
+    }
+    let digest = Some(Digest::of(b"x"));
+    let in_project = |folder: &str, digest| HookConfig { project: Some(folder.into()), digest, ..bare() };
+    assert_eq!(wrong(in_project("work", digest)), "project");
+    assert_eq!(wrong(in_project("/work", None)), "digest");
+    assert_eq!(wrong(in_project("/work", digest)), "");
+    let tools = |on| HookConfig { tools: vec!["a".into()], on, ..bare() };
+    assert_eq!(
+        (wrong(tools(HookEvent::AfterToolCall)), wrong(tools(HookEvent::MessageReceived))),
+        ("", "tools")
+    );
+    let time = |ms| HookConfig { timeout_ms: Some(ms), ..bare() };
+    assert_eq!((wrong(time(0)), wrong(time(1)), wrong(time(MAX_SCRIPT_MS))), ("timeout_ms", "", ""));
+    assert_eq!(wrong(time(MAX_SCRIPT_MS + 1)), "timeout_ms");
+    let critical = |on, critical| HookConfig { on, critical: Some(critical), ..bare() };
+    assert_eq!(wrong(critical(HookEvent::SessionClosed, true)), "critical");
+    assert_eq!(wrong(critical(HookEvent::SessionClosed, false)), "");
+    assert_eq!(wrong(critical(HookEvent::AfterToolCall, true)), "");
+}
+
+/// What can be a program: a text within the bound, that which was approved.
+#[test]
+fn a_program_is_bounded_and_the_one_that_was_approved() {
+    let config = hook("h", HookEvent::BeforeToolCall).config;
+    let read = |bytes: usize| program(&config, "x".repeat(bytes)).is_ok();
+    assert!(read(1) && read(MAX_SCRIPT_BYTES) && !read(MAX_SCRIPT_BYTES + 1));
+    for empty in ["", " \n", "exit\0"] {
+        assert!(program(&config, empty.to_owned()).is_err(), "{empty:?}");
+    }
+    let approved = HookConfig { digest: Some(Digest::of(b"exit 0")), ..config };
+    assert!(program(&approved, "exit 0".into()).is_ok());
+    let other = program(&approved, "exit 1".into()).expect_err("another program");
+    assert!(other.contains(&Digest::of(b"exit 1").to_string()), "{other}");
+}
