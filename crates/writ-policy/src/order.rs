@@ -350,6 +350,10 @@ mod tests {
             let facts = OrderFacts { seen_at: later(seen), ..facts() };
             assert_eq!(check(claims(), facts, later(now)), Err(error), "{seen} {now}");
         }
+        let most = OrderClaims { expires_at: NOW.plus(MAX_LIFETIME), ..claims() };
+        assert!(check(most, facts(), NOW).is_ok(), "as long as one may be in force");
+        let ahead = |ms| check(OrderClaims { issued_at: later(ms), ..claims() }, facts(), NOW).is_ok();
+        assert!(ahead(MAX_SKEW_MS) && !ahead(MAX_SKEW_MS + 1), "a clock that goes ahead");
         let century = OrderClaims { expires_at: NOW.plus(MAX_LIFETIME).plus(MAX_LIFETIME), ..claims() };
         assert_eq!(check(century, facts(), NOW), Err(OrderError::Expired));
         assert_eq!(order.opens(1), Ok(()));
@@ -385,6 +389,7 @@ mod tests {
         for bad in [
             OrderClaims { name: " ".into(), ..claims() },
             OrderClaims { name: "a\u{202e}b".into(), ..claims() },
+            OrderClaims { name: "n".repeat(MAX_NAME_CHARS + 1), ..claims() },
             OrderClaims { max_turns: 0, ..claims() },
             OrderClaims { max_tokens: Tokens::ZERO, ..claims() },
             OrderClaims { capabilities: Capabilities::new(), ..claims() },
@@ -397,6 +402,12 @@ mod tests {
         }
         let good = OrderClaims { capabilities: narrowed("host", &["docs.rs"]), ..claims() };
         assert!(check(good.clone(), facts(), NOW).is_ok());
+        for most in [
+            OrderClaims { name: "n".repeat(MAX_NAME_CHARS), ..claims() },
+            OrderClaims { capabilities: narrowed("host", &["docs.rs"; MAX_SCOPES]), ..claims() },
+        ] {
+            assert!(check(most.clone(), facts(), NOW).is_ok(), "exactly at a bound: {most:?}");
+        }
         // What is not narrowed is said as well: who signs reads no less than what is granted.
         let said = good.lines().concat();
         assert!(

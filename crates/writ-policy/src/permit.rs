@@ -329,3 +329,56 @@ impl Permit {
         if now >= self.expires_at { Err(PermitExpired(self.expires_at)) } else { Ok(self.opened) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{NOW, fetch, later, prepared};
+    use writ_types::action::Fetch;
+    use writ_types::digest::Digest;
+
+    fn permit(action: Action, used: Option<&ApprovalUse>) -> Permit {
+        Permit::new(prepared(action), AttemptId::from_parts(NOW, 1), EntrySeq(7), (later(1_000), used))
+    }
+
+    /// What may be saved is in the permit, once, and as large as was decided.
+    #[test]
+    fn what_may_be_saved_is_taken_once() {
+        let url = "https://docs.example/a";
+        assert!(permit(Action::Fetch(fetch(url)), None).take_saving().is_none());
+        for large in [false, true] {
+            let fetch = Fetch { save_to: Some("a/b.pdf".into()), large, ..fetch(url) };
+            let mut permit = permit(Action::Fetch(fetch), None);
+            let saving = permit.take_saving().expect("may be saved");
+            assert_eq!((saving.is_large(), saving.open().as_str()), (large, "a/b.pdf"));
+            assert!(permit.take_saving().is_none(), "once");
+        }
+    }
+
+    /// A permit tells whose yes it has used, and whether that was about this action alone.
+    #[test]
+    fn a_permit_names_the_approval_that_it_has_used() {
+        let wish = || Action::Fetch(fetch("https://docs.example/a"));
+        let none = permit(wish(), None);
+        assert_eq!((none.approval(), none.is_approved_by_itself()), (None, false));
+        let ask = AskId::from_random(3);
+        let once = ApprovalUse {
+            ask: ask.clone(),
+            prepared: Digest::of(b"x"),
+            nonce: "00".repeat(16),
+            task: None,
+            amount: None,
+            plan: None,
+        };
+        let alone = permit(wish(), Some(&once));
+        assert_eq!((alone.approval(), alone.is_approved_by_itself()), (Some(&ask), true));
+        let terms = crate::approval::TaskTerms {
+            pattern: Digest::of(b"p"),
+            risk: writ_types::entry::Risk::Medium,
+            uses: 2,
+            standing: None,
+        };
+        let alike = permit(wish(), Some(&ApprovalUse { task: Some(terms), ..once }));
+        assert_eq!((alike.approval(), alike.is_approved_by_itself()), (Some(&ask), false));
+    }
+}

@@ -361,8 +361,26 @@ mod tests {
             assert_eq!(prove_bearer(wrong, &known), None);
         }
         assert_eq!(prove_bearer("one secret", &[]), None, "where no secret counts, none is good");
+        let twice = [known[0], known[0]];
+        assert!(prove_bearer("one secret", &twice).is_some(), "listed twice");
         let kept = BearerHash::from_digest(known[0].digest());
         assert!(prove_bearer("one secret", [&kept]).is_some());
+    }
+
+    /// Who may do what, by name.
+    #[test]
+    fn principals_have_names_and_rights() {
+        let named = |name: &str| name.to_owned();
+        for (who, name, asks, approves) in [
+            (Principal::Owner, "owner", true, true),
+            (Principal::Member(named("ann")), "member:ann", true, false),
+            (Principal::Approver(named("bob")), "approver:bob", false, true),
+            (Principal::Viewer(named("cy")), "viewer:cy", false, false),
+            (Principal::Guest { case: named("x/1") }, "guest:x/1", true, false),
+            (Principal::Harness { order: named("nightly") }, "harness:nightly", true, false),
+        ] {
+            assert_eq!((who.to_string().as_str(), who.may_ask(), who.may_approve()), (name, asks, approves));
+        }
     }
 
     /// Rows: SCL-043
@@ -381,6 +399,23 @@ mod tests {
         let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, &Redactor::default(), NOW)
             .expect("accepted");
         assert_eq!(message.get().text, "\u{e9}");
+        assert_eq!((message.at(), message.masked().len()), (NOW, 0));
+        let most = "x".repeat(MAX_MESSAGE_BYTES);
+        assert!(authenticate(owner, inbound(&most), &DIRECTORY, &Redactor::default(), NOW).is_ok());
+        for (bytes, good) in [(0, false), (1, true), (128, true), (129, false)] {
+            let named = Inbound { client_id: "c".repeat(bytes), ..inbound("hi") };
+            let said = authenticate(owner, named, &DIRECTORY, &Redactor::default(), NOW);
+            assert_eq!(said.is_ok(), good, "an id of {bytes} bytes");
+        }
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        let said = format!("use {token} for what I have told you about the release of next week, please");
+        let message =
+            authenticate(owner, inbound(&said), &DIRECTORY, &Redactor::default(), NOW).expect("accepted");
+        assert!(
+            !message.get().text.contains(&token) && message.masked().len() == 1,
+            "{:?}",
+            message.masked()
+        );
         let named = Inbound { client_id: "a b".into(), ..inbound("hi") };
         assert_eq!(
             authenticate(owner, named, &DIRECTORY, &Redactor::default(), NOW),

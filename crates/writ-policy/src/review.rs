@@ -282,9 +282,21 @@ mod tests {
             &approved,
             "4 times as long",
         );
+        let long = Row(AskId::from_random(2), pay("ann", 50), Risk::Medium, 1, 400, NOW);
+        assert!(only(&told(&[long], &approved)).goes_with_others(), "as long as four of them");
         let usual: Vec<Row> = (0..10).map(|n| row(n, pay("ann", 50))).collect();
         let late = later(UNUSUAL_HOURS * HOUR_MS);
         says(Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, late), &usual, "time of day");
+        // Shortly before midnight is near to shortly after.
+        let at = |hour: i64| {
+            later((hour - NOW.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY)) * HOUR_MS)
+        };
+        let nights: Vec<Row> =
+            (0..10).map(|n| Row(AskId::from_random(n), pay("ann", 50), Risk::Low, 1, 100, at(23))).collect();
+        for (hour, odd) in [(1, false), (0, false), (12, true)] {
+            let asked = Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, at(24 + hour));
+            assert_eq!(only(&told(&[asked], &nights)).goes_with_others(), !odd, "{hour}");
+        }
         // A day later is no other hour, and of few approvals no hour is known.
         for (at, before) in [(later(24 * HOUR_MS), &usual[..]), (late, &usual[..9])] {
             let groups = told(&[Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, at)], before);
@@ -307,5 +319,23 @@ mod tests {
         assert!(only(&two).alone.is_some());
         let plan = told(&[row(3, prepared(Action::Plan(plan())))], &approved);
         assert_eq!(only(&plan).alone, Some("it is a plan"));
+    }
+
+    /// What names very many things is unusual by that alone, and few of them are listed.
+    #[test]
+    fn what_names_many_things_says_how_many() {
+        let naming = |count: usize| {
+            let sinks =
+                (0..count).map(|n| Sink { argument: "to".into(), value: format!("p{n:03}") }).collect();
+            Prepared { sinks, ..prepared(call()) }
+        };
+        let count = |n: usize| only(&told(&[row(1, naming(n))], &[])).anomalies.len();
+        let named = places(&naming(MAX_PLACES)).len() - MAX_PLACES;
+        let says = |n: usize| {
+            let groups = told(&[row(1, naming(n - named))], &[]);
+            only(&groups).anomalies.iter().any(|why| why.starts_with("it names "))
+        };
+        assert!(!says(MAX_PLACES) && says(MAX_PLACES + 1));
+        assert!(count(MAX_PLACES * 2) <= MAX_PLACES + 3, "no more are listed");
     }
 }

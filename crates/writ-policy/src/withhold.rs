@@ -114,10 +114,8 @@ impl Withheld {
             hidden.push_str(&self.mark(value)?);
             done = at.end;
         }
-        if done > 0 {
-            hidden.push_str(text.get(done..).unwrap_or_default());
-            *text = hidden;
-        }
+        hidden.push_str(text.get(done..).unwrap_or_default());
+        *text = hidden;
         Ok(())
     }
 
@@ -329,5 +327,26 @@ mod tests {
         let many: String = (0..=MAX_VALUES).map(|n| format!("a{n}@mail.example.org ")).collect();
         let mut hidden = request(vec![(text(&many), Label::new(Taint::Owner))]);
         assert_eq!(Withheld::default().hide(&mut hidden, Clearance::Public), Err(TooMuch));
+        let whole = |bytes: usize| {
+            let mut hidden = request(vec![(text(&"x".repeat(bytes)), Label::new(Taint::External))]);
+            Withheld::default().hide(&mut hidden, Clearance::Public).map(drop)
+        };
+        for (bytes, expected) in
+            [(MAX_BYTES, Ok(())), (MAX_BYTES + 1, Err(TooMuch)), (MAX_BYTES + 7, Err(TooMuch))]
+        {
+            assert_eq!(whole(bytes), expected, "{bytes}");
+        }
+    }
+
+    /// Whom only what is public may be told is told no persons of the system's texts either; others are.
+    #[test]
+    fn persons_in_the_systems_texts_are_hidden_where_only_what_is_public_may_be_told() {
+        for (clearance, hidden) in [(Clearance::Public, true), (Clearance::Personal, false)] {
+            let mut asked = request(vec![(text("hello"), Label::new(Taint::Owner))]);
+            asked.system = "Write to ann@mail.example.org.".into();
+            Withheld::default().hide(&mut asked, clearance).expect("little");
+            assert_eq!(!asked.system.contains("ann@"), hidden, "{}", asked.system);
+            assert!(asked.system.starts_with("Write to ") && asked.messages[0].parts == [text("hello")]);
+        }
     }
 }

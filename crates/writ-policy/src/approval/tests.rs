@@ -363,7 +363,10 @@ fn trust_in_a_host_is_signed_for_what_was_offered_and_by_a_key() {
     ] {
         assert_eq!(check(other.clone()), mismatch, "{other:?}");
     }
+    let endorsing = ApprovalClaims { values: true, ..good() };
+    assert_eq!(check(endorsing.clone()), Ok(()), "where values are offered");
     let none = expected(&good());
+    assert_eq!(verify(&signed(endorsing), &none, &approvers(), NOW).map(|_| ()), mismatch);
     assert_eq!(verify(&signed(trusting.clone()), &none, &approvers(), NOW).map(|_| ()), mismatch);
     let said = verify(&by_session(trusting), &wanted, &approvers(), NOW);
     assert_eq!(said, Err(ApprovalError::NeedsKey));

@@ -102,6 +102,11 @@ fn a_day_that_begins_at_five_takes_the_night_before_it() {
         assert_eq!(Ceilings::of(&call, &facts).date(now), date, "both count by the same day");
         date.to_string().chars().take(10).collect::<String>()
     };
+    for (hours, minute, begins) in [(28, 0, 24), (28, 300, 5), (29, 300, 29), (53, 300, 53), (52, 300, 29)] {
+        let limits = BudgetConfig { day_starts_at_minute: minute, ..BudgetConfig::default() };
+        let begun = limits.day_begins(Timestamp::from_millis(hours * 3_600_000));
+        assert_eq!(begun.as_millis(), begins * 3_600_000, "{hours} {minute}");
+    }
     assert_eq!(day(24 + 4, 0), "1970-01-02");
     assert_eq!(day(24 + 4, 300), "1970-01-01");
     assert_eq!(day(24 + 5, 300), "1970-01-02");
@@ -117,6 +122,7 @@ fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches(
         f.spent.session_base = Tokens::new(20);
     });
     let ceilings = Ceilings::of(&Action::ModelCall(model_call()), &facts);
+    assert!(!ceilings.is_empty(), "a model call is counted");
     let taken = |tokens, cost| Taken { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
     let admit = |session, day, most| ceilings.admit(session, day, MicroUsd::new(most));
     assert_eq!(admit(taken(119, 40), taken(999, 60), 10), Ok(()));

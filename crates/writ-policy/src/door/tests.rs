@@ -677,7 +677,9 @@ fn rules_that_are_tried_are_noted_where_they_differ_and_decide_nothing() {
     let text =
         r#"@id("sure") @ask("Sure?") forbid (principal, action, resource) unless { context.preapproved };"#;
     let shadow = Shadow::load("careful".into(), &[home_rules(PERMIT_ALL)], home_rules(text)).unwrap();
+    assert!(!rules(PERMIT_ALL).tries());
     let home = rules(PERMIT_ALL).trying(vec![shadow]);
+    assert!(home.tries());
     let mut world = world();
     let differing = |world: &World| {
         let authority = world.authority();

@@ -144,6 +144,7 @@ fn a_result_of_a_composed_call_gives_no_values() {
         json!({ "ids": ["m-17", "eve"] }),
         json!({ "deep": { "eve": "m-17" } }),
         json!({ "n": 1_001 }),
+        json!({ "deep": { "ann@example.org": "eve" } }),
         json!({ "n": -1 }),
         json!({ "bits": [true, false, true, true, false] }),
         json!({ "bits": [1, 2, 3, 4, 5] }),
@@ -526,4 +527,29 @@ fn a_list_in_words_or_in_pieces_names_its_own_records() {
     }
     let full = "x".repeat(MAX_TOLD_BYTES + 1);
     assert!(points(&full), "what is not searched counts as pointing");
+}
+
+/// Texts of tools that are no JSON name their records line by line; a record with an id of its own may name whom it is from.
+#[test]
+fn a_record_may_name_its_own_values_in_any_form() {
+    let read = |text: &str, structured: &Value| {
+        let mut found = ended("1", "mail__list", ToolOutcome::Done, structured);
+        let Some(Part::Result(result)) = found.parts.first_mut() else { panic!("a result") };
+        text.clone_into(&mut result.text);
+        let mut origins = Origins::new(["Read my mail".to_owned()]);
+        origins.read(&[said(owner(), call("1", "mail__list", json!({}))), found]);
+        origins
+    };
+    let mail = json!({ "id": "m-17", "from": "bob@example.org", "note": "bob@example.org wrote it" });
+    let lines = read("id: m-17\nfrom: bob@example.org", &mail);
+    assert_eq!(lines.pointed_at(&named("id", "m-17"), &Takes::new()), None);
+    assert!(
+        read("id: m-17\nid: m-17", &mail).pointed_at(&named("id", "m-17"), &Takes::new()).is_some(),
+        "once too often"
+    );
+    let own = read(&mail.to_string(), &mail);
+    let takes = Takes::from([("to".to_owned(), vec!["from".to_owned()])]);
+    assert_eq!(own.pointed_at(&sink("bob@example.org"), &takes), None, "in its own record");
+    let other = json!({ "mails": [mail, { "id": "m-18", "note": "answer bob@example.org" }] });
+    assert!(read(&other.to_string(), &other).pointed_at(&sink("bob@example.org"), &takes).is_some());
 }

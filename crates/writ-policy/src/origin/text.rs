@@ -172,3 +172,58 @@ pub(super) fn is_leaf(before: &str, after: &str, is_json: bool) -> bool {
     let is_name = line.is_empty() || line.strip_suffix(':').is_some_and(|name| !name.contains(' '));
     is_name && rest.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_ends_where_its_script_or_its_word_does() {
+        let count = |text: &str, value: &str| mentions(text, value).count();
+        for (text, value, expected) in [
+            ("id-7, id-7", "id-7", 2),
+            ("xid-7 id-77 öid-7", "id-7", 0),
+            ("иid-7и", "id-7", 1),
+            ("моя идея", "идея", 1),
+            ("мояидея", "идея", 0),
+            ("はid-7が", "id-7", 1),
+            ("はい", "い", 1),
+        ] {
+            assert_eq!(count(text, value), expected, "{text} {value}");
+        }
+    }
+
+    #[test]
+    fn json_is_read_in_pieces_and_other_texts_are_none() {
+        assert!(read(r#"{"a": 1} [2]"#).is_some());
+        for other in ["", " ", "5", r#""a""#, "{} 5", "{", "words"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        let node = read(r#"[{"id": "m-17", "note": "see m-18"}]"#).expect("JSON");
+        assert!(node.mentions("m-17") && node.mentions("m-18") && node.mentions("note"));
+        assert!(!node.mentions("m-1") && !node.mentions("m-19"));
+    }
+
+    #[test]
+    fn a_leaf_stands_alone() {
+        for (before, after, is_json, expected) in [
+            (r#"{"id": ""#, r#""}"#, true, true),
+            (r#"{"id": \""#, r#"\""}"#, true, false),
+            (r#"{"id": \""#, r#""}"#, true, false),
+            (r#"{"id": ""#, r#"x"}"#, true, false),
+            (r#"{"id": "x"#, r#""}"#, true, false),
+            (r#"{"id": "#, "}", true, true),
+            ("[1, ", " , 3]", true, true),
+            (r#"{"id": "#, " and more}", true, false),
+            ("and more ", "}", true, false),
+            ("", "", false, true),
+            ("a\n- id: ", "\nb", false, true),
+            ("the id: ", "", false, false),
+            ("id ", "", false, false),
+            ("id: ", " too", false, false),
+            ("the id: ", " too", false, false),
+        ] {
+            assert_eq!(is_leaf(before, after, is_json), expected, "{before}|{after}");
+        }
+    }
+}

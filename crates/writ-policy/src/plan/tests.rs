@@ -7,8 +7,8 @@ use writ_types::action::ActionKind;
 use super::*;
 use crate::door::Verdicts;
 use crate::fixture::{
-    World, approved, ask_all, call_tool, claims, exec, fetch, later, plan, prepared, project_write, session,
-    shipped, step, tainted,
+    PERMIT_ALL, World, approved, ask_all, call_tool, claims, exec, fetch, later, plan, prepared,
+    project_write, rules, session, shipped, step, tainted,
 };
 use crate::rules::RuleSet;
 use crate::scope::{ANY, Dimension};
@@ -133,6 +133,15 @@ fn a_gate_that_asks_and_more_people_than_have_approved_are_asked_by_themselves()
     let mut world = under(&plan, shipped(), &[1]);
     world.verdicts = Verdicts { gates: vec![("g".into(), GateVerdict::RequireApproval, "look".into())] };
     assert!(world.ask(prepared(reaching("a.example"))).rules.contains("gate g"));
+
+    // One person has said yes to the plan; two must to this.
+    let two = rules(&format!(
+        "{PERMIT_ALL} @id(\"one\") @ask(\"Sure?\") forbid (principal, action == Action::\"plan\", resource); \
+         @id(\"two\") @ask(\"Sure?\") @approvers(\"2\") forbid (principal, action == Action::\"exec\", resource);"
+    ));
+    let two: &'static RuleSet = Box::leak(Box::new(two));
+    let wish = prepared(reaching("a.example"));
+    assert!(under(&plan, two, &[1]).ask(wish).approvers == 2);
 }
 
 /// What may be otherwise is content and pages, never who and where.
@@ -156,7 +165,19 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
     let planned = PlanStep { sinks: sinks.clone(), ..step(wished.action.clone(), Free::Content) };
     assert!(means(&planned, &call("ann", "other", false)));
     assert!(!means(&planned, &call("eve", "hello", false)) && !means(&planned, &call("ann", "hello", true)));
+    let other_tool = |prepared: Prepared| Prepared { tool: "crm__other".into(), ..prepared };
+    let bound =
+        |prepared: Prepared| Prepared { bindings: [("$r1".to_owned(), Digest::of(b"x"))].into(), ..prepared };
+    assert!(!means(&planned, &other_tool(call("ann", "hello", false))), "another tool");
+    assert!(!means(&planned, &bound(call("ann", "hello", false))), "with something put in");
     let exact = PlanStep { sinks, ..step(wished.action, Free::Nothing) };
+    assert!(!means(&exact, &bound(call("ann", "hello", false))));
+    let exactly = step(write("a.txt", 1).action, Free::Nothing);
+    assert!(means(&exactly, &write("a.txt", 1)) && !means(&exactly, &other_tool(write("a.txt", 1))));
+    assert!(
+        means(&step(write("a.txt", 1).action, Free::Content), &other_tool(write("a.txt", 1))),
+        "the path decides"
+    );
     assert!(means(&exact, &call("ann", "hello", false)) && !means(&exact, &call("ann", "other", false)));
     let page = step(Action::Fetch(fetch("https://docs.example/a")), Free::Page);
     let read = |url: &str| prepared(Action::Fetch(fetch(url)));
@@ -167,7 +188,16 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
         assert!(!means(&page, &read(url)), "{url}");
     }
     let saved = writ_types::action::Fetch { save_to: Some("x".into()), ..fetch("https://docs.example/b") };
-    assert!(!means(&page, &prepared(Action::Fetch(saved))));
+    let large = writ_types::action::Fetch { large: true, ..fetch("https://docs.example/b") };
+    let posted = writ_types::action::Fetch { method: "POST".into(), ..fetch("https://docs.example/b") };
+    let with_body = writ_types::action::Fetch { body: Some("x".into()), ..fetch("https://docs.example/b") };
+    for other in [saved, large, posted, with_body] {
+        assert!(!means(&page, &prepared(Action::Fetch(other.clone()))), "{other:?}");
+        let open = of(vec![step(Action::Fetch(other), Free::Page)]);
+        assert!(check(&open).is_err_and(|why| why.contains("leave the page open")));
+    }
+    let in_project = of(vec![step(Action::WriteFile(project_write(&["a"])), Free::Content)]);
+    assert!(check(&in_project).is_err_and(|why| why.contains("no content that could be left open")));
 }
 
 /// After something was read from outside, an open page and an open message ask again; what was shown exactly does not.
@@ -296,6 +326,27 @@ fn plans_that_nobody_could_read_or_keep_are_refused() {
         assert_eq!(denial.reason, DenyReason::Shape, "{says}");
         assert!(denial.text.contains(says), "{}", denial.text);
     }
+    let titled = |chars: usize| check(&Plan { title: "t".repeat(chars), ..plan() }).is_ok();
+    assert!(titled(MAX_TITLE_CHARS) && !titled(MAX_TITLE_CHARS + 1));
+    let branched = |name: &str| check(&Plan { branch: Some(name.to_owned()), ..plan() }).is_ok();
+    assert!(branched("b") && branched(&"b".repeat(MAX_BRANCH_CHARS)));
+    assert!(!branched("") && !branched(&"b".repeat(MAX_BRANCH_CHARS + 1)));
+    let naming = |hosts: Vec<String>| of(vec![step(Action::Exec(Exec { hosts, ..exec() }), Free::Nothing)]);
+    let measured = |plan: &Plan| {
+        let granted = grants(plan);
+        let values: Vec<usize> = granted.kinds.values().flatten().map(|(_, value)| value.len()).collect();
+        (values.len(), values.iter().sum::<usize>())
+    };
+    let (others, other_bytes) = measured(&naming(Vec::new()));
+    let hosts = |count: usize| naming((0..count).map(|n| format!("h{n:03}")).collect());
+    assert_eq!(measured(&hosts(MAX_SCOPES - others)).0, MAX_SCOPES);
+    assert!(check(&hosts(MAX_SCOPES - others)).is_ok() && check(&hosts(MAX_SCOPES - others + 1)).is_err());
+    let one = |bytes: usize| naming(vec!["h".repeat(bytes)]);
+    assert_eq!(measured(&one(MAX_SCOPE_BYTES - other_bytes)).1, MAX_SCOPE_BYTES);
+    assert!(
+        check(&one(MAX_SCOPE_BYTES - other_bytes)).is_ok()
+            && check(&one(MAX_SCOPE_BYTES - other_bytes + 1)).is_err()
+    );
     let many = of(std::iter::repeat_n(plan().steps[0].clone(), MAX_STEPS + 1).collect());
     assert_eq!(world.denial(prepared(Action::Plan(many))).reason, DenyReason::Shape);
 }

@@ -15,6 +15,20 @@ fn what_could_deceive_is_escaped_visibly() {
     let seen = "a\\u{202e}b\\u{1b}[2Jc\\u{200b}d\\u{e0041}e\\u{d}\nf\tg\\u{d}h\\u{a0}i";
     assert_eq!(escape(text), seen);
     assert_eq!(escape_line("a\nb\tc"), "a\\u{a}b\\u{9}c");
+    // What reads like an escape is told from one.
+    for (text, seen) in [
+        (r"\u{202e}", r"\\u{202e}"),
+        ("\\\u{202e}", r"\\\u{202e}"),
+        (r"\u202e", r"\u202e"),
+        (r"\x{20}", r"\x{20}"),
+        ("u{202e}", "u{202e}"),
+    ] {
+        assert_eq!(escape(text), seen);
+    }
+    for c in ['\u{fffe}', '\u{ffff}', '\u{1fffe}', '\u{1ffff}', '\u{fdd0}', '\u{e000}'] {
+        assert!(!is_plain(&String::from(c)), "{}", c.escape_unicode());
+    }
+    assert!(is_plain("plain\n\tü") && is_plain(""));
 }
 
 /// Threat 3. The ranges are those of Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties.txt, and

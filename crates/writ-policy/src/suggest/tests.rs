@@ -107,3 +107,45 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
     );
     assert_eq!(suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), (pay("ann", 900), Said::No)]), []);
 }
+
+/// A no to what would have reached a host, by whatever way, speaks against listing it.
+#[test]
+fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
+    use writ_types::action::Connect;
+    let three = || [page("a"), page("b"), page("c")].map(|prepared| (prepared, Said::Yes)).to_vec();
+    let both = Action::Exec(Exec { hosts: vec!["docs.rs:443".into(), "b.example".into()], ..exec() });
+    let connect = Action::Connect(Connect { host: "docs.rs".into(), port: 443 });
+    let posted =
+        Action::Fetch(writ_types::action::Fetch { method: "POST".into(), ..fetch("https://docs.rs/") });
+    let with_body =
+        Action::Fetch(writ_types::action::Fetch { body: Some("x".into()), ..fetch("https://docs.rs/") });
+    let large = Action::Fetch(writ_types::action::Fetch { large: true, ..fetch("https://docs.rs/") });
+    for action in [both, connect, posted, with_body, large] {
+        let mut asked = three();
+        asked.push((prepared(action.clone()), Said::Yes));
+        assert_eq!(suggested(&asked).len(), 1, "a yes to it says nothing of the host: {action:?}");
+        asked.last_mut().expect("the last").1 = Said::No;
+        assert_eq!(suggested(&asked), [], "{action:?}");
+    }
+    let mut asked = three();
+    let elsewhere = Action::Exec(Exec { hosts: vec!["a.example".into(), "b.example".into()], ..exec() });
+    asked.push((prepared(elsewhere), Said::No));
+    assert_eq!(suggested(&asked).len(), 1, "another host's no");
+}
+
+/// What leaves an amount open is suggested only where no fixed one of the tool is.
+#[test]
+fn a_total_is_suggested_only_where_the_amounts_differ() {
+    let yes = |to: &str, amount| (pay(to, amount), Said::Yes);
+    let same = suggested(&[yes("ann", 5), yes("ann", 5), yes("ann", 5)]);
+    let [Suggestion { advice: Advice::Stand { total: None, .. }, .. }] = same.as_slice() else {
+        panic!("{same:?}")
+    };
+    let mut other = [yes("bob", 1), yes("bob", 2), yes("bob", 3)].to_vec();
+    for (prepared, _) in &mut other {
+        prepared.tool = "another_tool".into();
+    }
+    let both = suggested(&[vec![yes("ann", 5), yes("ann", 5), yes("ann", 5)], other].concat());
+    let totals = both.iter().filter(|one| matches!(one.advice, Advice::Stand { total: Some(_), .. })).count();
+    assert_eq!((both.len(), totals), (2, 1), "{both:?}");
+}

@@ -235,3 +235,45 @@ fn a_program_that_could_act_as_the_owner_asks_after_external_content() {
     let only_reads = EgressScope { bound: Vec::new(), ..scope };
     assert_eq!(judged("forge.test", Taint::External, &only_reads), TaintVerdict::Pass);
 }
+
+/// A URL that is subscribed to is asked for again and again: one that nobody has written asks.
+#[test]
+fn a_subscription_to_a_url_is_the_owners_or_asks() {
+    let url = |owned| {
+        let target = "https://docs.example/news".to_owned();
+        let subscribe = writ_types::action::Subscribe { target, lines: None, turns: 5, stop: false };
+        let standing = Standing { owned, ..Standing::default() };
+        judge(&tainted(Action::Subscribe(subscribe), Taint::External), standing, nothing())
+    };
+    assert_eq!(url(true), TaintVerdict::Pass);
+    assert!(matches!(url(false), TaintVerdict::Ask(_)));
+}
+
+/// A tool that only reads is not fixed by what was read: it is judged by what it tells.
+#[test]
+fn a_tool_that_only_reads_may_be_new() {
+    let said = |effect| {
+        let call = CallTool { effect, ..crate::fixture::call_tool() };
+        let wish = Prepared { sinks: Vec::new(), ..tainted(Action::CallTool(call), Taint::External) };
+        judge(&wish, Standing::default(), nothing())
+    };
+    assert!(matches!(said(true), TaintVerdict::Ask(why) if why.contains("was neither used nor named")));
+    assert_eq!(said(false), TaintVerdict::Pass, "and nothing of it says who, where or what");
+}
+
+/// What a yes makes the owner's is said with its names and values, and is at most sixteen of them.
+#[test]
+fn a_yes_says_what_it_makes_the_owners() {
+    let asking = BTreeSet::from([TAINT_RULE.to_owned()]);
+    let with = |count: usize| {
+        let sinks = (0..count)
+            .map(|n| Sink { argument: format!("to.{n}"), value: format!("p{n}@example.org") })
+            .collect();
+        Prepared { sinks, ..tainted(Action::CallTool(crate::fixture::call_tool()), Taint::External) }
+    };
+    assert_eq!(endorsable(&with(MAX_ENDORSED), &asking).len(), MAX_ENDORSED);
+    assert_eq!(endorsable(&with(MAX_ENDORSED + 1), &asking), []);
+    assert_eq!(endorsable(&with(1), &BTreeSet::new()), []);
+    let said = endorsement(&endorsable(&with(2), &asking));
+    assert!(said.contains("to.0 = p0@example.org, to.1 = p1@example.org"), "{said}");
+}

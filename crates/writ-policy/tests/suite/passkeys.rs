@@ -191,6 +191,22 @@ fn keys_that_are_none_or_of_other_algorithms_are_refused() {
     ] {
         assert!(said(&cose).is_err(), "{what}");
     }
+    let ed25519 = SoftPasskey::ed25519(8);
+    let said_of = |cose: &[u8]| {
+        let object = attestation(b"\x64none", b"\xa0", &ed25519.new_key(&honest(), cose));
+        enrolled(ed25519.enrolment(&honest(), &object)).map(|_| ())
+    };
+    let fine = ed25519.cose();
+    assert_eq!(said_of(&fine), Ok(()));
+    for (at, byte, what) in
+        [(2, 2, "another kind of key"), (4, 0x26, "another algorithm"), (6, 1, "another curve")]
+    {
+        let mut cose = fine.clone();
+        cose[at] = byte;
+        assert_eq!(said_of(&cose), Err(PasskeyError::Key), "{what}");
+    }
+    let more = [&[0xa5], &fine[1..], &[0x23, 0]].concat();
+    assert_eq!(said_of(&more), Err(PasskeyError::Key), "one member more");
     let mut nowhere = good.clone();
     nowhere[10..42].fill(0xff);
     assert_eq!(said(&nowhere), Err(PasskeyError::Key), "a point that is not on the curve");
@@ -208,6 +224,8 @@ fn attestations_that_are_cut_foreign_or_too_long_are_refused() {
     assert_eq!(enrolled(key.enrolment(&honest(), &longer)), Err(PasskeyError::Malformed("attestation")));
     let endless = vec![0; 9 * 1024];
     assert_eq!(enrolled(key.enrolment(&honest(), &endless)), Err(PasskeyError::TooLong("attestation")));
+    let with_statement = attestation(b"\x64none", b"\xa1\x61a\x01", &key.new_key(&honest(), &key.cose()));
+    assert_eq!(enrolled(key.enrolment(&honest(), &with_statement)), Err(PasskeyError::Attestation));
     let foreign = [&bytes[..5], b"\x64fido", &bytes[10..]].concat();
     assert_eq!(enrolled(key.enrolment(&honest(), &foreign)), Err(PasskeyError::Attestation));
     // Every byte of an attestation that the key has signed counts.
@@ -491,4 +509,22 @@ proptest! {
         // What follows is a map of extensions, announced, or it is refused.
         prop_assert!(said.is_err() || flags & 0x80 != 0);
     }
+}
+
+/// The id of a credential has 1 to 1,023 bytes (WebAuthn, level 2, section 5.8.3).
+#[test]
+fn ids_of_credentials_are_bounded_to_the_byte() {
+    let key = SoftPasskey::es256(7);
+    for bytes in [1, 1_023] {
+        let named = key.named(&vec![7; bytes]);
+        let passkey = known(&named);
+        assert!(asserted(named.sign(&honest()), &passkey).is_ok(), "{bytes}");
+        assert!(passkey.to_string().starts_with(&format!("passkey {}", passkey.credential())), "{passkey}");
+    }
+    let refused = Err(PasskeyError::Malformed("new key"));
+    assert_eq!(enrolled(key.named(&[]).enrol(&honest())).map(|_| ()), refused);
+    let long = key.named(&[7; 1_024]);
+    let object = attestation(b"\x64none", b"\xa0", &long.new_key(&honest(), &long.cose()));
+    assert_eq!(enrolled(key.enrolment(&honest(), &object)).map(|_| ()), refused);
+    assert_eq!(enrolled(long.enrol(&honest())).map(|_| ()), Err(PasskeyError::TooLong("credential")));
 }

@@ -321,6 +321,16 @@ fn names_are_plain() {
     let names: BTreeMap<&str, bool> =
         [("a-b_c.d", true), ("\"); capability(\"exec", false), ("a\nb", false), ("ü", false), ("$x", false)]
             .into();
+    for (bytes, good) in [(MAX_NAME_BYTES, true), (MAX_NAME_BYTES + 1, false)] {
+        assert_eq!(base(with(sample(), "agent", json!("a".repeat(bytes)))).is_ok(), good, "{bytes} bytes");
+    }
+    let bounds = |limits: Value| base(with(sample(), "capabilities", json!({ "refund": limits }))).is_ok();
+    assert!(bounds(json!({ "min_amount": 5, "max_amount": 5 })), "one value");
+    assert!(bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 5 })));
+    assert!(
+        !bounds(json!({ "min_amount": 5, "max_amount": 4 }))
+            && !bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 4 }))
+    );
     for (name, good) in names {
         assert_eq!(base(with(sample(), "agent", json!(name))).is_ok(), good, "{name:?}");
         assert_eq!(task(with(sample_task(), "case_token", json!(name))).is_ok(), good, "{name:?}");

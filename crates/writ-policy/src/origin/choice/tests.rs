@@ -127,3 +127,18 @@ fn a_value_is_that_of_its_record_wherever_that_stands() {
     let other = json!([{ "id": "m-1", "from": "ＧＹＭ" }, { "id": "m-2", "from": "tax" }]);
     assert_eq!(left_out(&lists("mail", &[other]), "gym", "m-2").as_deref(), Some("gym"));
 }
+
+/// Words that all records have tell none from another, and a word of four letters is no year.
+#[test]
+fn words_that_all_have_leave_the_choice_open_whatever_ids_say() {
+    let offers = lists(
+        "mail",
+        &[json!([{ "id": "m-1", "subject": "offer one" }, { "id": "m-2", "subject": "offer two" }])],
+    );
+    assert_eq!(left_out(&offers, "m-1 and the other offers", "m-2"), None);
+    assert_eq!(left_out(&offers, "m-1 alone", "m-2").as_deref(), Some("m-1"), "twin");
+    let courses =
+        lists("mail", &[json!([{ "id": "m-1", "subject": "yoga" }, { "id": "m-2", "subject": "1999" }])]);
+    assert_eq!(left_out(&courses, "the yoga course", "m-2").as_deref(), Some("yoga"));
+    assert_eq!(left_out(&courses, "that of 1999", "m-1"), None, "too many dates share a year");
+}

@@ -182,4 +182,58 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
         assert!(terms(&asked_card, &bad).is_err(), "{bad:?}");
     }
     assert!(terms(&card(None), &Limits::default()).is_err());
+    assert!(
+        terms(&asked_card, &with(1, 1, Some(("amount", "5")))).is_ok(),
+        "all of it is for what is asked about"
+    );
+    let too_long = terms(&asked_card, &with(1, 91, None)).expect_err("too long").to_string();
+    assert!(too_long.contains("in up to 90 days"), "{too_long}");
+    let irreversible = Card { risk: Risk::Irreversible, ..asked_card.clone() };
+    assert!(terms(&irreversible, &good).is_err());
+    let digests: Vec<Digest> =
+        offered(&offer).expect("canonical").into_iter().map(|(digest, _)| digest).collect();
+    assert_eq!(
+        digests,
+        [&offer.pattern, &offer.totals[0].pattern].map(|pattern| digest(pattern).expect("canonical"))
+    );
+}
+
+/// What a yes leads to is said in full.
+#[test]
+fn spans_and_patterns_are_said_in_words() {
+    for (minutes, text) in [(5, "5 minutes"), (60, "1 hours"), (25 * 60, "25 hours"), (48 * 60, "2 days")] {
+        assert_eq!(span(Duration::from_secs(minutes * 60)), text);
+    }
+    let said = |prepared: &Prepared| words(&of_prepared(prepared)[0].pattern);
+    assert!(
+        said(&pay("ann", json!(5), "a")).ends_with("; any content"),
+        "{}",
+        said(&pay("ann", json!(5), "a"))
+    );
+    let command = said(&prepared(Action::Exec(exec())));
+    assert!(command.ends_with("; whatever is in the other files that it uses"), "{command}");
+}
+
+/// What is signed for each scope is what the card offers, for as long as that is good.
+#[test]
+fn each_scope_is_signed_as_it_is_offered() {
+    use writ_types::entry::ApprovalScope::{Host, Once, Standing, Task, Values};
+    let bare = card(None);
+    let sign = |card: &Card, scope| TaskTerms::signed(card, scope, &Limits::default(), NOW);
+    assert_eq!(sign(&bare, Once).expect("offered"), (None, bare.expires_at));
+    assert!(matches!(sign(&bare, Values), Err(ScopeError::NoValues(_))));
+    assert!(matches!(sign(&bare, Host), Err(ScopeError::NoHost(_))));
+    assert!(matches!(sign(&bare, Task), Err(ScopeError::OnceOnly(_))));
+    assert!(matches!(sign(&bare, Standing), Err(ScopeError::OnceOnly(_))));
+    let full = Card {
+        values: vec![("to".into(), "ann".into())],
+        host: Some("docs.example:443".into()),
+        ..card(offer(&of_prepared(&pay("ann", json!(5), "a"))))
+    };
+    for scope in [Values, Host] {
+        assert_eq!(sign(&full, scope).expect("offered"), (None, full.expires_at), "{scope:?}");
+    }
+    let (terms, ends) = sign(&full, Standing).expect("offered");
+    assert!(terms.is_some_and(|terms| terms.standing.is_some()));
+    assert_eq!(ends, NOW.plus(Limits::default().ttl));
 }
