@@ -138,6 +138,8 @@ impl Origins {
                         calls.insert(&call.id, &call.arguments);
                     }
                     Part::Result(result) => {
+                        // A memory, perhaps: it is nobody's but the owner's, though no label says so.
+                        self.confided |= result.label.taint != Taint::External && !result.label.private;
                         if result.label.taint == Taint::External {
                             let asked = calls.get(result.call_id.as_str()).copied();
                             let answer = Answer { asked, giver: giver(&result.name), fields: &result.fields };

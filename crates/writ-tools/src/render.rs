@@ -187,6 +187,8 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         label.secret = *secret;
     }
     if let PerformedOutcome::Memories { hits } = performed {
+        // Nobody is known to have read what is remembered, whoever has read what it is looked up for.
+        label = label.read_by([]);
         for hit in hits {
             let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
             label.join(&Label::from_source(hit.taint, source));

@@ -255,6 +255,14 @@ fn whoever_can_read_it_is_no_stranger() {
     let mut told = after_reading(json!([]));
     told.confide();
     assert!(is_stranger(&told, bob, &to), "memories and rules");
+    for (label, stranger) in [(owner(), true), (external(), false), (external().public(), false)] {
+        let mut recalled = after_reading(json!([]));
+        let mut found = ended("2", "memory_search", ToolOutcome::Done, &json!({}));
+        let Some(Part::Result(result)) = found.parts.first_mut() else { panic!("a result") };
+        result.label = label.clone();
+        recalled.read(&[found]);
+        assert_eq!(is_stranger(&recalled, bob, &to), stranger, "what is looked up: {label:?}");
+    }
     let words = ["and now".to_owned(), "my code is 4711".to_owned()];
     assert!(is_stranger(&Origins::new(words), bob, &to), "earlier requests");
     assert!(

@@ -142,6 +142,10 @@ fn memories_carry_their_own_labels() {
     let own = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)] });
     assert_eq!(own.label.taint, Taint::Owner);
     let hits = vec![hit("a", Taint::Owner), hit("b", Taint::External)];
+    let read = Label::new(Taint::External).read_by(["zoe".to_owned()]);
+    let after = Prepared { label: read, ..recall.clone() };
+    let said = render(&after, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)] });
+    assert_eq!(said.label.readers.len(), 0, "whoever has read the mail has not read this");
     let mixed = render(&recall, &PerformedOutcome::Memories { hits });
     assert_eq!(mixed.label.taint, Taint::External);
     assert!(mixed.text.contains("(fact, working, external) b"), "{}", mixed.text);
