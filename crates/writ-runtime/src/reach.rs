@@ -8,8 +8,8 @@ use writ_egress::connect::Later;
 use writ_egress::credential::Credentials;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_policy::approval::{self, ApprovalToken};
-use writ_policy::egress::EgressScope;
 use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
+use writ_policy::egress::{EgressScope, WEB_PORTS};
 use writ_policy::origin::Origins;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_policy::reach::{self, Reach, asks_each_time};
@@ -62,6 +62,10 @@ impl Gate {
     /// If the store cannot be written.
     pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
+        let trusted: BTreeSet<String> =
+            place.core.trusted()?.iter().map(|one| one.host.to_string()).collect();
+        granted.retain(|host| !is_trusted(host, &trusted));
         granted.extend(place.core.take_once(&place.session).await?);
         let credentials = place.core.credentials_of(&place.session).await;
         let asked = Some(Mutex::default());
@@ -168,6 +172,14 @@ impl Gate {
             intent: format!("let {whom} connect to {host}:{port}"),
             action: Action::Connect(Connect { host, port }),
         }
+    }
+}
+
+/// Whether all that a pattern opens is trusted.
+fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
+    match host.port() {
+        Some(_) => trusted.contains(&host.to_string()),
+        None => WEB_PORTS.iter().all(|port| trusted.contains(&format!("{host}:{port}"))),
     }
 }
 

@@ -169,10 +169,14 @@ impl PerformedOutcome {
                 masked.extend(redactor.scrub_cut(stdout));
                 masked.extend(redactor.scrub_cut(stderr));
             }
-            Self::Text { text, .. } => scrub(vec![text]),
+            // A large file, or a long line, has lost its end.
+            Self::Text { text, .. } => masked.extend(redactor.scrub_cut(text)),
             Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
             Self::Matches { matches, .. } => {
-                scrub(matches.iter_mut().flat_map(|found| [&mut found.path, &mut found.text]).collect());
+                for found in matches {
+                    masked.extend(redactor.scrub(&mut found.path));
+                    masked.extend(redactor.scrub_cut(&mut found.text));
+                }
             }
             Self::Written { files } => scrub(files.iter_mut().map(|(path, _, _)| path).collect()),
             Self::Memories { hits } => scrub(hits.iter_mut().map(|hit| &mut hit.text).collect()),

@@ -298,6 +298,9 @@ fn block(text: &[u8], read: &mut usize) -> Block {
     }
 }
 
+/// What lines of a private key that is encrypted begin with (RFC 1421).
+const ABOUT: [&[u8]; 2] = [b"Proc-Type: ", b"DEK-Info: "];
+
 /// What follows a private key's body, and how much base64 is in it.
 fn body(mut rest: &[u8]) -> (&[u8], usize) {
     let mut held = 0_usize;
@@ -306,7 +309,11 @@ fn body(mut rest: &[u8]) -> (&[u8], usize) {
             b'\n' | b'\r' | b' ' | b'\t' | b'"' | b',' => after,
             b'\\' if after.is_empty() => after,
             b'\\' if matches!(after.first(), Some(b'n' | b'r' | b't')) => after.get(1..).unwrap_or_default(),
-            b'P' | b'D' if rest.starts_with(b"Proc-Type: ") || rest.starts_with(b"DEK-Info: ") => {
+            // The beginning of a line about the key: in a stream the rest of it comes with the next piece.
+            b'P' | b'D' if ABOUT.iter().any(|line| line.starts_with(rest)) => {
+                return (&[], held.saturating_add(rest.len()));
+            }
+            b'P' | b'D' if ABOUT.iter().any(|line| rest.starts_with(line)) => {
                 let end = rest.iter().position(|b| matches!(b, b'\n' | b'\\')).unwrap_or(rest.len());
                 rest.get(end..).unwrap_or_default()
             }

@@ -65,7 +65,35 @@ fn json(value: &str) -> Vec<String> {
         }
     }
     let slashed = |text: &str| text.replace('/', "\\/");
-    vec![slashed(&plain), slashed(&ascii), ascii, plain]
+    let mut forms = vec![slashed(&plain), slashed(&ascii), ascii, plain];
+    forms.extend(CAUTIOUS_JSON.iter().filter_map(|(escaped, upper)| cautious(value, escaped, *upper)));
+    forms
+}
+
+/// What libraries for JSON escape beyond what they must, and whether in capitals: Go's `encoding/json`, Gson, .NET's
+/// `System.Text.Json`.
+const CAUTIOUS_JSON: [(&str, bool); 3] = [("<>&", false), ("<>&='", false), ("\"&'+<>`", true)];
+
+/// A text as a library writes it that escapes these characters, too; `None` where it has none of them.
+fn cautious(value: &str, escaped: &str, upper: bool) -> Option<String> {
+    let is_meant = |c: char| escaped.contains(c) || (upper && !c.is_ascii());
+    if !value.contains(is_meant) {
+        return None;
+    }
+    let (mut out, mut units) = (String::new(), [0; 2]);
+    for c in value.chars() {
+        if is_meant(c) {
+            for unit in c.encode_utf16(&mut units) {
+                // Writing to a string cannot fail.
+                let _written =
+                    if upper { write!(out, "\\u{unit:04X}") } else { write!(out, "\\u{unit:04x}") };
+            }
+            continue;
+        }
+        let quoted = serde_json::to_string(c.encode_utf8(&mut [0; 4])).ok()?;
+        out.push_str(quoted.strip_prefix('"')?.strip_suffix('"')?);
+    }
+    Some(out)
 }
 
 /// As URLs and forms hold it: what the common libraries leave as it is differs.

@@ -46,7 +46,9 @@ impl Stream {
     fn settled(&self) -> usize {
         let bytes = self.held.as_bytes();
         let word = bytes.iter().rev().take(MAX_HELD_WORD).take_while(|b| is_word(**b)).count();
-        let mut end = if word < MAX_HELD_WORD { bytes.len() - word } else { bytes.len() };
+        // Of a word without end half is let out, so that one that begins late in it is still seen whole.
+        let kept = if word < MAX_HELD_WORD { word } else { MAX_HELD_WORD / 2 };
+        let mut end = bytes.len() - kept;
         let values = self.redactor.values();
         // Line ends without end would be held for ever.
         let across = bytes.len().saturating_sub(MAX_HELD_LINES);

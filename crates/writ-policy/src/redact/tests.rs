@@ -273,7 +273,15 @@ fn streamed(redactor: &Redactor, text: &str, cuts: &[usize]) -> String {
 fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
     let redactor = redactor();
     let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", letters(200));
-    for secret in [VALUE, PLAIN, &format!("ghp_{}", letters(36)), &pem, &hex::encode(VALUE)] {
+    let encrypted = format!(
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00AA\n\n{}\n-----END RSA PRIVATE KEY-----\n",
+        letters(200)
+    );
+    for secret in [VALUE, PLAIN, &format!("ghp_{}", letters(36)), &pem, &encrypted, &hex::encode(VALUE)] {
+        let whole = format!("Here it is: {secret} and that was all.");
+        for cut in 0..whole.len() {
+            assert_eq!(streamed(&redactor, &whole, &[cut]), redactor.mask(&whole), "{cut}: {secret}");
+        }
         let text = format!("Here it is: {secret} and that was all.");
         let every: Vec<usize> = (0..text.len()).collect();
         assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text));
@@ -293,6 +301,39 @@ fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
     assert_eq!(stream.push("one two thr"), "one two ");
     assert_eq!(stream.push("ee hunter2 is no secret"), "three hunter2 is no ");
     assert_eq!(stream.end(), "secret");
+}
+
+/// A word without end is let out in halves: what begins late in it is seen whole.
+#[test]
+fn a_credential_in_a_word_without_end_is_masked() {
+    let redactor = redactor();
+    let token = format!("sk-ant-{}", letters(101));
+    for before in [16_300, 16_384, 16_390, 24_570] {
+        let text = format!("{}{token} end", "=".repeat(before));
+        let cuts: Vec<usize> = (0..text.len()).step_by(7).collect();
+        let out = streamed(&redactor, &text, &cuts);
+        assert!(
+            !out.contains(&token[..40]) && out.ends_with(" end"),
+            "{before}: {}",
+            &out[out.len() - 150..]
+        );
+        assert_eq!(out, redactor.mask(&text), "{before}");
+    }
+}
+
+/// Libraries for JSON escape more than they must, each in its way.
+#[test]
+fn a_value_is_masked_as_cautious_libraries_write_it() {
+    let redactor = Redactor::default();
+    redactor.learn(&[known("secret:odd", "abc&def=<ghi>'+\"1\u{e4}")]);
+    for written in [
+        r#"abc\u0026def=\u003cghi\u003e'+\"1\u{e4}"#.replace(r"\u{e4}", "\u{e4}"),
+        r#"abc\u0026def\u003d\u003cghi\u003e\u0027+\"1\u{e4}"#.replace(r"\u{e4}", "\u{e4}"),
+        r"abc\u0026def=\u003Cghi\u003E\u0027\u002B\u00221\u00E4".to_owned(),
+    ] {
+        let text = format!("{{\"a\":\"{written}\"}}");
+        assert_eq!(redactor.mask(&text), r#"{"a":"[masked:secret:odd]"}"#, "{text}");
+    }
 }
 
 proptest! {

@@ -674,6 +674,21 @@ fn an_answer_is_saved_below_the_work_folder_only() {
     }
 }
 
+/// A media type that nobody uses can say as much as a body: it is judged as one.
+#[test]
+fn a_media_type_that_is_not_usual_is_a_sink() {
+    let sinks = |media: &str| {
+        let arguments =
+            json!({"method": "POST", "url": "https://example.org/a", "body": "ok", "content_type": media});
+        let sinks = prepare("web_request", arguments).expect("prepared").sinks;
+        sinks.into_iter().map(|sink| sink.argument).collect::<Vec<_>>()
+    };
+    assert_eq!(sinks("application/json"), ["method", "url", "body"]);
+    for media in ["text/plain; a=4711", "application/JSON", "text/x-4711"] {
+        assert_eq!(sinks(media), ["method", "url", "body", "content_type"], "{media}");
+    }
+}
+
 /// Rows: SIL-105 (who has it)
 #[test]
 fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {

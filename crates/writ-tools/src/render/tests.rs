@@ -211,3 +211,23 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
     let found = fields(&called(Taint::External, false), &Redactor::default());
     assert_eq!(found, [Field { path: "/mail".into(), value: "ann@x".into() }]);
 }
+
+/// A large file and a long line have lost their end: what is left there of a secret is masked, too.
+#[test]
+fn the_beginning_of_a_secret_at_a_cut_is_masked() {
+    let redactor = Redactor::default();
+    let value = "hunter2-hunter2-hunter2";
+    redactor.learn(&[writ_policy::redact::KnownSecret {
+        name: "secret:a".into(),
+        value: value.to_owned().into(),
+    }]);
+    let cut = format!("password={}", &value[..value.len() - 1]);
+    let read = prepared("file_read", json!({ "path": "a" }));
+    let mut text = PerformedOutcome::Text { first_line: 1, text: cut.clone(), total_lines: 9 };
+    let matches = vec![Matched { path: "a".into(), line: 1, text: cut }];
+    let mut found = PerformedOutcome::Matches { matches, more: true };
+    for outcome in [&mut text, &mut found] {
+        let said = super::render(&read, outcome, &redactor).text;
+        assert!(said.contains("[masked:secret:a]") && !said.contains("hunter2"), "{said}");
+    }
+}

@@ -17,6 +17,17 @@ use crate::schema::schema_of;
 const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
 /// The methods that carry a body.
 const WITH_BODY: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
+/// The media types that tell nobody anything; any other is as much a text as the body is.
+const USUAL_MEDIA: [&str; 8] = [
+    "application/json",
+    "application/json; charset=utf-8",
+    "application/x-www-form-urlencoded",
+    "application/xml",
+    "text/csv",
+    "text/plain",
+    "text/plain; charset=utf-8",
+    "text/xml",
+];
 /// The longest media type, in bytes.
 const MAX_MEDIA_BYTES: usize = 256;
 
@@ -40,7 +51,7 @@ pub(super) static WEB_REQUEST: ToolDef = ToolDef {
     description: "Sends an HTTP request and returns the text of the answer. Unless the user listed the host, \
                   a person must approve it.",
     usage: r#"{"method": "POST", "url": "https://example.org/api", "body": "{}", "content_type": "application/json"}"#,
-    sinks: &["method", "url", "body"],
+    sinks: &["method", "url", "body", "content_type"],
     idempotent: false,
     output: OutputKind::WebContent,
     actions: &[ActionKind::Fetch],
@@ -121,17 +132,20 @@ fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -
             method: method.clone(),
             url: url.clone(),
             body: body.clone(),
-            content_type,
+            content_type: content_type.clone(),
             save_to: None,
             large: false,
         }),
         purpose,
     );
-    let draft = sinks.sink("method", method).sink("url", url);
-    Ok(match body {
-        Some(body) => draft.sink("body", body),
-        None => draft,
-    })
+    let mut draft = sinks.sink("method", method).sink("url", url);
+    if let Some(body) = body {
+        draft = draft.sink("body", body);
+    }
+    if let Some(media) = content_type.filter(|media| !USUAL_MEDIA.contains(&media.as_str())) {
+        draft = draft.sink("content_type", media);
+    }
+    Ok(draft)
 }
 
 fn check_url(tool: &'static ToolDef, url: &str) -> Result<(), ToolError> {

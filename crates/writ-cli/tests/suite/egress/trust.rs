@@ -5,6 +5,7 @@ use writ_testkit::model_server::Reply;
 use writ_types::frame::Card;
 
 use super::super::engine::stop_engine_of;
+use super::super::interrupted::until_runs;
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};
 use super::connections;
@@ -112,6 +113,42 @@ fn needs_userns_needs_curl_a_trusted_host_is_open_to_every_conversation_until_it
     let answered = bench.events("answered");
     let scopes: Vec<&str> = answered.iter().filter_map(|row| row["payload"]["scope"].as_str()).collect();
     assert!(scopes.contains(&"host"), "it is on record: {scopes:?}");
+}
+
+/// A program that runs while trust is taken back reaches the host no more.
+#[test]
+fn needs_userns_needs_curl_a_running_program_loses_a_host_with_its_trust() {
+    // It asks again and again until it is refused; what is let through cannot be reached, and is no refusal.
+    let lasting = "n=0; until curl -sS -i -m 5 http://plain.test/lasting | grep -q ' 403 '; \
+                   do n=$((n+1)); [ $n -gt 3000 ] && exit 9; done; echo refused";
+    let mirror = Mirror::start();
+    let (hosts, mut turn) = (mirror.hosts(), 0);
+    let bench = Bench::new("openai", move |_: &writ_testkit::model_server::ParsedRequest| {
+        turn += 1;
+        let argv = if turn == 1 {
+            vec!["curl", "-sS", "-m", "5", "http://plain.test/"]
+        } else {
+            vec!["sh", "-c", lasting, "lasting-4417"]
+        };
+        match turn {
+            1 => Reply::call("shell_exec", json!({ "argv": argv, "hosts": hosts })),
+            3 => Reply::call("shell_exec", json!({ "argv": argv, "hosts": [HOST] })),
+            _ => Reply::text("Done."),
+        }
+    });
+    mirror.list_in(&bench);
+    bench.chat("try", &["--new"]);
+    let ask = open_one(&bench).ask_id.to_string();
+    run(&bench, &["approvals", "approve", &ask, "--host", "--yes"], 0);
+    std::thread::scope(|scope| {
+        let lasts = scope.spawn(|| bench.chat("go on asking", &["--new"]));
+        until_runs("lasting-4417");
+        run(&bench, &["approvals", "revoke", &ask], 0);
+        let done = lasts.join().expect("ended");
+        assert!(text(&done).contains("Done."), "{}", text(&done));
+    });
+    assert!(bench.requests().pop().expect("a request").contains("refused"), "it was");
+    assert!(is_asked(&bench));
 }
 
 /// Trust is as good as what signed it: it ends with a restore, as every approval does.
