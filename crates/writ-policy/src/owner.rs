@@ -120,6 +120,14 @@ mod tests {
         ] {
             assert!(!holds_number(text, value), "{text:?} {value:?}");
         }
+        for (text, value) in [
+            ("12a.5 in all", "12a.5"),
+            ("12.5x0 in all", "12.5x"),
+            ("12. in all", "12."),
+            (".50 in all", ".50"),
+        ] {
+            assert!(!holds_number(text, value), "no number: {value}");
+        }
     }
 
     #[test]

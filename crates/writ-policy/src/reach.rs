@@ -311,4 +311,22 @@ mod tests {
         assert_eq!(reach("strange.example", 443), Reach::Unknown);
         assert_eq!(reach("strange.example", 22), Reach::Blocked);
     }
+
+    #[test]
+    fn what_reads_a_url_or_searches_only_reads() {
+        let subscribe = |target: &str| {
+            let target = target.to_owned();
+            Action::Subscribe(writ_types::action::Subscribe { target, lines: None, turns: 1, stop: false })
+        };
+        assert!(
+            only_reads(&Action::Search(crate::fixture::search()))
+                && only_reads(&subscribe("https://a.example/"))
+        );
+        assert!(!only_reads(&subscribe("notes.md")) && !only_reads(&Action::Exec(exec())));
+        let said = trust("docs.example:443");
+        assert!(
+            said.contains("docs.example:443 is as open as a host of your list in every conversation"),
+            "{said}"
+        );
+    }
 }

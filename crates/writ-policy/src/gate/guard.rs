@@ -311,7 +311,12 @@ mod tests {
                     let spans = pii(text).into_iter().filter(|(_, kind)| *kind == "bank account");
                     spans.map(|(at, _)| at).collect::<Vec<_>>()
                 };
-                assert_eq!(accounts(&text), [span], "{text}");
+                assert_eq!(accounts(&text), std::slice::from_ref(&span), "{text}");
+                assert_eq!(
+                    accounts(&format!("to {written} NOW")),
+                    [span],
+                    "a word in capitals is no part of it"
+                );
                 let last = written.chars().last().expect("a character");
                 let other = if last == '7' { '8' } else { '7' };
                 let wrong = format!("to {}{other} please", written.strip_suffix(last).expect("its end"));

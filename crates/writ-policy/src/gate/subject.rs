@@ -145,3 +145,43 @@ fn files(action: &Action) -> Vec<FileSeen> {
         Action::Plan(plan) => plan.steps.iter().flat_map(|step| files(&step.action)).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use writ_types::action::Subscribe;
+
+    use super::*;
+
+    /// A field is found by name in records and by place in lists; names that look like places are names in records.
+    #[test]
+    fn parts_of_actions_are_found_by_their_paths() {
+        let value = json!({ "argv": ["ls", "-l"], "arguments": { "0": "x", "to": ["ann"] } });
+        for (field, expected) in [
+            ("argv.1", vec!["-l"]),
+            ("argv.2", vec![]),
+            ("argv.to", vec![]),
+            ("arguments.0", vec!["x"]),
+            ("arguments.to.0", vec!["ann"]),
+            ("arguments.1", vec![]),
+            ("argv", vec!["ls", "-l"]),
+        ] {
+            assert_eq!(leaves(&value, Some(field)), expected, "{field}");
+        }
+    }
+
+    /// A subscription touches the file that it begins with, and none where it ends or is of a URL.
+    #[test]
+    fn a_subscription_names_its_file() {
+        let named = |target: &str, stop| {
+            let subscribe = Subscribe { target: target.to_owned(), lines: None, turns: 1, stop };
+            files(&Action::Subscribe(subscribe)).into_iter().map(|file| file.path).collect::<Vec<_>>()
+        };
+        assert_eq!(named("notes.md", false), ["/work/notes.md"]);
+        for (target, stop) in
+            [("notes.md", true), ("https://a.example/", false), ("https://a.example/", true)]
+        {
+            assert!(named(target, stop).is_empty(), "{target} {stop}");
+        }
+    }
+}

@@ -630,6 +630,18 @@ fn a_set_says_what_stands_where() {
     assert!(many(MAX_GATES) && !many(MAX_GATES + 1));
 }
 
+/// Those are named that had nothing to object, and no others.
+#[test]
+fn gates_that_passed_are_named() {
+    let named = |name: &str, pattern: &str| GateConfig {
+        name: name.into(),
+        pattern: Some(pattern.into()),
+        ..gate(Point::Input, Provider::Regex)
+    };
+    let judged = set(vec![named("quiet", "zzz"), named("loud", "x+")]).judge(GatePoint::Input, "x");
+    assert_eq!(judged.passed().collect::<Vec<_>>(), ["quiet"]);
+}
+
 /// Each setting that belongs to another provider is named, by itself.
 #[test]
 fn a_setting_of_another_provider_is_named() {

@@ -184,7 +184,7 @@ impl Fields {
 
     fn only(&mut self, name: &'static str) -> Result<Term, KeyError> {
         match self.0.remove(name).unwrap_or_default().as_mut_slice() {
-            [row] if row.len() == 1 => row.pop().ok_or(KeyError::Missing(name)),
+            [row] => row.pop().ok_or(KeyError::Missing(name)),
             _ => Err(KeyError::Missing(name)),
         }
     }

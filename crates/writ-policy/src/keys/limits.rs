@@ -104,3 +104,34 @@ pub fn is_of_case(operate: &Operate, customer: &str, case: &str) -> bool {
     let is = |name: &str, value: &str| operate.parameters.get(name).is_some_and(|given| given == value);
     is(CUSTOMER, customer) && is(CASE, case)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_within_others_that_allow_all_of_it() {
+        let amount = |min, max, daily| Amount { min, max, daily };
+        let wide = amount(1, 100, Some(500));
+        for (own, expected) in [
+            (wide, true),
+            (amount(2, 99, Some(499)), true),
+            (amount(0, 99, Some(499)), false),
+            (amount(2, 101, Some(499)), false),
+            (amount(2, 99, Some(501)), false),
+            (amount(2, 99, None), false),
+        ] {
+            assert_eq!(own.within(wide), expected, "{own:?}");
+        }
+        assert!(amount(1, 100, None).within(amount(1, 100, None)), "without a day's");
+    }
+
+    #[test]
+    fn limits_are_none_without_amounts_and_values() {
+        let amounts = BTreeMap::from([("amount".to_owned(), Amount { min: 1, max: 2, daily: None })]);
+        let values = BTreeMap::from([("template".to_owned(), BTreeSet::new())]);
+        assert!(Limits::default().is_empty());
+        assert!(!Limits { amounts, ..Limits::default() }.is_empty());
+        assert!(!Limits { values, ..Limits::default() }.is_empty());
+    }
+}

@@ -145,6 +145,7 @@ fn a_result_of_a_composed_call_gives_no_values() {
         json!({ "deep": { "eve": "m-17" } }),
         json!({ "n": 1_001 }),
         json!({ "deep": { "ann@example.org": "eve" } }),
+        json!({ "deep": { "id": "m-17" } }),
         json!({ "n": -1 }),
         json!({ "bits": [true, false, true, true, false] }),
         json!({ "bits": [1, 2, 3, 4, 5] }),
@@ -558,6 +559,6 @@ fn a_record_may_name_its_own_values_in_any_form() {
     let own = read(&mail.to_string(), &mail);
     let takes = Takes::from([("to".to_owned(), vec!["from".to_owned()])]);
     assert_eq!(own.pointed_at(&sink("bob@example.org"), &takes), None, "in its own record");
-    let other = json!({ "mails": [mail, { "id": "m-18", "note": "answer bob@example.org" }] });
+    let other = json!({ "mails": [mail, { "id": "m-18", "from": "carl@example.org", "note": "answer bob@example.org" }] });
     assert!(read(&other.to_string(), &other).pointed_at(&sink("bob@example.org"), &takes).is_some());
 }

@@ -84,6 +84,11 @@ fn what_must_be_read_each_time_has_no_pattern() {
     ] {
         assert_eq!(pattern(action.clone()), None, "{action:?}");
     }
+    let inside = WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
+    let with_content = WriteFile { content: Some("x".into()), ..project_write(&["a"]) };
+    for write in [inside, with_content] {
+        assert_eq!(pattern(Action::WriteFile(write.clone())), None, "{write:?}");
+    }
     let run = prepared(Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() }));
     assert!(of_prepared(&run).is_some());
     let always_ask = vec!["docs.rs".parse().expect("a host")];

@@ -336,6 +336,127 @@ fn a_value_is_masked_as_cautious_libraries_write_it() {
     }
 }
 
+/// What a model is told, what it says and what errors say loses known secrets in every part, and says which.
+#[test]
+fn requests_replies_and_reports_lose_their_secrets() {
+    use writ_types::chat::{
+        ModelReply, ModelRequest, Role, StopReason, ToolCall, ToolOutcome, ToolResult, ToolSpecs, Usage,
+    };
+    use writ_types::error::Exit;
+    use writ_types::taint::{Label, Taint};
+    use writ_types::unit::Tokens;
+    let (redactor, mask) = (redactor(), "[masked:secret:plain]");
+    let named: BTreeSet<String> = ["secret:plain".to_owned()].into();
+    let mut text = format!("a {PLAIN} b");
+    assert_eq!((redactor.secrets_in(&text), redactor.secrets_in("a b").len()), (named.clone(), 0));
+    assert_eq!((redactor.scrub(&mut text), text.as_str()), (named.clone(), "a [masked:secret:plain] b"));
+
+    let call =
+        || ToolCall { id: PLAIN.into(), name: PLAIN.into(), arguments: serde_json::json!({ "a": PLAIN }) };
+    let (model, stop, usage) = (PLAIN.to_owned(), StopReason::EndTurn, Usage::default());
+    let mut reply = ModelReply { text: PLAIN.into(), calls: vec![call()], stop, usage, model };
+    redactor.reply(&mut reply);
+    let said = serde_json::to_string(&reply).expect("JSON");
+    assert!(!said.contains(PLAIN) && said.matches(mask).count() == 5, "{said}");
+
+    let message =
+        |part| Arc::new(ChatMessage { role: Role::User, parts: vec![part], label: Label::new(Taint::Owner) });
+    let result = ToolResult {
+        call_id: "1".into(),
+        name: "x".into(),
+        outcome: ToolOutcome::Done,
+        text: PLAIN.into(),
+        label: Label::new(Taint::External),
+        fields: Vec::new(),
+        kept: None,
+    };
+    let parts = [Part::Text { text: PLAIN.into() }, Part::Call(call()), Part::Result(result)];
+    let clean = message(Part::Text { text: "clean".into() });
+    let mut request = ModelRequest {
+        system: PLAIN.into(),
+        messages: parts.into_iter().map(message).chain([Arc::clone(&clean)]).collect(),
+        tools: ToolSpecs::default(),
+        max_output_tokens: Tokens::new(1),
+    };
+    redactor.request(&mut request);
+    assert_eq!(request.system, mask);
+    assert_eq!(request.messages[0].parts, [Part::Text { text: mask.into() }]);
+    assert!(matches!(&request.messages[1].parts[..], [Part::Call(call)] if call.arguments["a"] == mask));
+    assert!(matches!(&request.messages[2].parts[..], [Part::Result(result)] if result.text == mask));
+    assert!(Arc::ptr_eq(&request.messages[3], &clean), "what is clean is not copied");
+
+    let report = redactor.report(Report::new(Exit::Bug, "x", PLAIN).hint(PLAIN));
+    assert_eq!((report.outside.as_str(), report.hint.as_str()), (mask, mask));
+    let clean = redactor.clean(format!("a {PLAIN}"));
+    assert_eq!((clean.to_string(), format!("{clean:?}")), (format!("a {mask}"), format!("\"a {mask}\"")));
+    assert!(
+        clean == *format!("a {mask}").as_str()
+            && clean == format!("a {mask}")
+            && clean != *"a"
+            && clean != "b"
+    );
+    assert_eq!((clean.secrets(), format!("{redactor:?}").as_str()), (&named, "Redactor"));
+}
+
+/// JSON is masked as deep as it is parsed.
+#[test]
+fn json_is_masked_to_its_bound() {
+    let redactor = redactor();
+    let nested = |depth: usize| {
+        let mut value = serde_json::json!(PLAIN);
+        for _ in 0..depth {
+            value = serde_json::json!([value]);
+        }
+        redactor.mask_json(&mut value);
+        value.to_string()
+    };
+    assert!(nested(MAX_JSON_DEPTH).contains("[masked:secret:plain]"));
+    for depth in [MAX_JSON_DEPTH + 2, MAX_JSON_DEPTH + 9] {
+        assert!(!nested(depth).contains(PLAIN) && nested(depth).contains("null"), "{depth}");
+    }
+}
+
+/// A credential begins where a word does; escapes and colours before it are no part of the word.
+#[test]
+fn a_credential_begins_after_escapes_and_not_within_words() {
+    let redactor = Redactor::default();
+    let token = format!("ghp_{}", letters(36));
+    for (before, found) in [
+        ("", true),
+        (" ", true),
+        ("=", true),
+        (r"\n", true),
+        (r"\q", false),
+        ("xn", false),
+        ("%20", true),
+        ("x20", false),
+        ("%g0", false),
+        ("%2", false),
+        ("\u{1b}[1m", true),
+        ("\u{1b}[1;31m", true),
+        ("[1m", false),
+        ("1m", false),
+        ("\u{1b}[1n", false),
+        ("_", false),
+        ("-", false),
+        ("a", false),
+    ] {
+        assert_eq!(redactor.mask(&format!("{before}{token}")).contains("[masked"), found, "{before:?}");
+    }
+    let key = "AKIA234567ABCDEFGHIJ";
+    for (after, found) in [("", true), (" ", true), ("-", true), ("_", false), ("x", false), ("7", false)] {
+        assert_eq!(redactor.mask(&format!("{key}{after}")).contains("[masked"), found, "{after:?}");
+    }
+}
+
+/// Values beside each other are masked each.
+#[test]
+fn values_that_touch_are_two() {
+    let redactor = redactor();
+    redactor.learn(&[known("secret:a", "abcdefgh1234"), known("secret:b", "gh1234567890")]);
+    assert_eq!(redactor.mask("abcdefgh1234gh1234567890"), "[masked:secret:a][masked:secret:b]");
+}
+
 proptest! {
     /// Text around a value, cut anywhere, comes out as the whole does.
     #[test]

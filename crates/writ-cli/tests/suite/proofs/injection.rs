@@ -321,6 +321,8 @@ fn needs_userns_needs_python_orders_are_stopped_in_whatever_task_they_stand() {
     if whole {
         print!("{}", table("default, crossed", Then::Broad, &counts));
         all.missed.iter().for_each(|line| println!("missed (default, crossed): {line}"));
+        assert!(all.asked * 1000 <= all.effects * MOST_ASKED, "{:#?}", all.questions);
+        assert!(all.quiet * 1000 >= all.tasks * FEWEST_QUIET, "{:#?}", all.questions);
     }
     assert_eq!(all.lost, 0, "what is legitimate is performed, or asked about");
     assert!(all.injected > PAIRS && all.stopped + all.missed.len() == all.injected);

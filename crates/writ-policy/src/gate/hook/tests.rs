@@ -386,6 +386,22 @@ fn settings_of_hooks_that_cannot_stand_are_named() {
     assert_eq!(wrong(critical(HookEvent::AfterToolCall, true)), "");
 }
 
+/// A hook changes the text of its own event and no other, and only where it may write.
+#[test]
+fn a_hook_changes_the_text_of_its_own_event_where_it_may() {
+    let mut one = hook("h", HookEvent::MessageReceived);
+    let said = |one: &Hook, text: &str| {
+        let said = one.said(&DONE, text);
+        (said.verdict, said.text, said.stripped)
+    };
+    let left_out = |key: &str| (GateVerdict::Pass, None, vec![key.to_owned()]);
+    assert_eq!(said(&one, r#"{"message": "x"}"#), left_out("message"), "it may only read");
+    one.config.permissions.push(Permission::Write);
+    assert_eq!(said(&one, r#"{"message": "x"}"#), (GateVerdict::Pass, Some("x".to_owned()), vec![]));
+    assert_eq!(said(&one, r#"{"response": "x"}"#), left_out("response"), "another event's");
+    assert_eq!(said(&one, r#"{"message": " "}"#).0, GateVerdict::Block, "no text is none");
+}
+
 /// What can be a program: a text within the bound, that which was approved.
 #[test]
 fn a_program_is_bounded_and_the_one_that_was_approved() {

@@ -141,4 +141,14 @@ fn words_that_all_have_leave_the_choice_open_whatever_ids_say() {
         lists("mail", &[json!([{ "id": "m-1", "subject": "yoga" }, { "id": "m-2", "subject": "1999" }])]);
     assert_eq!(left_out(&courses, "the yoga course", "m-2").as_deref(), Some("yoga"));
     assert_eq!(left_out(&courses, "that of 1999", "m-1"), None, "too many dates share a year");
+    let numbers = lists(
+        "mail",
+        &[json!([{ "id": "m-1", "subject": "no 4711" }, { "id": "m-2", "subject": "no 20471" }])],
+    );
+    assert_eq!(
+        left_out(&numbers, "the invoice 4711", "m-2").as_deref(),
+        Some("4711"),
+        "four digits are no year by themselves"
+    );
+    assert_eq!(left_out(&numbers, "the invoice 20471", "m-1").as_deref(), Some("20471"));
 }
