@@ -1,5 +1,5 @@
 //! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `injection`, `conformance`, `bench`,
-//! `soak`, `errors`, `dist` and `record`.
+//! `soak`, `mutants`, `errors`, `dist` and `record`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
@@ -35,6 +35,8 @@ mod injection;
 
 mod verify;
 
+mod mutants;
+
 mod errors;
 
 mod dist;
@@ -69,6 +71,8 @@ enum Task {
     Record(record::Options),
     /// Measure against peers and limits, in the same run.
     Bench(bench::Options),
+    /// Try every mutant of a crate, all of them compiled at once.
+    Mutants(mutants::Options),
     /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
     Soak(soak::Options),
 }
@@ -85,18 +89,18 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::run(&options),
         Task::Record(options) => record::run(&options),
         Task::Bench(options) => bench::run(&options),
-        Task::Soak(options) => {
-            return match soak::run(&options) {
-                Ok(code) => code,
-                Err(error) => failed(&error),
-            };
-        }
+        Task::Soak(options) => return ended(soak::run(&options)),
+        Task::Mutants(options) => return ended(mutants::run(&options)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error),
     }
+}
+
+fn ended(run: anyhow::Result<ExitCode>) -> ExitCode {
+    run.unwrap_or_else(|error| failed(&error))
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

@@ -51,6 +51,8 @@ impl std::error::Error for Ended {}
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) success: bool,
+    /// `None`: a signal ended it.
+    pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -120,6 +122,7 @@ impl Program {
             .with_context(|| format!("cannot run {}", self.name))?;
         Ok(Output {
             success: output.status.success(),
+            code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })

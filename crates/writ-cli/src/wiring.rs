@@ -218,6 +218,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         gates: config.gate_folders(),
         server_idle: server_idle(context),
         approval_ttl: std::time::Duration::from_secs(config.general.approval_ttl_secs),
+        continue_after_answer: config.general.continue_after_answer,
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
         system: system_texts(context),

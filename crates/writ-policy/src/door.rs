@@ -54,6 +54,15 @@ pub(crate) const TAINT_RULE: &str = "taint";
 /// What the name of a gate that asks begins with, beside the names of rules.
 pub(crate) const GATE_RULE: &str = "gate ";
 
+/// The name under which is asked about what was begun before, and nobody knows whether it was done.
+pub(crate) const LOST_RULE: &str = "unknown outcome";
+
+/// Whether what asks is about this one time, so that no yes to what is alike, and no plan, answers it: a gate has seen just
+/// this, and what is done twice may be done twice.
+pub(crate) fn asks_about_this_time(rules: &BTreeSet<String>) -> bool {
+    rules.iter().any(|rule| rule.starts_with(GATE_RULE) || rule == LOST_RULE)
+}
+
 /// What a model is told that wishes something for which there is no plan.
 const UNPLANNED: &str = "only what a person has approved as a step of a plan is run or written here, and no approved \
     plan names this: propose one with 'plan_propose'";
@@ -87,6 +96,8 @@ pub struct Facts<'a> {
     pub plan: Planned<'a>,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
+    /// Whether its session began to do just this before, and nobody knows whether it was done.
+    pub lost: bool,
     /// What operations of the security proxy have used today; `None`: nobody knows.
     pub used: Option<&'a Used>,
     /// An approval for exactly this, or what was wrong with one that was given.

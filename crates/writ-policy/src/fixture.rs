@@ -337,6 +337,7 @@ pub(crate) struct World {
     pub(crate) used: Option<Used>,
     pub(crate) plan: Option<InForce>,
     pub(crate) planned: bool,
+    pub(crate) lost: bool,
     pub(crate) verdicts: Verdicts,
     pub(crate) now: Timestamp,
 }
@@ -383,6 +384,7 @@ impl World {
             used: None,
             plan: None,
             planned: false,
+            lost: false,
             verdicts: Verdicts::default(),
             now: NOW,
         }
@@ -405,6 +407,7 @@ impl World {
             origins: &self.origins,
             strict: self.strict,
             plan: Planned { in_force: self.plan.as_ref(), only: self.planned },
+            lost: self.lost,
             approval: self.approval.as_ref(),
             used: self.used.as_ref(),
         }

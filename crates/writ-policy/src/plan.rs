@@ -16,7 +16,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 use crate::approval::Approval;
-use crate::door::{GATE_RULE, TAINT_RULE};
+use crate::door::{TAINT_RULE, asks_about_this_time};
 use crate::egress::host::Target;
 use crate::keys::Authority;
 use crate::keys::grants::Grants;
@@ -323,9 +323,9 @@ impl InForce {
     ) -> Option<ApprovalUse> {
         let task = authority.task();
         let is_in_force = task.plan == Some(self.hash) && now < self.ends && now < task.expires_at;
-        // A gate asks about what it has seen: the next one is seen anew.
-        let by_gate = asked.rules.iter().any(|rule| rule.starts_with(GATE_RULE));
-        let is_meant = asked.risk <= self.risk && usize::from(asked.approvers) <= self.people && !by_gate;
+        let is_meant = asked.risk <= self.risk
+            && usize::from(asked.approvers) <= self.people
+            && !asks_about_this_time(asked.rules);
         let (n, step) = self
             .steps(prepared)
             .find(|(_, step)| is_in_force && is_meant && is_covered(step.free, prepared, asked))?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use writ_types::action::Action;
+use writ_types::action::{Action, Exec};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::Label;
@@ -84,5 +84,52 @@ impl Prepared {
             idempotent: self.idempotent,
             policy,
         })
+    }
+}
+
+/// What two attempts of the same action have in common, whatever they rest on and whichever rules are in force. How long a
+/// program may take is no part of it.
+///
+/// # Errors
+///
+/// If a value in the action has no canonical form.
+pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
+    match action {
+        Action::Exec(exec) => Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() })),
+        action => Digest::of_canonical(action),
+    }
+}
+
+/// Whether an action leaves nothing behind that a second one would leave twice.
+// tidy: table
+pub const fn leaves_nothing(action: &Action) -> bool {
+    match action {
+        Action::ReadFile(_)
+        | Action::Recall(_)
+        | Action::Say(_)
+        | Action::ModelCall(_)
+        | Action::Search(_)
+        // A connection is part of what has opened it, and a plan does nothing by itself.
+        | Action::Connect(_)
+        | Action::Plan(_) => true,
+        Action::CallTool(call) => !call.effect,
+        Action::Exec(_)
+        | Action::WriteFile(_)
+        | Action::Fetch(_)
+        | Action::Browse(_)
+        | Action::Remember(_)
+        | Action::Forget(_)
+        | Action::SendFile(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Subscribe(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_) => false,
     }
 }

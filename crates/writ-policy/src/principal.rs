@@ -346,6 +346,21 @@ mod tests {
         }
     }
 
+    /// What a client calls a message is kept, too, and a secret of the home in it is masked as in the text.
+    #[test]
+    fn the_name_of_a_message_holds_no_secret() {
+        let secret = "hunter2-of-the-mail";
+        let redactor = Redactor::default();
+        redactor.learn(&[crate::redact::KnownSecret { name: "secret:mail".into(), value: secret.into() }]);
+        let named = |client_id: String| {
+            let inbound = Inbound { client_id, ..inbound("hi") };
+            authenticate(Evidence::PeerUid(1000), inbound, &DIRECTORY, &redactor, NOW).expect("owner")
+        };
+        assert_eq!(named("c1".into()).get().client_id, "c1");
+        let masked = named(format!("c-{secret}"));
+        assert_eq!(masked.get().client_id, "c-[masked:secret:mail]");
+    }
+
     /// Rows: SIL-019 SCL-078
     #[test]
     fn who_shows_a_secret_of_the_home_is_its_owner_and_nobody_else() {

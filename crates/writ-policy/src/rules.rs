@@ -15,6 +15,7 @@ use writ_types::entry::Risk;
 use crate::prepared::Prepared;
 use crate::reach::Reach;
 use crate::scope::{self, Dimension};
+use crate::show;
 
 mod shadow;
 
@@ -316,6 +317,7 @@ impl RuleSet {
             ("large".to_owned(), RestrictedExpression::new_bool(is_large(&prepared.action))),
             ("effect".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.effect))),
             ("declared".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.declared))),
+            ("risk".to_owned(), string(name_of(show::risk(&prepared.action)))),
         ])
         .ok()?;
         Request::new(
@@ -383,14 +385,17 @@ fn people(number: &str) -> Option<u8> {
     number.parse().ok().filter(|number| (1..=MAX_APPROVERS).contains(number))
 }
 
-fn risk_named(name: &str) -> Option<Risk> {
-    match name {
-        "low" => Some(Risk::Low),
-        "medium" => Some(Risk::Medium),
-        "high" => Some(Risk::High),
-        "irreversible" => Some(Risk::Irreversible),
-        _ => None,
+const fn name_of(risk: Risk) -> &'static str {
+    match risk {
+        Risk::Low => "low",
+        Risk::Medium => "medium",
+        Risk::High => "high",
+        Risk::Irreversible => "irreversible",
     }
+}
+
+fn risk_named(name: &str) -> Option<Risk> {
+    [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible].into_iter().find(|risk| name_of(*risk) == name)
 }
 
 fn uid(kind: &str, id: &str) -> Option<EntityUid> {

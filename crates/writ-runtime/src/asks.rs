@@ -462,7 +462,9 @@ pub(crate) const fn failed(exit: Exit) -> Exit {
 /// How a command ends that has approved an action.
 const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
     match (performed, outcome) {
-        (PerformedOutcome::Failed { report }, _) => failed(report.exit),
+        (PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report }, _) => {
+            failed(report.exit)
+        }
         (_, ToolOutcome::Done | ToolOutcome::Simulated) => Exit::Done,
         (_, ToolOutcome::Failed | ToolOutcome::Unknown) => Exit::Verification,
         (_, ToolOutcome::Denied) => Exit::Denied,

@@ -89,6 +89,8 @@ pub struct RuntimeConfig {
     pub sent: PathBuf,
     /// How long an ask lives.
     pub approval_ttl: Duration,
+    /// Whether an answer to a question whose turn has ended opens a turn.
+    pub continue_after_answer: bool,
     /// Limits on tokens, money and tool calls.
     pub budget: BudgetConfig,
     /// Limits of a turn and of its context.

@@ -13,7 +13,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, InboundRecord};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::Numbered;
-use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
+use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
 use crate::config::STOP_DEADLINE;
@@ -25,6 +25,8 @@ pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 pub(crate) use crate::undo::Undone;
 use crate::{calls, recover};
+
+mod answers;
 
 mod guard;
 
@@ -391,20 +393,6 @@ impl Engine {
     /// If they cannot be read.
     pub async fn secrets_changed(&self) -> Result<(), Report> {
         self.core.learn_secrets().await.map_err(|e| self.core.report(&e))
-    }
-
-    /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
-    ///
-    /// # Errors
-    ///
-    /// Not somebody who may approve, a closed ask, or an approval that does not count.
-    pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
-        let who = self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
-        let core = Arc::clone(&self.core);
-        // In a task of its own: whoever answered may vanish, and what was approved is done and written down all the same.
-        let answered = self.core.turns.spawn(async move { core.answer(&who, ask, answer).await }).await;
-        let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        answered.map_err(|e| self.core.report(&e))
     }
 
     /// Stops a turn, if it runs.

@@ -87,6 +87,7 @@ struct Known<'a> {
     origins: Cow<'a, Origins>,
     budget: BudgetFacts,
     session: Option<Arc<Session>>,
+    lost: bool,
 }
 
 impl Known<'_> {
@@ -100,6 +101,7 @@ impl Known<'_> {
             strict: core.config.strict,
             plan: Planned { in_force: None, only: core.config.execution == Execution::Planned },
             budget: &self.budget,
+            lost: self.lost,
             approval: standing.approval,
             // Nobody performs such operations here.
             used: None,
@@ -193,6 +195,8 @@ impl Core {
         let mut egress =
             at.as_deref().map_or_else(|| self.config.egress.clone(), |session| self.scope_of(session));
         let listed = Self::hosts_of_server(&prepared.action);
+        let lost = prepared.session.map(|session| self.store.lost(session, &prepared.action)).transpose()?;
+        let lost = lost.flatten().is_some();
         egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
         Ok(Known {
             revoked: self.revoked(standing.authority)?,
@@ -201,6 +205,7 @@ impl Core {
             origins: self.origins_of(prepared, standing.origins)?,
             budget: BudgetFacts { limits: self.limits_of(at.as_deref()), spent: standing.spent },
             session: at,
+            lost,
         })
     }
 

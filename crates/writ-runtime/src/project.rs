@@ -238,7 +238,7 @@ pub(crate) async fn carry_out(
         place.core.end_undos(Some(place.session.id)).await?;
     }
     Ok(match outcome {
-        PerformedOutcome::Failed { report } => Err(report),
+        PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report } => Err(report),
         PerformedOutcome::Exec { .. }
         | PerformedOutcome::Text { .. }
         | PerformedOutcome::Listing { .. }

@@ -233,7 +233,9 @@ fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
         PerformedOutcome::Called { structured: Some(_), .. } => Some("a structured answer"),
         PerformedOutcome::Called { .. } => Some("a text"),
         // It may quote what was asked for, or what somebody has answered.
-        PerformedOutcome::Failed { .. } => Some("why it could not be done"),
+        PerformedOutcome::Failed { .. } | PerformedOutcome::Doubtful { .. } => {
+            Some("why it could not be done")
+        }
         PerformedOutcome::Written { .. }
         | PerformedOutcome::Memories { .. }
         | PerformedOutcome::Remembered { .. }

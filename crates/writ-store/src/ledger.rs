@@ -27,6 +27,8 @@ pub mod export;
 
 pub mod erase;
 
+pub mod lost;
+
 pub mod rests_on;
 
 pub mod rotation;

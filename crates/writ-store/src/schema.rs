@@ -33,6 +33,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 5, name: "plans", sql: include_str!("schema/0005_plans.sql") },
     Migration { number: 6, name: "kept results", sql: include_str!("schema/0006_kept_results.sql") },
     Migration { number: 7, name: "trusted hosts", sql: include_str!("schema/0007_trusted_hosts.sql") },
+    Migration { number: 8, name: "lost wishes", sql: include_str!("schema/0008_lost_wishes.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

@@ -195,6 +195,7 @@ impl Fixture {
     ) -> Decided {
         let (revoked, budget) = (BTreeSet::new(), BudgetFacts::default());
         let facts = Facts {
+            lost: false,
             authority,
             revoked: &revoked,
             rules: shipped_rules(),

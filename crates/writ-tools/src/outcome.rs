@@ -154,6 +154,11 @@ pub enum PerformedOutcome {
         /// Why. The model reads the outside text and the hint.
         report: Report,
     },
+    /// It was begun elsewhere, and nobody knows whether it was done.
+    Doubtful {
+        /// Why. The model reads the outside text and the hint.
+        report: Report,
+    },
 }
 
 impl PerformedOutcome {
@@ -209,7 +214,7 @@ impl PerformedOutcome {
                 }
             }
             Self::Sent { name, .. } => scrub(vec![name]),
-            Self::Failed { report } => {
+            Self::Failed { report } | Self::Doubtful { report } => {
                 scrub(vec![&mut report.outside, &mut report.inside, &mut report.hint]);
             }
             Self::Remembered { .. }

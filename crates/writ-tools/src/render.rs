@@ -91,6 +91,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
             (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
         }
         PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
+        PerformedOutcome::Doubtful { report } => (failed(report), ToolOutcome::Unknown),
     };
     // The text of the network has its own limit.
     let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
@@ -134,7 +135,8 @@ fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
         | PerformedOutcome::Planned { .. }
         | PerformedOutcome::Said
         | PerformedOutcome::Sent { .. }
-        | PerformedOutcome::Failed { .. } => Vec::new(),
+        | PerformedOutcome::Failed { .. }
+        | PerformedOutcome::Doubtful { .. } => Vec::new(),
     }
 }
 

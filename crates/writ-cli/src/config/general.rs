@@ -21,6 +21,8 @@ pub(crate) struct General {
     pub(crate) customer_context_dir: PathBuf,
     /// How long an ask lives, in seconds. Default one day (design 3.2).
     pub(crate) approval_ttl_secs: u64,
+    /// Whether the agent goes on by itself once a question of an ended turn is answered. Default `false`.
+    pub(crate) continue_after_answer: bool,
     /// Whether the shipped gates are in force. Default `true`.
     pub(crate) gates_shipped: bool,
     /// Names of the tools that the agent is offered; empty is all of them. Default empty.
@@ -56,6 +58,7 @@ impl Default for General {
             verify_dir: "data/verify".into(),
             customer_context_dir: "data/customers".into(),
             approval_ttl_secs: 24 * 60 * 60,
+            continue_after_answer: false,
             gates_shipped: true,
             tools: Vec::new(),
             strict: false,

@@ -10,6 +10,9 @@ use super::engine::{runs, stop_engine_of};
 use super::turns::Bench;
 use super::{code, text};
 
+#[path = "mcp/again.rs"]
+mod again;
+
 #[path = "mcp/clearance.rs"]
 mod clearance;
 

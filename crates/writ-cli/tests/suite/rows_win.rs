@@ -13,6 +13,7 @@ use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
 use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
 
 use super::egress::mirror::Mirror;
 use super::engine::{Engine, Link, stop_engine_of};
@@ -591,7 +592,7 @@ forbid (principal, action == Action::"exec", resource) when { context.profile ==
 
 /// What a person has answered, and what came of it, is told to the agent, which reads it in its next turn.
 ///
-/// Rows: WIN-234 (in part: an answer opens no turn; the next message does)
+/// Rows: WIN-234 (with the next message)
 #[test]
 fn needs_userns_what_was_answered_is_read_in_the_next_turn() {
     let run = |script: &str| ("shell_exec", json!({ "argv": ["sh", "-c", script] }));
@@ -615,6 +616,51 @@ fn needs_userns_what_was_answered_is_read_in_the_next_turn() {
     bench.chat("and now?", &[]);
     let told = bench.requests().get(before).expect("a new request").clone();
     assert!(told.contains("came-of-it-42") && told.contains("A person said no: not this one"), "{told}");
+    let ran =
+        bench.events("intent").iter().filter(|row| row["payload"]["action"]["profile"] == "task").count();
+    assert_eq!((asks.len(), ran), (2, 1), "what was denied did not run");
+}
+
+/// Where that is wished, an answer opens a turn by itself: the agent reads what came of it, or why not, and goes on.
+///
+/// Rows: WIN-234
+#[test]
+fn needs_userns_an_answer_opens_a_turn_where_that_is_wished() {
+    let run = |script: &str| ("shell_exec", json!({ "argv": ["sh", "-c", script] }));
+    let list = vec![run("echo came-of-it-$((40 + 2))"), run("echo denied; touch made.txt")];
+    let mut bench = Bench::new("openai", calls(list, "They wait."));
+    bench.home.env.push(("WRIT_CONTINUE_AFTER_ANSWER".into(), "true".into()));
+    std::fs::write(bench.home.root().join("policies/ask.cedar"), ASK_EXEC).expect("written");
+    assert_eq!(code(&bench.chat("run both", &[])), 5);
+    let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("asks").clone();
+    let session = asks[0]["session"].as_str().expect("a session").parse().expect("an id");
+    let mut link = Link::open(&bench.home).expect("an engine");
+    link.join(Some(session), None).expect("joined");
+    let mut ended = || {
+        link.until(|numbered| match numbered.frame {
+            ServerFrame::Message { last: true, exit, .. } => Some(exit),
+            _ => None,
+        })
+    };
+    assert_eq!(ended(), Some(Exit::Waiting));
+    let (denied, approved): (Vec<_>, Vec<_>) =
+        asks.iter().partition(|ask| ask["shown"].as_str().is_some_and(|shown| shown.contains("made.txt")));
+    let answers = [
+        (approved, ["approve", "--yes", ""], "came-of-it-42"),
+        (denied, ["deny", "--reason", "not this one"], "A person said no: not this one"),
+    ];
+    for (ask, [word, flag, why], told) in answers {
+        assert!(!bench.requests().concat().contains(told), "{told}");
+        let id = ask[0]["ask_id"].as_str().expect("an id");
+        let args: Vec<&str> =
+            ["approvals", word, id, flag, why].into_iter().filter(|arg| !arg.is_empty()).collect();
+        let answered = bench.home.run(&args);
+        assert_eq!(code(&answered), 0, "{}", text(&answered));
+        assert!(ended().is_some());
+        assert!(bench.requests().last().is_some_and(|request| request.contains(told)), "{told}");
+    }
+    let received = bench.events("received");
+    assert_eq!(received.len(), 3, "{received:?}");
     let ran =
         bench.events("intent").iter().filter(|row| row["payload"]["action"]["profile"] == "task").count();
     assert_eq!((asks.len(), ran), (2, 1), "what was denied did not run");

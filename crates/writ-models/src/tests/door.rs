@@ -91,6 +91,7 @@ pub(crate) async fn permit(action: Action) -> Permit {
         authority: &authority,
         revoked: &revoked,
         rules: rules(),
+        lost: false,
         budget: &budget,
         egress: &EgressScope::default(),
         origins: &Origins::default(),

@@ -6,8 +6,8 @@ use writ_types::action::{Action, Plan};
 use writ_types::entry::{DenyReason, GateVerdict, Risk};
 use writ_types::unit::Timestamp;
 
-use super::{Facts, GATE_RULE, Refusal, TAINT_RULE, Verdicts, check_keys, standing};
-use crate::prepared::Prepared;
+use super::{Facts, GATE_RULE, LOST_RULE, Refusal, TAINT_RULE, Verdicts, check_keys, standing};
+use crate::prepared::{Prepared, leaves_nothing};
 use crate::rules::RuleVerdict;
 use crate::taint::{self, Labels, TaintVerdict};
 use crate::{plan, show};
@@ -24,7 +24,7 @@ pub(super) struct Asking {
     pub(super) approvers: u8,
 }
 
-/// Rules, then taint, then gates that want a person.
+/// Rules, then taint, then what is not known, then gates that want a person.
 ///
 /// # Errors
 ///
@@ -38,6 +38,10 @@ pub(super) fn gather(
     let mut asking = alone(prepared, facts)?;
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
+    }
+    if facts.lost && !prepared.idempotent && !leaves_nothing(&prepared.action) {
+        asking.rules.insert(LOST_RULE.to_owned());
+        asking.reasons.insert("It was begun before, and nobody knows whether it was done.".to_owned());
     }
     for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
         asking.rules.insert(format!("{GATE_RULE}{gate}"));

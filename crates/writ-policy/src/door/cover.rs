@@ -7,7 +7,7 @@ use writ_types::entry::{Decision, DenyReason, Risk};
 use writ_types::frame::Pattern;
 use writ_types::unit::{Amount, Timestamp};
 
-use super::{Checked, GATE_RULE, Refusal};
+use super::{Checked, Refusal, asks_about_this_time};
 use crate::approval::{Approval, TaskTerms};
 use crate::egress::EgressScope;
 use crate::pattern::standing::Recurring;
@@ -22,16 +22,15 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// What cannot be undone, and what several people must approve, is like nothing else; and a gate asks about what it
-    /// has seen: the next one is seen anew.
+    /// What cannot be undone, what several people must approve, and what is asked about for this one time, is like nothing
+    /// else.
     pub(super) fn of(
         checked: &Checked,
         rules: &BTreeSet<String>,
         (risk, approvers): (Risk, u8),
         egress: &EgressScope,
     ) -> Self {
-        let by_gate = rules.iter().any(|rule| rule.starts_with(GATE_RULE));
-        if risk >= Risk::Irreversible || approvers > 1 || by_gate {
+        if risk >= Risk::Irreversible || approvers > 1 || asks_about_this_time(rules) {
             return Self::default();
         }
         let (prepared, policy) = (&checked.prepared, checked.policy);

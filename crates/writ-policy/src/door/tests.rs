@@ -19,7 +19,7 @@ use crate::fixture::{
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
-use crate::prepared::Sink;
+use crate::prepared::{Sink, leaves_nothing};
 use crate::rules::Shadow;
 use crate::scope::Dimension;
 

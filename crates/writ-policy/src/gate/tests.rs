@@ -23,7 +23,7 @@ fn replace(on: Point) -> GateConfig {
 fn the_shipped_gate_blocks_drop_table_every_time() {
     let gates = GateSet::new(vec![GateSet::shipped()]).expect("valid");
     let first = gates.judge(GatePoint::Input, "please Drop \n TABLE users");
-    assert!(first.blocked().is_some_and(|reason| reason.contains("drop-table")));
+    assert_eq!(first.blocked(), Some("The message asks to drop a database table (gate 'drop-table')."));
     assert_eq!(first.text, None);
     for _ in 0..100 {
         assert_eq!(gates.judge(GatePoint::Input, "please Drop \n TABLE users"), first);
@@ -503,6 +503,16 @@ fn a_script_is_asked_again_so_often_and_then_blocks() {
     }
     assert_eq!(judging.due(), None);
     assert_eq!(judging.end().text.as_deref(), Some("t"), "the second time it passed");
+}
+
+/// What stops an answer is worded anew by the turn, and not asked again for the same words.
+#[test]
+fn a_script_that_stops_an_answer_is_not_asked_about_it_again() {
+    let config = GateConfig { on_block: Some("retry".into()), ..gate(Point::Output, Provider::Script) };
+    let judged = scripted(config, GatePoint::Output, ScriptEnd::Code(1), "");
+    let verdicts: Vec<GateVerdict> = judged.verdicts.iter().map(|v| v.1).collect();
+    assert_eq!(verdicts, [GateVerdict::Block]);
+    assert!(matches!(judged.after, Some(Escalation::Retry { .. })));
 }
 
 #[test]

@@ -64,12 +64,40 @@ fn a_step_passes_under_its_plan_and_another_byte_asks() {
     // How long a program may take changes nothing of what it does.
     let longer = Exec { timeout_ms: 7, hosts: vec!["a.example".into()], ..exec() };
     assert!(world.decide(prepared(Action::Exec(longer))).is_ok());
+    let lost = World { lost: true, ..under(&plan, shipped(), &[2, 2]) };
+    assert!(
+        lost.ask(prepared(reaching("b.example"))).rules.contains("unknown outcome"),
+        "it may be done already"
+    );
     let other = Exec { argv: vec!["true".into(), "x".into()], hosts: vec!["a.example".into()], ..exec() };
     assert!(world.decide(prepared(Action::Exec(other))).is_err());
     assert!(world.decide(prepared(reaching("c.example"))).is_err(), "the plan's key names no such host");
     // One that was done as often as it may.
     let spent = under(&plan, shipped(), &[0, 2]);
     assert_eq!(spent.ask(prepared(reaching("a.example"))).rules, ["ask-network".to_owned()].into());
+}
+
+/// A step is judged as what it is: its own action, tool, values and bindings, wished by whoever wishes the plan.
+#[test]
+fn a_step_by_itself_is_what_it_does_and_no_plan() {
+    let whole = Prepared { intent: "all of it".into(), ..tainted(Action::Plan(plan()), Taint::External) };
+    let mut own = prepared(reaching("a.example"));
+    own.bindings.insert("program".into(), Digest::of(b"program"));
+    let step = PlanStep {
+        tool: "shell_exec".into(),
+        sinks: vec![("hosts".into(), "a.example".into())],
+        bindings: own.bindings.clone(),
+        ..step(own.action.clone(), Free::Nothing)
+    };
+    let sinks = vec![Sink { argument: "hosts".into(), value: "a.example".into() }];
+    let expected = Prepared {
+        action: own.action,
+        tool: step.tool.clone(),
+        sinks,
+        bindings: own.bindings,
+        ..whole.clone()
+    };
+    assert_eq!(alone(&whole, &step), expected);
 }
 
 /// Whatever of a plan is another byte is another plan: its hash is not what was signed.
@@ -125,6 +153,17 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     world.base.expires_at = later(172_800_000);
     world.now = later(86_400_000);
     assert!(!world.ask(wish()).rules.is_empty(), "the approval itself is over");
+    // Time passes between the look at the keys and the decision, too.
+    let world = under(&plan, shipped(), &[1]);
+    let authority = world.authority();
+    let rules = BTreeSet::new();
+    let asked = Asked { rules: &rules, risk: Risk::Low, approvers: 1 };
+    let covers = |now| {
+        let in_force = world.plan.as_ref().expect("approved");
+        in_force.covers((&wish(), Digest::of(b"x")), &asked, &authority, now).is_some()
+    };
+    let ends = world.task.expires_at;
+    assert!(covers(Timestamp::from_millis(ends.as_millis() - 1)) && !covers(ends));
 }
 
 #[test]
@@ -284,6 +323,19 @@ fn wide_open_steps_take_a_key() {
     };
     assert!(risk(Free::Content, 20, 60) < Risk::High && risk(Free::Nothing, 100, 480) < Risk::High);
     assert_eq!((risk(Free::Content, 21, 60), risk(Free::Content, 20, 61)), (Risk::High, Risk::High));
+}
+
+/// What is open and cannot be undone is asked about each time, and a plan says so beforehand.
+#[test]
+fn a_plan_says_which_step_asks_again() {
+    let says = |risk, free| {
+        let call = CallTool { risk, ..call_tool() };
+        let plan = of(vec![step(Action::CallTool(call), free)]);
+        let shown = Shown::new(&prepared(Action::Plan(plan)), "").expect("short");
+        shown.text().contains("each time: it cannot be undone")
+    };
+    assert!(says(Risk::Irreversible, Free::Content));
+    assert!(!says(Risk::High, Free::Content) && !says(Risk::Irreversible, Free::Nothing));
 }
 
 /// What is left open is what stands in a file, not whether it is there, nor whether it may be run.

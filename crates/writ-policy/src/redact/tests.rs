@@ -187,6 +187,31 @@ fn what_follows_prefixes_in_ten_megabytes_is_read_at_most_four_times() {
     }
 }
 
+/// What was found to be no token hides none that comes after it, and is not read anew from each place within.
+#[test]
+fn a_broken_token_hides_no_later_one_and_is_read_once() {
+    let jwt = format!("eyJ{}.eyJ{}.{}", letters(20), letters(30), letters(40));
+    let text = format!("eyJ{} and {jwt}", letters(9));
+    let masked = Redactor::default().mask(&text).into_owned();
+    assert!(!masked.contains(&letters(30)) && masked.contains("[masked:jwt]"), "{masked}");
+    let broken = "eyJaaaaaaa-".repeat(1_000);
+    let mut read = 0;
+    assert_eq!(formats::searched(&broken, &mut read), []);
+    assert!(read <= broken.len() * 4, "{read} bytes of {}", broken.len());
+}
+
+/// A stream waits for the rest of a private key, and not for what follows other headings.
+#[test]
+fn a_stream_waits_for_private_keys_alone() {
+    let redactor = Redactor::default();
+    let said = |heading: &str| {
+        let mut stream = redactor.stream();
+        stream.push(&format!("-----BEGIN {heading}-----\nTWFu\nTWFu "))
+    };
+    assert!(said("CERTIFICATE").contains("CERTIFICATE"), "{}", said("CERTIFICATE"));
+    assert!(!said("PRIVATE KEY").contains("PRIVATE"), "{}", said("PRIVATE KEY"));
+}
+
 #[test]
 fn a_large_output_loses_each_secret() {
     let redactor = redactor();
@@ -394,6 +419,7 @@ fn requests_replies_and_reports_lose_their_secrets() {
             && clean == format!("a {mask}")
             && clean != *"a"
             && clean != "b"
+            && clean != "b".to_owned()
     );
     assert_eq!((clean.secrets(), format!("{redactor:?}").as_str()), (&named, "Redactor"));
 }
@@ -410,7 +436,9 @@ fn json_is_masked_to_its_bound() {
         redactor.mask_json(&mut value);
         value.to_string()
     };
-    assert!(nested(MAX_JSON_DEPTH).contains("[masked:secret:plain]"));
+    for depth in [MAX_JSON_DEPTH, MAX_JSON_DEPTH + 1] {
+        assert!(nested(depth).contains("[masked:secret:plain]"), "{depth}");
+    }
     for depth in [MAX_JSON_DEPTH + 2, MAX_JSON_DEPTH + 9] {
         assert!(!nested(depth).contains(PLAIN) && nested(depth).contains("null"), "{depth}");
     }

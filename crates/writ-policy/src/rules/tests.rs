@@ -1,9 +1,10 @@
-use writ_types::action::{ActionKind, CallTool, Exec, Fetch, Say, SendFile, WriteFile};
+use writ_types::action::{ActionKind, CallTool, Exec, Fetch, Place, Say, SendFile, WriteFile};
 use writ_types::taint::Taint;
 
 use super::*;
 use crate::fixture::{
-    PERMIT_ALL, exec, fetch, home_rules, prepared, project_write, remember, rules, samples, shipped, tainted,
+    PERMIT_ALL, World, exec, fetch, home_rules, prepared, project_write, remember, rules, samples, shipped,
+    tainted,
 };
 use crate::show;
 
@@ -71,7 +72,7 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
         Action::SendFile(SendFile { to: to.to_owned(), path, digest })
     };
     assert_eq!(judge(send("owner"), false), RuleVerdict::Permit);
-    assert_eq!(asked_by(&judge(send("ann"), false)), ["ask-send-file"]);
+    assert_eq!(asked_by(&judge(send("ann"), false)), ["ask-irreversible", "ask-send-file"]);
     let say = Action::Say(Say { to: "somebody".into(), text: "hi".into() });
     assert_eq!(judge(say, false), forbidden("no rule permits it"));
 }
@@ -149,6 +150,11 @@ fn rules_see_what_the_schema_promises() {
         (r#"context.reach == "known""#, true),
         (r#"context.reach == "none""#, false),
         ("context.owned", true),
+        ("context.large", false),
+        ("context.effect", false),
+        ("context.declared", false),
+        (r#"context.risk == "medium""#, true),
+        (r#"context.risk == "irreversible""#, false),
     ];
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
     let standing = Standing { reach: Reach::Known, owned: true, ..NOTHING };
@@ -305,26 +311,87 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
     assert_eq!(RuleSet::load(&[project_rules(&silent)]).err(), Some(refused));
 }
 
-/// Every sample of every kind, in every circumstance that rules may look at: what cannot be undone, or changes what the agent
-/// is, is never permitted by the shipped rules without a person.
+/// An action in every form that the shipped rules look at.
+fn forms(action: Action) -> Vec<Action> {
+    const FLAGS: [bool; 2] = [false, true];
+    match action {
+        Action::CallTool(call) => {
+            let mut all = Vec::new();
+            for risk in [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible] {
+                for (effect, declared) in FLAGS.into_iter().flat_map(|e| FLAGS.map(|d| (e, d))) {
+                    for sends in FLAGS {
+                        all.push(Action::CallTool(CallTool {
+                            risk,
+                            effect,
+                            declared,
+                            sends,
+                            ..call.clone()
+                        }));
+                    }
+                }
+            }
+            all
+        }
+        Action::Fetch(fetch) => ["GET", "POST", "DELETE"]
+            .into_iter()
+            .flat_map(|method| FLAGS.map(|large| (method.to_owned(), large)))
+            .map(|(method, large)| Action::Fetch(Fetch { method, large, ..fetch.clone() }))
+            .collect(),
+        Action::WriteFile(write) => [Place::Overlay, Place::Project]
+            .map(|place| Action::WriteFile(WriteFile { place, ..write.clone() }))
+            .into(),
+        Action::SendFile(send) => {
+            ["owner", "ann"].map(|to| Action::SendFile(SendFile { to: to.into(), ..send.clone() })).into()
+        }
+        other => vec![other],
+    }
+}
+
+/// Every kind in every form and circumstance that rules may look at: what cannot be undone, or changes what the agent
+/// is, is never permitted by the shipped rules without a person; nor by the door, whatever the keys approve beforehand.
 #[test]
 fn no_shipped_rule_permits_what_cannot_be_undone() {
-    let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");
+    let rules = shipped();
     let reaches = [Reach::None, Reach::Granted, Reach::Known, Reach::Unknown, Reach::Blocked];
+    let changes_the_agent =
+        |action: &Action| show::risk(action) >= Risk::High && !matches!(action, Action::CallTool(_));
+    let harmful = |action: &Action| show::risk(action) == Risk::Irreversible || changes_the_agent(action);
+    let all = samples().into_iter().flat_map(|sample| forms(sample.action));
+    let (harmful, harmless): (Vec<Action>, Vec<Action>) = all.partition(harmful);
     let mut judged = 0;
-    for sample in samples().into_iter().filter(|sample| show::risk(&sample.action) >= Risk::High) {
+    for action in &harmful {
         for taint in [Taint::Owner, Taint::Auth, Taint::External] {
             for reach in reaches {
                 for (preapproved, owned) in [(false, false), (false, true), (true, false), (true, true)] {
                     let standing = Standing { preapproved, reach, owned };
-                    let said = rules.judge(&tainted(sample.action.clone(), taint), standing);
-                    assert_ne!(said, RuleVerdict::Permit, "{:?} {taint} {standing:?}", sample.action.kind());
+                    let said = rules.judge(&tainted(action.clone(), taint), standing);
+                    assert_ne!(said, RuleVerdict::Permit, "{:?} {taint} {standing:?}", action.kind());
                     judged += 1;
                 }
             }
         }
     }
-    assert!(judged >= 60 * 7, "{judged}");
+    let irreversible = harmful.iter().filter(|action| show::risk(action) == Risk::Irreversible).count();
+    assert_eq!((irreversible, judged), (1 + 8, harmful.len() * 60));
+    // The twin: what does less harm is permitted in some circumstance.
+    let call = |risk| {
+        harmless.iter().any(|action| {
+            matches!(action, Action::CallTool(call) if call.risk == risk
+        && rules.judge(&prepared(action.clone()), NOTHING) == RuleVerdict::Permit)
+        })
+    };
+    assert!(call(Risk::High) && call(Risk::Low));
+    let mut world = World::new(shipped());
+    for grants in [&mut world.base.grants, &mut world.task.grants] {
+        grants.preapproved = ActionKind::ALL.into_iter().collect();
+    }
+    let authority = world.authority();
+    for action in harmful {
+        for taint in [Taint::Owner, Taint::External] {
+            let said = world.decide_under(tainted(action.clone(), taint), &authority);
+            assert!(said.is_err(), "{:?} {taint}", action.kind());
+        }
+    }
 }
 
 #[test]

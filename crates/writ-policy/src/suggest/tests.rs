@@ -108,6 +108,28 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
     assert_eq!(suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), (pay("ann", 900), Said::No)]), []);
 }
 
+/// What is sent to a host, or is large, is asked about wherever it goes: to list the host changes nothing.
+#[test]
+fn a_host_is_suggested_for_plain_readings_alone() {
+    type Change = fn(&mut writ_types::action::Fetch);
+    let changes: [(Change, bool); 4] = [
+        (|_| {}, true),
+        (|fetch| fetch.method = "POST".into(), false),
+        (|fetch| fetch.body = Some("x".into()), false),
+        (|fetch| fetch.large = true, false),
+    ];
+    for (n, (change, expected)) in changes.into_iter().enumerate() {
+        let asked = ["a", "b", "c"].map(|path| {
+            let mut fetch = fetch(&format!("https://docs.rs/{path}"));
+            change(&mut fetch);
+            (prepared(Action::Fetch(fetch)), Said::Yes)
+        });
+        let said = suggested(&asked);
+        let lists = said.iter().any(|one| matches!(one.advice, Advice::Allow { .. }));
+        assert_eq!(lists, expected, "{n}: {said:?}");
+    }
+}
+
 /// A no to what would have reached a host, by whatever way, speaks against listing it.
 #[test]
 fn a_no_to_whatever_reaches_a_host_speaks_against_it() {

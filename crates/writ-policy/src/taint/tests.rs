@@ -142,6 +142,31 @@ fn what_other_servers_say_of_their_tools_orders_no_effect() {
     }
 }
 
+/// Where everything asks, no argument excuses a call or a search; elsewhere the owner's own words do.
+#[test]
+fn a_strict_home_asks_about_every_call_and_search_after_external_content() {
+    let mut words = Origins::new(["write to ann@example.org".to_owned()]);
+    words.approve("crm__send".into());
+    let mut call =
+        tainted(Action::CallTool(CallTool { sends: false, ..crate::fixture::call_tool() }), Taint::External);
+    call.tool = "crm__send".into();
+    call.sinks = vec![crate::prepared::Sink { argument: "to".into(), value: "ann@example.org".into() }];
+    let search = tainted(
+        samples()
+            .into_iter()
+            .find_map(|sample| matches!(sample.action, Action::Search(_)).then_some(sample.action))
+            .expect("a search"),
+        Taint::External,
+    );
+    let owned = Standing { owned: true, ..Standing::default() };
+    for (prepared, standing) in [(&call, Standing::default()), (&search, owned)] {
+        let verdict = |strict| judge(prepared, standing, with(&words, strict));
+        assert_eq!(verdict(false), TaintVerdict::Pass);
+        assert!(matches!(verdict(true), TaintVerdict::Ask(_)));
+    }
+    assert!(matches!(judge(&search, Standing::default(), nothing()), TaintVerdict::Ask(_)));
+}
+
 /// Where much harm can be done, one value of many is not enough.
 #[test]
 fn a_harmful_call_takes_no_value_of_a_result() {

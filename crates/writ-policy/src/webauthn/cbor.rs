@@ -176,6 +176,14 @@ mod tests {
         assert!(read(&fits).is_ok());
     }
 
+    /// What a length promises is in the bytes, and is no more than may come.
+    #[test]
+    fn nothing_is_set_aside_for_more_than_could_come() {
+        let fits = |length, values, bytes: usize| Reader { rest: &[0; 9][..bytes], values }.fitting(length);
+        assert_eq!((fits(4, 4, 4), fits(0, 0, 0)), (Ok(4), Ok(0)));
+        assert_eq!((fits(4, 3, 9), fits(4, 9, 3)), (Err(NotCbor), Err(NotCbor)));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -45,7 +45,7 @@ pub(super) async fn call(
     if server.spec.url.is_some() {
         let visited = match place.core.visit(place, &server, permit, cancel).await? {
             Ok(visited) => visited,
-            Err(report) => return failed(doubtful(report, call)),
+            Err(report) => return Ok(broken(report, call)),
         };
         place.core.note_tools(place, &server, &visited.live).await?;
         return match visited.answer {
@@ -122,12 +122,15 @@ fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) 
         Err(McpError::Refused { code, message, .. }) => {
             called(format!("error {code}: {message}"), None, true)
         }
-        Err(error) => PerformedOutcome::Failed { report: doubtful(error.report(), call) },
+        Err(error) => broken(error.report(), call),
     }
 }
 
-/// Says that nobody knows whether a call that failed was carried out, where that matters.
-fn doubtful(report: Report, call: &CallTool) -> Report {
+/// A call that broke off: where it would have changed something, nobody knows whether it did.
+fn broken(report: Report, call: &CallTool) -> PerformedOutcome {
     let unknown = "whether it was done is not known: find out before you repeat it";
-    if call.effect { report.hint(unknown) } else { report }
+    match call.effect {
+        true => PerformedOutcome::Doubtful { report: report.hint(unknown) },
+        false => PerformedOutcome::Failed { report },
+    }
 }

@@ -12,6 +12,7 @@ use writ_types::unit::Timestamp;
 
 use super::erase;
 use super::head::{Checkpoint, HEAD_INTERVAL, HeadSigner};
+use super::lost;
 use super::rotation::{self, Rotation};
 use super::row::{self, Header, SALT_BYTES};
 use super::tree::{Frontier, Hash, Nodes};
@@ -262,9 +263,11 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
             }
             Ok(())
         }
-        Fact::Outcome { attempt, .. } | Fact::ModelCalled { attempt, .. } => {
-            close_attempt(conn, seq, *attempt)
+        Fact::Outcome { attempt, outcome, .. } => {
+            close_attempt(conn, seq, *attempt)?;
+            lost::ended(conn, *attempt, *outcome)
         }
+        Fact::ModelCalled { attempt, .. } => close_attempt(conn, seq, *attempt),
         Fact::Received { .. }
         | Fact::Gated { .. }
         | Fact::Hooked { .. }

@@ -158,6 +158,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
         origins: &Origins::default(),
         strict: false,
         plan: Planned::default(),
+        lost: false,
         budget: &BudgetFacts::default(),
         approval: None,
         used: Some(&used),

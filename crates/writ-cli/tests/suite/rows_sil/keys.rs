@@ -414,6 +414,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
             sent: dir.path().join("sent"),
             credentials: Vec::new(),
             approval_ttl: APPROVAL_TTL,
+            continue_after_answer: false,
             budget: Default::default(),
             agent_config: Default::default(),
             system: Vec::new(),

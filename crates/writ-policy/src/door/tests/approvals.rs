@@ -130,6 +130,42 @@ fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
     expected_denial(&world, write("b"), DenyReason::Approval);
 }
 
+/// What was begun before, and nobody knows whether it was done, asks, whatever lets it pass otherwise; a yes to just this opens
+/// it, and none to what is alike. Twins: what may be repeated, and what leaves nothing to be done twice.
+#[test]
+fn what_may_have_been_done_already_asks_before_it_is_done_again() {
+    let mut world = world();
+    world.lost = true;
+    let authority = world.authority();
+    let mut asked = 0;
+    for sample in free_samples() {
+        let wish = prepared(sample.action);
+        let repeatable = Prepared { idempotent: true, ..wish.clone() };
+        assert!(world.decide_under(repeatable, &authority).is_ok(), "{:?}", wish.action.kind());
+        match world.decide_under(wish.clone(), &authority) {
+            Ok(_) => assert!(leaves_nothing(&wish.action), "{:?}", wish.action.kind()),
+            Err(Stop::Ask(ask)) => {
+                assert_eq!(ask.rules, [LOST_RULE.to_owned()].into(), "{:?}", wish.action.kind());
+                assert_eq!((ask.pattern, ask.recurring), (None, Vec::new()), "nothing is like it");
+                asked += 1;
+            }
+            Err(Stop::Deny(denial)) => panic!("{denial:?}"),
+        }
+    }
+    assert_eq!(asked, 19);
+    let mut world = anywhere_below_home(shipped());
+    let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
+    let ask = world.ask(write("a"));
+    let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
+    let terms = TaskTerms { pattern, risk: ask.risk, uses: 3, standing: None };
+    let claims = ApprovalClaims { task: Some(terms), ..claims(ask.hash) };
+    world.approval = Some(Ok(approved(claims)));
+    assert!(world.decide(write("b")).is_ok(), "it is alike");
+    world.lost = true;
+    expected_denial(&world, write("b"), DenyReason::Approval);
+    assert!(world.decide(write("a")).is_ok(), "it is what was shown");
+}
+
 /// A standing approval covers what is alike in another session, up to a risk, and counts what it leaves open.
 ///
 /// Rows: SIL-152

@@ -183,6 +183,7 @@ fn a_text_goes_on_as_a_hook_that_may_write_has_it() {
         let mut one = hook("h", on);
         one.config.permissions = vec![Permission::Read, Permission::Write];
         let gates = set(vec![one]);
+        assert_eq!(gates.holds_output(), on == HookEvent::ResponseGenerated);
         let run = |said: &str| {
             let mut judging = gates.begin(point, Subject::text("before"), None);
             let Some(Due::Script(due)) = judging.due() else { panic!("a program") };

@@ -1,0 +1,148 @@
+//! What came of the mutants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use super::listed::Mutant;
+
+const DOCUMENT: &str = "docs/mutants.md";
+/// Why a survivor is none that a test could notice.
+const EXPLAINED: &str = "xtask/survivors.toml";
+
+/// What came of one mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// A test fails.
+    Noticed,
+    /// Tests take far longer than they do, or more memory than they may.
+    Endless,
+    /// It does not compile.
+    Unviable,
+    /// Every test that reaches it holds.
+    Survived,
+    /// No test reaches it.
+    Unreached,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Noticed => "noticed",
+            Self::Endless => "endless",
+            Self::Unviable => "unviable",
+            Self::Survived => "SURVIVED",
+            Self::Unreached => "UNREACHED",
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Survivors {
+    survivor: Vec<Survivor>,
+}
+
+/// A mutant that changes nothing that anybody could notice.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Survivor {
+    mutant: String,
+    reason: String,
+}
+
+/// The survivors that are explained, by their keys.
+pub(crate) fn explained(root: &Path) -> Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(root.join(EXPLAINED)).context(EXPLAINED)?;
+    let listed: Survivors = toml::from_str(&text).context(EXPLAINED)?;
+    for one in &listed.survivor {
+        ensure!(!one.reason.is_empty(), "{EXPLAINED}: '{}' has no reason", one.mutant);
+    }
+    Ok(listed.survivor.into_iter().map(|one| one.mutant).collect())
+}
+
+/// All mutants with their outcomes.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    outcomes: Vec<(&'a Mutant, Outcome)>,
+    explained: &'a BTreeSet<String>,
+}
+
+impl<'a> Report<'a> {
+    /// `None` if a mutant has no outcome.
+    pub(crate) fn new(
+        mutants: &'a [Mutant],
+        outcomes: &BTreeMap<u32, Outcome>,
+        explained: &'a BTreeSet<String>,
+    ) -> Option<Self> {
+        let known = mutants.iter().map(|mutant| Some((mutant, *outcomes.get(&mutant.id)?)));
+        Some(Self { outcomes: known.collect::<Option<_>>()?, explained })
+    }
+
+    fn survivors(&self) -> impl Iterator<Item = (&Mutant, Outcome)> {
+        let of = |outcome: &Outcome| matches!(outcome, Outcome::Survived | Outcome::Unreached);
+        self.outcomes
+            .iter()
+            .filter(move |(_, outcome)| of(outcome))
+            .map(|(mutant, outcome)| (*mutant, *outcome))
+    }
+
+    fn is_explained(&self, mutant: &Mutant) -> bool {
+        self.explained.contains(&mutant.key)
+    }
+
+    pub(crate) fn all_explained(&self) -> bool {
+        self.survivors().all(|(mutant, _)| self.is_explained(mutant))
+    }
+
+    /// A line each.
+    pub(crate) fn whole(&self) -> String {
+        self.outcomes.iter().map(|(mutant, outcome)| format!("{outcome:9}  {}\n", mutant.name)).collect()
+    }
+
+    /// How many of each outcome every file has.
+    fn table(&self) -> String {
+        const COLUMNS: [Outcome; 4] =
+            [Outcome::Noticed, Outcome::Endless, Outcome::Unviable, Outcome::Survived];
+        let mut files: BTreeMap<&str, BTreeMap<Outcome, usize>> = BTreeMap::new();
+        for (mutant, outcome) in &self.outcomes {
+            let outcome = if *outcome == Outcome::Unreached { Outcome::Survived } else { *outcome };
+            let (_, file) = mutant.file.split_once("/src/").unwrap_or(("", &mutant.file));
+            for name in [file, "all"] {
+                *files.entry(name).or_default().entry(outcome).or_default() += 1;
+            }
+        }
+        let whole = files.remove("all").unwrap_or_default();
+        let rows = files.into_iter().chain([("all", whole)]).map(|(file, counts)| {
+            let cells = COLUMNS.map(|outcome| counts.get(&outcome).copied().unwrap_or(0).to_string());
+            format!("| {file} | {} | {} |\n", counts.values().sum::<usize>(), cells.join(" | "))
+        });
+        let header = "| file | mutants | noticed | endless | do not compile | survived |\n| --- | --- | --- | --- | --- | --- |\n";
+        format!("{header}{}", rows.collect::<String>())
+    }
+
+    /// Writes the table where the document keeps it.
+    pub(crate) fn write(&self, root: &Path, package: &str) -> Result<()> {
+        let path = root.join(DOCUMENT);
+        let before = std::fs::read_to_string(&path).context(DOCUMENT)?;
+        let (start, end) = (format!("<!-- mutants of {package} -->\n"), "<!-- end of mutants -->\n");
+        let place = || format!("{DOCUMENT} has no place for the mutants of {package}");
+        let (head, rest) = before.split_once(&start).with_context(place)?;
+        let (_, tail) = rest.split_once(end).with_context(place)?;
+        std::fs::write(&path, format!("{head}{start}{}{end}{tail}", self.table())).context(DOCUMENT)
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.table())?;
+        for (mutant, outcome) in self.survivors() {
+            let why = if self.is_explained(mutant) { "explained" } else { "UNEXPLAINED" };
+            writeln!(f, "{outcome}  {why}  {}  [{}]", mutant.name, mutant.key)?;
+        }
+        Ok(())
+    }
+}
