@@ -61,13 +61,17 @@ impl Core {
         (Some(said), ops)
     }
 
-    /// The tools that a model is offered: somebody else than the owner sees those of the level alone.
+    /// The tools that a model is offered: somebody else than the owner sees those of the level alone. Of a level whose
+    /// time is over nothing is offered; what judges the message writes down that it is.
     pub(crate) fn offered(&self, session: &Session, allow: AllowList) -> AllowList {
         let (Some(access), state) = (&self.config.access, session.state()) else { return allow };
         if state.speaker.as_ref().is_none_or(|who| *who == Principal::Owner) {
             return allow;
         }
-        let tools = access.tools(&state.access).into_iter().map(str::to_owned);
+        let mut level = state.access.clone();
+        drop(state);
+        let _fallen = access.settle(&mut level, self.clock.now());
+        let tools = access.tools(&level).into_iter().map(str::to_owned);
         AllowList::Only(match allow {
             AllowList::All => tools.collect(),
             AllowList::Only(list) => tools.filter(|tool| list.contains(tool)).collect(),

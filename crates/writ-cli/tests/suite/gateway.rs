@@ -1397,3 +1397,77 @@ fn needs_promtool_prometheus_finds_nothing_wrong_with_what_is_measured() {
     // Twin: it would say so.
     assert!(!check(&format!("{measured}# TYPE writ_wrong counter\nwrit_wrong 1\n")).status.success());
 }
+
+/// Says something on one of the ways in; `id` names the message where its session is an old one.
+fn come_in(web: &Web, way: &str, order: &str, id: &str) {
+    let say = |how: &Value| {
+        let opened = web.api("POST", "/api/v1/sessions", how).json();
+        let session = opened["session"].as_str().expect("an id");
+        let said =
+            web.api("POST", &format!("/api/v1/sessions/{session}/messages"), &json!({ "text": "hello" }));
+        assert_eq!(said.status, 202, "{said:?}");
+    };
+    match way {
+        "page" => {
+            let cookie = web.cookie();
+            let mut page = web.socket("/ws", &[("Cookie", &cookie)]).expect("connects");
+            page.join(None, 0);
+            page.say(&json!({ "type": "message", "text": "hello", "client_id": id }));
+            page.until("accepted");
+        }
+        "api" => say(&json!({})),
+        "relayed" => say(&json!({ "relayed": true })),
+        "completions" => {
+            let messages = json!([{ "role": "user", "content": "hello" }]);
+            let _told =
+                web.api("POST", "/v1/chat/completions", &json!({ "model": "writ", "messages": messages }));
+        }
+        "order" => drop(web.bench.home.run(&["chat", "-m", "hello", "--order", order])),
+        other => panic!("there is no way {other}"),
+    }
+}
+
+/// A rule that forbids everything holds on whatever way words come in, and no model hears them.
+///
+/// Rows: SIL-007 (rules, for what comes in over the server and under a standing order)
+#[test]
+fn no_way_in_is_a_way_around_a_rule() {
+    const WAYS: [&str; 5] = ["page", "api", "relayed", "completions", "order"];
+    let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+    let document = json!({
+        "name": "nightly", "expires": super::keys::soon(3_600), "max_turns": 9, "max_tokens": 100_000,
+        "capabilities": { "model_call": {}, "say": {}, "recall": {} },
+    });
+    let file = bench.home.dir.path().join("order.json");
+    std::fs::write(&file, document.to_string()).expect("written");
+    let file = file.to_str().expect("text");
+    let order = bench.home.json(&["keys", "order", "issue", file, "--yes"])["order"].clone();
+    let order = order.as_str().expect("an id");
+    super::engine::stop_engine_of(&bench.home);
+    let rule = bench.home.root().join("policies/nothing.cedar");
+    std::fs::write(&rule, r#"@id("nothing") forbid (principal, action, resource);"#).expect("written");
+    let web = Web::over(bench, &[]);
+    for way in WAYS {
+        let before = web.bench.count("denied");
+        come_in(&web, way, order, "first");
+        while web.bench.count("denied") == before || web.bench.home.json(&["status"])["running"] != json!([])
+        {
+            std::thread::yield_now();
+        }
+    }
+    let Web { engine, bench, .. } = web;
+    assert_eq!(engine.stop().code, Some(0));
+    let denied = bench.events("denied");
+    assert!(denied.iter().all(|row| row["payload"]["rule"] == "nothing"), "{denied:?}");
+    assert_eq!(bench.requests(), Vec::<String>::new(), "no model was asked");
+    // The twin: without the rule, each is answered.
+    std::fs::remove_file(rule).expect("removed");
+    let web = Web::over(bench, &[]);
+    for way in WAYS {
+        let before = web.bench.requests().len();
+        come_in(&web, way, order, "second");
+        while web.bench.requests().len() == before {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -199,17 +199,20 @@ fn needs_userns_each_hook_has_its_own_time_and_only_a_critical_one_stops() {
     assert_eq!(by(&bench, "crash"), Vec::<String>::new(), "what was not done is not told");
 }
 
-/// A hook for each use: a record, a filter of messages, a limit of calls. The state is the hook's own.
+/// A hook for each use: a record, a filter of messages, a limit of calls. The state is the hook's own, and a call that it
+/// would make is none.
 ///
-/// Rows: SCL-050 (with the events, which show the duration)
-///
+/// Rows: SCL-050 SCL-062
 /// Rows: SCL-066 (in part)
 #[test]
 fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
     const LIMIT: &str = "#!/usr/bin/env python3\nimport json, sys\nn = (json.load(sys.stdin)['state'] or 0) + 1\n\
-        print(json.dumps({'state': n, 'verdict': 'deny' if n > 2 else 'allow', 'reason': f'call {n}'}))\n";
+        call = {'tool': 'shell_exec', 'arguments': {'argv': ['echo', 'smuggled']}}\n\
+        print(json.dumps({'state': n, 'verdict': 'deny' if n > 2 else 'allow', 'reason': f'call {n}', 'calls': [call]}))\n";
     const RECORD: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\n\
-        print(json.dumps({'reason': read['tool'] + ' ' + read['outcome'] + ' ' + read['result'].strip()[-5:]}))\n";
+        timed = isinstance(read['duration_ms'], int) and read['duration_ms'] >= 0\n\
+        heard = [word for word in ('a1', 'a2', 'b1') if word in read['result'].split()]\n\
+        print(json.dumps({'reason': ' '.join([read['tool'], read['outcome'], str(timed)] + heard)}))\n";
     let bench = Bench::new("openai", shell);
     hook(&bench, "limit", "on = \"before_tool_call\"\npermissions = [\"read\", \"write\"]", LIMIT);
     hook(&bench, "record", "on = \"after_tool_call\"", RECORD);
@@ -230,8 +233,24 @@ fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
     assert_eq!(commands(&bench), ["a1", "a2", "b1", ""], "and is of one conversation: {}", text(&other));
     let record: Vec<String> =
         said(&bench).into_iter().filter(|row| row[1] == "record").map(|row| row[3].clone()).collect();
-    let ends: Vec<&str> = record.iter().filter_map(|line| line.split(' ').nth(1)).collect();
-    assert_eq!(ends, ["done", "done", "done", "failed"], "{record:?}");
+    assert_eq!(
+        record,
+        [
+            "shell_exec done True a1",
+            "shell_exec done True a2",
+            "shell_exec done True b1",
+            "shell_exec failed True"
+        ]
+    );
+    let left_out: Vec<String> = said(&bench)
+        .into_iter()
+        .filter(|row| row[1] == "limit" && row[2] == "advise")
+        .map(|row| row[3].clone())
+        .collect();
+    assert_eq!(
+        left_out, ["it wanted to change 'calls', which it may not change here: left out"; 5],
+        "a hook makes no calls"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
@@ -175,21 +175,26 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
     assert_eq!(engine.stop().code, Some(0));
 }
 
+/// A model that runs a program when it is asked to sleep.
+fn sleeps(word: &'static str) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
+    move |request: &ParsedRequest| {
+        let last = request.messages.last();
+        let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
+        if asked {
+            Reply::call("shell_exec", json!({ "argv": ["sleep", word] }))
+        } else {
+            Reply::text("Here.")
+        }
+    }
+}
+
 /// A key that is taken back ends what runs under it at once; its session gets another one with its owner's next word. The
 /// base key ends everything until the engine starts again.
 ///
 /// Rows: SLO-018
 #[test]
 fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
-    let bench = Bench::new("openai", |request: &ParsedRequest| {
-        let last = request.messages.last();
-        let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());
-        if asked {
-            Reply::call("shell_exec", json!({ "argv": ["sleep", "987654"] }))
-        } else {
-            Reply::text("Here.")
-        }
-    });
+    let bench = Bench::new("openai", sleeps("987654"));
     let keys = || bench.home.json(&["keys", "list"]);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
@@ -226,4 +231,53 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
     assert_eq!(engine.stop().code, Some(0));
     let done = bench.chat("and now?", &[]);
     assert_eq!(code(&done), 0, "a new engine has a new base key: {}", text(&done));
+}
+
+/// A session that is closed has no key any more: not the one that something runs under, nor the one that its last turn has
+/// left. Other sessions keep theirs.
+///
+/// Rows: SLO-016
+#[test]
+fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
+    let bench = Bench::new("openai", sleeps("987655"));
+    let tasks = || bench.home.json(&["keys", "list"])["tasks"].as_array().expect("a list").clone();
+    let of = |session: SessionId| tasks().into_iter().find(|task| task["session"] == json!(session));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut other = Link::open(&bench.home).expect("connects");
+    let kept = other.join(None, None).expect("joined");
+    assert_eq!(other.ask("hello", "one").expect("answered").exit, Exit::Done);
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, Some(&bench.project())).expect("joined");
+    link.say("please sleep", "two").expect("sent");
+    until_runs("987655");
+    let task = of(session).expect("it is in force");
+    assert_eq!(task["running"], true, "{task}");
+    let key = task["key"].as_str().expect("an id").to_owned();
+    let of_key = |change: &str| {
+        let rows = bench.events("keyed").into_iter();
+        rows.filter(|row| row["payload"]["key"] == json!(key) && row["payload"]["change"] == change)
+            .collect::<Vec<_>>()
+    };
+    let minted = of_key("minted");
+    let lives = task["expires_at"].as_i64().expect("a time") - minted[0]["at"].as_i64().expect("a time");
+    assert!((29 * 60_000..=30 * 60_000).contains(&lives), "for half an hour: {lives} ms");
+
+    other.call("sessions.close", json!({ "session": session })).expect("closed");
+    let stopped = link.answer().expect("answered");
+    assert_eq!(stopped.exit, Exit::Interrupted, "{stopped:?}");
+    assert!(!runs("987655"), "its program is gone");
+    assert_eq!(of(session), None);
+    let gone = bench.home.run(&["keys", "revoke", &key]);
+    assert_eq!(code(&gone), 2, "{}", text(&gone));
+    let ended = of_key("revoked");
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    assert_eq!(
+        (&ended[0]["session"], &ended[0]["payload"]["role"], &ended[0]["payload"]["grants"]),
+        (&json!(session), &json!("task"), &json!("its session was closed"))
+    );
+    assert!(of(kept).is_some(), "the other session is open");
+
+    other.call("sessions.close", json!({ "session": kept })).expect("closed");
+    assert_eq!(tasks(), Vec::<Value>::new(), "nothing ran under this one");
+    assert_eq!(engine.stop().code, Some(0));
 }

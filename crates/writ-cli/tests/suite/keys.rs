@@ -18,7 +18,7 @@ mod restored;
 mod rotation;
 
 /// A time so many seconds from now, as documents have it.
-fn soon(seconds: u64) -> String {
+pub(super) fn soon(seconds: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let millis =
         i64::try_from(now.as_millis()).expect("small") + i64::try_from(seconds * 1_000).expect("small");
@@ -170,7 +170,7 @@ fn two_keys_grant_what_they_say_and_one_grants_nothing() {
     }
 }
 
-/// Rows: SLO-018 SLO-047 (as `writ keys check` reads the list)
+/// Rows: SLO-018 SLO-047
 #[test]
 fn what_is_revoked_grants_nothing_and_neither_do_its_copies() {
     let keys = Keys::new().with_both();
@@ -218,9 +218,21 @@ fn what_is_revoked_grants_nothing_and_neither_do_its_copies() {
     for name in ["task", "copy", "sealed"] {
         assert!(refused(&keys.refund("base", name, 5)).contains("revoked"), "{name}");
     }
-    let copied = keys.home.run(&["keys", "task", "attenuate", &task, &narrow, "--base", &base]);
-    assert!(refused(&copied).contains("revoked"), "nothing is made of it");
+    let copied = |task: &str| {
+        let task = keys.path(task);
+        keys.home.run(&["keys", "task", "attenuate", &task, &narrow, "--base", &base, "--json"])
+    };
+    assert!(refused(&copied("task")).contains("revoked"), "nothing is made of it");
     assert!(entries(&keys.home, "denied").concat().contains("revoked"), "and the try is an entry");
+    done(&copied("renewed"));
+    done(&keys.refund("base", "renewed", 5));
+    // Another engine has the same list.
+    ended(&keys.home);
+    for name in ["task", "copy", "sealed"] {
+        assert!(refused(&copied(name)).contains("revoked"), "{name}");
+        assert!(refused(&keys.refund("base", name, 5)).contains("revoked"), "{name}");
+    }
+    done(&copied("renewed"));
     done(&keys.refund("base", "renewed", 5));
     let listed = keys.home.json(&["keys", "list"])["issued"].clone();
     let of = |id: &str| listed.as_array().expect("a list").iter().find(|key| key["key"] == id).cloned();
@@ -233,8 +245,6 @@ fn what_is_revoked_grants_nothing_and_neither_do_its_copies() {
 }
 
 /// Threat 6: keys of another home, cut, damaged, oversized. Documents that no key may be made of.
-///
-/// Rows: SLO-058 (of keys that others are made of)
 #[test]
 fn foreign_and_damaged_keys_are_refused_and_leave_entries() {
     let (keys, other) = (Keys::new().with_both(), Keys::new().with_both());
@@ -289,6 +299,98 @@ fn foreign_and_damaged_keys_are_refused_and_leave_entries() {
     assert_eq!(code(&mint(soon(60), "router")), 0);
     // An existing file is not written over.
     assert_eq!(code(&keys.task("base", "task", "case_tk_1")), 2);
+}
+
+/// Each key that nothing is made of leaves one entry: what it was to be, why not, and whose it is where that can be read.
+///
+/// Rows: SLO-058 (of keys that others are made of)
+#[test]
+fn each_key_that_is_not_good_leaves_one_entry_that_says_whose_it_is_and_why() {
+    let (keys, other) = (Keys::new().with_both(), Keys::new().with_both());
+    keys.write("foreign", std::fs::read(other.path("base")).expect("reads"));
+    let whole = std::fs::read_to_string(keys.path("task")).expect("reads");
+    // Still base64, and no token any more.
+    keys.write("cut", &whole[..whole.len() / 8 * 4]);
+    done(&keys.base("base2", json!({})));
+    done(&keys.task("base2", "task2", "case_tk_456def"));
+    let mint = |base: &str, expires: String| {
+        let document = json!({ "task_id": "t", "customer_token": "c", "case_token": "k", "granted_by": "router", "expires": expires });
+        let file = keys.write("document.json", document.to_string());
+        keys.home.run(&["keys", "task", "mint", &file, "--base", &keys.path(base)])
+    };
+    let copy = |task: &str, most: u64| {
+        let document = json!({ "capabilities": { "refund": { "max_amount": most } } });
+        let file = keys.write("narrow.json", document.to_string());
+        let (base, task) = (keys.path("base"), keys.path(task));
+        keys.home.run(&["keys", "task", "attenuate", &task, &file, "--base", &base])
+    };
+    // One that ends soon. Where the machine is slow, it has more time to be noted.
+    let late = |seconds: u64| {
+        let document = json!({ "agent": "late-agent", "capabilities": {}, "expires": soon(seconds) });
+        let file = keys.write("late.json", document.to_string());
+        let out = keys.path(&format!("late-{seconds}"));
+        keys.home.run(&["keys", "base", "issue", &file, "--out", &out, "--json"])
+    };
+    let mut seconds = 2;
+    while code(&late(seconds)) != 0 {
+        seconds *= 2;
+    }
+
+    refused(&mint("foreign", soon(60)));
+    for task in ["cut", "task2", "base"] {
+        refused(&copy(task, 50));
+    }
+    refused(&copy("task", 501));
+    refused(&mint("base", soon(3_600)));
+    let late = loop {
+        let tried = mint(&format!("late-{seconds}"), soon(60));
+        if code(&tried) != 0 {
+            break tried;
+        }
+    };
+    refused(&late);
+    let revoke = |name: &str| {
+        let shown = keys.home.json(&["keys", "inspect", &keys.path(name)]);
+        done(&keys.home.run(&["keys", "revoke", shown["key"].as_str().expect("an id"), "--json"]));
+    };
+    revoke("task");
+    refused(&copy("task", 50));
+    revoke("base");
+    refused(&mint("base", soon(60)));
+    let row = |line: &String| {
+        let row: Value = serde_json::from_str(line).expect("a row");
+        ["rule", "reason", "text"].map(|name| row["payload"][name].as_str().unwrap_or_default().to_owned())
+    };
+    let denied: Vec<[String; 3]> = entries(&keys.home, "denied").iter().rev().map(row).collect();
+    // Base keys that had ended before they were noted are another matter.
+    let denied: Vec<[&str; 3]> = denied
+        .iter()
+        .map(|row| row.each_ref().map(String::as_str))
+        .filter(|[what, ..]| *what != "base key")
+        .collect();
+    let (task, copy) = ("task key", "narrower task key");
+    assert_eq!(
+        denied,
+        [
+            [task, "binding", "the key is not signed by this installation, or was changed"],
+            [
+                copy,
+                "binding",
+                "agent refund-agent: the key is not signed by this installation, or was changed"
+            ],
+            [copy, "binding", "agent refund-agent: the task key belongs to another base key"],
+            [copy, "binding", "agent refund-agent: the key has a block that does not belong there"],
+            [
+                copy,
+                "scope",
+                "agent refund-agent: what it grants would be more than that of the key it is a copy of"
+            ],
+            [task, "shape", "agent refund-agent: a task key lives 30 minutes at most"],
+            [task, "expired", "agent late-agent: the base key has expired"],
+            [copy, "revoked", "agent refund-agent: the key was revoked"],
+            [task, "revoked", "agent refund-agent: the base key was revoked"],
+        ]
+    );
 }
 
 /// The twin of what pages and programs are refused.

@@ -520,8 +520,7 @@ fn the_security_model_says_what_it_cannot_do_and_start_and_status_show_the_postu
 /// Its worst case: the model obeys what it has read. What it deletes is its own copy of the project, what it sends reaches nobody, and
 /// a backup brings the memory back as it was.
 ///
-/// Rows: WIN-418 (in part: nothing of the host is harmed, and a new conversation has the project as it is)
-/// Rows: WIN-421
+/// Rows: WIN-418 WIN-421
 #[test]
 fn needs_userns_needs_git_needs_curl_an_injection_that_is_obeyed_loses_nothing_for_good() {
     let mirror = Mirror::start();
@@ -583,6 +582,9 @@ fn needs_userns_needs_git_needs_curl_an_injection_that_is_obeyed_loses_nothing_f
         "work.txt",
     ]));
     assert!(shown.contains("work"), "{shown}");
+    let programs = home.run(&["sandbox", "exec", "--", "ls", "/usr/bin/env"]);
+    assert!(code(&programs) == 0 && text(&programs).contains("/usr/bin/env"), "{}", text(&programs));
+    assert!(documents().contains("can be wrecked by it. The border is the sandbox and the proxy"));
     assert!(mirror.asked().is_empty(), "{:?}", mirror.asked());
 }
 

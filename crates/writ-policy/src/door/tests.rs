@@ -94,7 +94,7 @@ fn every_kind_needs_both_keys_for_what_it_is_and_where() {
     }
 }
 
-/// Rows: SLO-016 (in part: its time; nothing is closed) SLO-023 (in part: at the door) SLO-018
+/// Rows: SLO-016 (in part: its time) SLO-023 (in part: at the door) SLO-018
 #[test]
 fn every_kind_needs_keys_that_are_good_now_and_here() {
     for sample in free_samples() {

@@ -51,7 +51,23 @@ pub(super) struct Renew {
 }
 
 /// Why a key is not made of what was handed in: for machines, and in words.
-struct Refused(DenyReason, String);
+struct Refused {
+    reason: DenyReason,
+    text: String,
+    /// Whose key was handed in, if that could be read.
+    agent: Option<String>,
+}
+
+impl Refused {
+    const fn new(reason: DenyReason, text: String) -> Self {
+        Self { reason, text, agent: None }
+    }
+
+    /// The same, of the keys of this agent.
+    fn of(self, agent: &str) -> Self {
+        Self { agent: Some(agent.to_owned()), ..self }
+    }
+}
 
 impl From<keys::KeyError> for Refused {
     fn from(error: keys::KeyError) -> Self {
@@ -67,18 +83,18 @@ impl From<keys::KeyError> for Refused {
             | keys::KeyError::Sealed
             | keys::KeyError::Build(_) => DenyReason::Binding,
         };
-        Self(reason, error.to_string())
+        Self::new(reason, error.to_string())
     }
 }
 
 impl From<DocumentError> for Refused {
     fn from(error: DocumentError) -> Self {
-        Self(DenyReason::Shape, error.to_string())
+        Self::new(DenyReason::Shape, error.to_string())
     }
 }
 
 fn expired(what: &str) -> Refused {
-    Refused(DenyReason::Expired, format!("{what} has expired"))
+    Refused::new(DenyReason::Expired, format!("{what} has expired"))
 }
 
 /// Notes a base key, so that it can be listed and revoked.
@@ -111,13 +127,12 @@ pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Valu
 /// If the base key is not in force, or the document says what no task key may.
 pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<Value, EngineError> {
     let now = core.clock.now();
-    let checked = match base_in_force(core, &base, now)? {
-        Ok(claims) => document::task(document).map(|task| (claims, task)).map_err(Refused::from),
-        Err(refused) => Err(refused),
-    };
-    let checked = checked.and_then(|(claims, task)| match in_time(task.expires, now) {
-        Ok(()) => Ok((claims, task)),
-        Err(refused) => Err(refused),
+    let checked = base_in_force(core, &base, now)?.and_then(|claims| {
+        let task = document::task(document).map_err(Refused::from);
+        match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
+            Ok(task) => Ok((claims, task)),
+            Err(refused) => Err(refused.of(&claims.agent)),
+        }
     });
     let (claims, task) = told(core, "task key", checked).await?;
     let minted = TaskClaims {
@@ -143,18 +158,25 @@ pub(super) async fn narrow(core: &Core, wanted: Narrow) -> Result<Value, EngineE
     let now = core.clock.now();
     let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
-        let document = document::narrow(wanted.document)?;
-        let task = authority.task();
-        let grants = document.grants.unwrap_or_else(|| task.grants.clone());
-        let expires = document.expires.unwrap_or(task.expires_at);
-        if expires <= now {
-            return Err(expired("the time of the copy"));
+        match narrowed(authority.task(), wanted.document, core.ids.key(now), now) {
+            Ok(copy) => Ok((authority.agent().to_owned(), copy)),
+            Err(refused) => Err(refused.of(authority.agent())),
         }
-        let copy = task.narrowed(core.ids.key(now), grants, expires)?;
-        Ok((authority.agent().to_owned(), TaskClaims { not_before: now, ..copy }))
     });
     let (agent, copy) = told(core, "narrower task key", narrowed).await?;
     given(core, &wanted.base, copy, &agent, "narrowed").await
+}
+
+/// What a narrower copy of a task key says.
+fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> Checked<TaskClaims> {
+    let document = document::narrow(document)?;
+    let grants = document.grants.unwrap_or_else(|| task.grants.clone());
+    let expires = document.expires.unwrap_or(task.expires_at);
+    if expires <= now {
+        return Err(expired("the time of the copy"));
+    }
+    let copy = task.narrowed(key, grants, expires)?;
+    Ok(TaskClaims { not_before: now, ..copy })
 }
 
 /// Mints a task key that says the same as one that is in force, for as long again.
@@ -169,7 +191,7 @@ pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<V
         let task = authority.task();
         if !task.under.is_empty() {
             let text = "a narrower copy is not renewed; narrow the renewed key again".to_owned();
-            return Err(Refused(DenyReason::Scope, text));
+            return Err(Refused::new(DenyReason::Scope, text).of(authority.agent()));
         }
         let lifetime = task.expires_at.since(task.not_before).min(TASK_KEY_TTL);
         let expires_at = now.plus(lifetime).min(authority.base().expires_at);
@@ -214,8 +236,11 @@ fn base_in_force(core: &Core, token: &Token, now: Timestamp) -> Result<Checked<B
         Err(error) => return Ok(Err(error.into())),
     };
     Ok(match (any_revoked(core, &ids)?, now >= base.expires_at) {
-        (true, _) => Err(Refused(DenyReason::Revoked, "the base key was revoked".to_owned())),
-        (false, true) => Err(expired("the base key")),
+        (true, _) => {
+            let text = "the base key was revoked".to_owned();
+            Err(Refused::new(DenyReason::Revoked, text).of(&base.agent))
+        }
+        (false, true) => Err(expired("the base key").of(&base.agent)),
         (false, false) => Ok(base),
     })
 }
@@ -228,12 +253,22 @@ fn pair_in_force(
 ) -> Result<Checked<Authority>, EngineError> {
     let authority = match core.verifier.verify_pair(base, token) {
         Ok(verified) => verified,
-        Err(error) => return Ok(Err(error.into())),
+        Err(error) => {
+            // Whose base key it is can often be read.
+            let (refused, base) = (Refused::from(error), core.verifier.verify_base(base));
+            return Ok(Err(match base {
+                Ok((base, _)) => refused.of(&base.agent),
+                Err(_) => refused,
+            }));
+        }
     };
     let ends = authority.task().expires_at.min(authority.base().expires_at);
     Ok(match (any_revoked(core, authority.revocation_ids())?, now >= ends) {
-        (true, _) => Err(Refused(DenyReason::Revoked, "the key was revoked".to_owned())),
-        (false, true) => Err(expired("the key")),
+        (true, _) => {
+            let text = "the key was revoked".to_owned();
+            Err(Refused::new(DenyReason::Revoked, text).of(authority.agent()))
+        }
+        (false, true) => Err(expired("the key").of(authority.agent())),
         (false, false) => Ok(authority),
     })
 }
@@ -253,14 +288,14 @@ fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
     }
     if expires > now.plus(TASK_KEY_TTL) {
         let text = format!("a task key lives {} minutes at most", TASK_KEY_TTL.as_secs() / 60);
-        return Err(Refused(DenyReason::Shape, text));
+        return Err(Refused::new(DenyReason::Shape, text));
     }
     Ok(())
 }
 
-/// What was checked; a refusal leaves an entry.
+/// What was checked; a refusal leaves an entry, with the agent whose keys were handed in, if that could be read.
 async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
-    let Refused(reason, text) = match checked {
+    let Refused { reason, text, agent } = match checked {
         Ok(checked) => return Ok(checked),
         Err(refused) => refused,
     };
@@ -269,7 +304,7 @@ async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, Engi
         kind: ActionKind::Operate,
         reason,
         rule: what.to_owned(),
-        text: text.clone(),
+        text: agent.map_or_else(|| text.clone(), |agent| format!("agent {agent}: {text}")),
         outside: "the key is not valid here".to_owned(),
     };
     core.store.commit(Batch::relaxed(vec![core.own_entry(fact)])).await?;

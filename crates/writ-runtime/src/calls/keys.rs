@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::keys::TaskClaims;
 use writ_policy::principal::Authenticated;
+use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::KeyId;
@@ -18,6 +19,8 @@ use crate::session::{Interrupt, Session};
 
 /// The longest reason that is kept, in characters.
 const MAX_REASON_CHARS: usize = 500;
+/// Why the keys of a session that is closed end.
+const CLOSED: &str = "its session was closed";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,18 +128,49 @@ fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, Eng
     }
 }
 
-/// The task keys that sessions hold: that of the turn that runs, and that of the turns before.
+/// The task keys that sessions hold.
 fn held(core: &Core) -> Vec<(Arc<Session>, TaskClaims)> {
     let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
     let tasks = |session: Arc<Session>| {
-        let state = session.state();
-        let mut tasks: Vec<TaskClaims> =
-            [&state.acting, &state.authority].into_iter().flatten().map(|held| held.task().clone()).collect();
-        tasks.dedup_by_key(|task| task.key);
-        drop(state);
-        tasks.into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
+        held_by(&session).into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
     };
     sessions.into_iter().flat_map(tasks).collect()
+}
+
+/// The task keys that a session holds: that of the turn that runs, and that of the turns before.
+fn held_by(session: &Session) -> Vec<TaskClaims> {
+    let state = session.state();
+    let held = [&state.acting, &state.authority].into_iter().flatten();
+    let mut tasks: Vec<TaskClaims> = held.map(|held| held.task().clone()).collect();
+    drop(state);
+    tasks.dedup_by_key(|task| task.key);
+    tasks
+}
+
+/// What revokes every task key of a session that is closed, its plans' among them, and what those are.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(super) fn ends(
+    core: &Core,
+    session: &Session,
+    now: Timestamp,
+) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
+    let plans = core.store.plans(Some(session.id), now, MAX_LISTED)?;
+    let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
+    let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
+    let mut ops = Vec::new();
+    for (role, key, expires_at) in tasks.chain(planned) {
+        let id = key.to_string();
+        if now >= expires_at || core.store.is_revoked(&id)? {
+            continue;
+        }
+        let (role, change, grants) = (role.to_owned(), "revoked".to_owned(), CLOSED.to_owned());
+        ops.push(core.entry(session.id, None, Fact::Keyed { key, role, change, grants }));
+        ops.push(Op::Revoke { id, at: now, expires_at: Some(expires_at) });
+    }
+    Ok((ops, plans))
 }
 
 fn words(task: &TaskClaims) -> String {

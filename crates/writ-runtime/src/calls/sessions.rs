@@ -2,16 +2,17 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::sessions::Session as Row;
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
-use writ_types::unit::MicroUsd;
+use writ_types::unit::{MicroUsd, Timestamp};
 
-use super::MAX_LISTED;
+use super::{MAX_LISTED, keys};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, Interrupt};
+use crate::session::{CLOSED_AT, Interrupt, Session};
 
 /// Which session.
 #[derive(Deserialize)]
@@ -33,25 +34,37 @@ pub(super) fn show(core: &Core, wanted: &OneSession) -> Result<Value, EngineErro
     shown(core, &row)
 }
 
-/// Closes a session: what it says is kept, and nobody joins it any more. A turn that runs is stopped.
+/// Closes a session: what it says is kept, and nobody joins it any more. A turn that runs is stopped, and no task key
+/// of it is good any more.
 pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, EngineError> {
     let session = core.open_one(wanted.session)?;
-    let at = core.clock.now().to_string();
+    let now = core.clock.now();
     session.state().closed = true;
-    let op = Op::SetSessionMetadata {
-        session: session.id,
-        key: CLOSED_AT.to_owned(),
-        value: Some(Value::from(at.as_str())),
+    let plans = match written(core, &session, now).await {
+        Ok(plans) => plans,
+        Err(error) => {
+            session.state().closed = false;
+            return Err(error);
+        }
     };
-    if let Err(error) = core.store.commit(Batch::synced(vec![op, Op::DropResults(session.id)])).await {
-        session.state().closed = false;
-        return Err(error.into());
-    }
     core.servers.stop_session(session.id);
     // It is over for whoever is in the middle of it.
     let _heard = session.interrupt(None, Interrupt::Cancel);
+    for plan in &plans {
+        core.acting.stop(&plan.ask);
+    }
     core.tell_of_session(&session, HookEvent::SessionClosed).await?;
-    Ok(json!({ "session": session.id, "closed_at": at }))
+    Ok(json!({ "session": session.id, "closed_at": now.to_string() }))
+}
+
+/// Writes down that a session is closed, and that its keys end with it. The plans whose keys those are.
+async fn written(core: &Core, session: &Session, now: Timestamp) -> Result<Vec<PlanRow>, EngineError> {
+    let (mut ops, plans) = keys::ends(core, session, now)?;
+    let value = Some(Value::from(now.to_string()));
+    ops.push(Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value });
+    ops.push(Op::DropResults(session.id));
+    core.store.commit(Batch::synced(ops)).await?;
+    Ok(plans)
 }
 
 fn shown(core: &Core, row: &Row) -> Result<Value, EngineError> {

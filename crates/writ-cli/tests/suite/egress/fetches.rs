@@ -146,7 +146,7 @@ fn a_session_reads_from_thirty_new_hosts_and_asks_about_more() {
     assert_eq!(mirror.asked().last().map(String::as_str), Some("GET /31 HTTP/1.1"));
 }
 
-/// Rows: WIN-211 (more than 50 MB waits for a person, and comes as asked for)
+/// Rows: WIN-211 (more than 50 MB waits for a person, and comes as asked for) WIN-239 (in part: files over 50 MB)
 #[test]
 fn needs_userns_a_large_answer_waits_for_a_person_and_is_saved_then() {
     let folder = tempfile::tempdir().expect("a folder");

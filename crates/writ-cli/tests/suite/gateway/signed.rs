@@ -1,10 +1,12 @@
 //! Messages on channels that others relay: the owner's word is what the owner has signed.
 
+use std::sync::{Arc, OnceLock};
+
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::registry::Registry;
 
-use super::{Bench, Web};
+use super::{Bench, Socket, Web};
 use crate::{code, text};
 
 /// The principal and the taint of every message so far, newest first.
@@ -140,6 +142,77 @@ fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
     assert_eq!(offered(json!({})), all);
 }
 
+/// A level that everybody has whose words hold nothing forbidden.
+const EXPIRING: &str = r#"
+[[gates]]
+name = "word"
+on = "input"
+provider = "predicate"
+contains = ["forbidden"]
+
+[access]
+public = ["memory_search"]
+
+[access.levels.member]
+rank = 1
+requires = ["word"]
+tools = ["file_read"]
+expires_secs = 3600
+"#;
+
+/// Says something in a relayed session and hears the answer out: its number, and the tools that the model was offered.
+fn told(web: &Web, socket: &mut Socket, path: &str) -> (u64, Vec<String>) {
+    assert_eq!(web.api("POST", path, &json!({ "text": "hello" })).status, 202);
+    let last = socket.until("message")["seq"].as_u64().expect("a number");
+    let requests = web.bench.server.recorded();
+    let tools = requests.last().expect("a request").body["tools"].as_array().expect("tools").clone();
+    let mut names: Vec<String> =
+        tools.iter().map(|tool| tool["function"]["name"].as_str().expect("a name").to_owned()).collect();
+    names.sort();
+    (last, names)
+}
+
+/// Of a level whose time is over nothing is offered any more, also to the message that finds it so; the gates that it
+/// passes raise the conversation anew. The time is over as if the engine had been away for that long.
+///
+/// Rows: SIL-277
+#[test]
+fn a_level_whose_time_is_over_offers_none_of_its_tools() {
+    let bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard."));
+    std::fs::write(bench.home.root().join("config.toml"), EXPIRING).expect("written");
+    let web = Web::over(bench, &[]);
+    let (session, path) = open(&web, &json!({ "relayed": true }));
+    let mut socket = web.own_socket("/ws");
+    socket.join(Some(&session), 0);
+    assert_eq!(told(&web, &mut socket, &path).1, ["memory_search"], "its own words raise it for the next");
+    let (last, offered) = told(&web, &mut socket, &path);
+    assert_eq!(offered, ["file_read", "memory_search"]);
+    drop(socket);
+    let Web { engine, bench, .. } = web;
+    assert_eq!(engine.stop().code, Some(0));
+    let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
+    let over = "UPDATE session SET metadata = json_set(metadata, '$.access.until', 1)
+                WHERE json_extract(metadata, '$.access.level') = 'member'";
+    assert_eq!(conn.execute(over, []), Ok(1));
+    drop(conn);
+    let web = Web::over(bench, &[]);
+    let mut socket = web.own_socket("/ws");
+    socket.join(Some(&session), last);
+    assert_eq!(told(&web, &mut socket, &path).1, ["memory_search"]);
+    assert_eq!(told(&web, &mut socket, &path).1, ["file_read", "memory_search"], "twin: raised anew");
+    let gated = web.bench.events("gated");
+    let moved = gated.iter().rev().filter(|row| row["payload"]["gate"] == "access level");
+    let moved: Vec<&str> = moved.filter_map(|row| row["payload"]["reason"].as_str()).collect();
+    assert_eq!(
+        moved,
+        [
+            "from 'public' to 'member': passed: word",
+            "from 'member' to 'public': its time is over",
+            "from 'public' to 'member': passed: word",
+        ]
+    );
+}
+
 /// Whoever has shown the token or has the page makes no key and keeps no order: the owner's terminal does.
 ///
 /// Rows: SLO-015 (pages and programs)
@@ -151,4 +224,54 @@ fn keys_are_made_at_the_owners_terminal_alone() {
         socket.say(&json!({ "type": "call", "id": 1, "method": method, "params": {} }));
         assert_eq!(socket.until("error")["code"], "auth.terminal_only", "{method}");
     }
+}
+
+/// Tries to reach whatever makes keys: the engine's socket, its server, and its program.
+const TRIES: &str = r#"
+import socket, subprocess
+def tried(what):
+    try:
+        what()
+        return "reached"
+    except (OSError, subprocess.SubprocessError):
+        return "refused"
+def control():
+    socket.socket(socket.AF_UNIX).connect(SOCKET)
+def server():
+    socket.create_connection(("127.0.0.1", PORT), 5)
+def program():
+    subprocess.run([WRIT, "keys", "list"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print("control", tried(control), "server", tried(server), "program", tried(program))
+"#;
+
+/// A program that the agent runs reaches nobody who would make a key.
+///
+/// Rows: SLO-015 (what the agent runs)
+#[test]
+fn needs_userns_needs_python_a_program_of_the_agent_reaches_no_maker_of_keys() {
+    let script = Arc::new(OnceLock::<String>::new());
+    let asked = Arc::clone(&script);
+    let web = Web::with(
+        move |request: &ParsedRequest| match request.results().last() {
+            None => Reply::call("python_exec", json!({ "script": asked.get().expect("set") })),
+            Some(result) => Reply::text(&result.text),
+        },
+        &[],
+    );
+    let control = web.bench.home.root().join("runtime/control.sock").display().to_string();
+    let (port, program) = (web.port, env!("CARGO_BIN_EXE_writ"));
+    script.set(format!("SOCKET = {control:?}\nPORT = {port}\nWRIT = {program:?}\n{TRIES}")).expect("once");
+    // The keys of sessions are their own entries'.
+    let made = || {
+        let keyed = web.bench.events("keyed").into_iter();
+        keyed.filter(|row| row["session"].is_null()).map(|row| row["payload"].clone()).collect::<Vec<_>>()
+    };
+    let before = made();
+    let mut socket = web.own_socket("/ws");
+    socket.join(None, 0);
+    socket.say(&json!({ "type": "message", "text": "make a key", "client_id": "one" }));
+    let found = socket.until("message")["text"].clone();
+    let found = found.as_str().expect("a text");
+    assert!(found.contains("control refused server refused program refused"), "{found}");
+    assert_eq!(made(), before);
 }

@@ -27,7 +27,10 @@ fn chat(bench: &Bench, order: &str, text: &str) -> Output {
     bench.home.run(&["chat", "-m", text, "--order", order])
 }
 
-/// A turn under an order is the harness's, with the kinds that it names, as often as it says.
+/// A turn under an order is the harness's, with the kinds that it names, as often as it says; with one more kind, that is
+/// done as well.
+///
+/// Rows: SF-495
 #[test]
 fn needs_userns_a_turn_under_an_order_has_what_it_names_and_as_many_turns() {
     let script = calls(
@@ -49,6 +52,27 @@ fn needs_userns_a_turn_under_an_order_has_what_it_names_and_as_many_turns() {
     }
     let received = entries(&bench.home, "received").concat();
     assert!(received.contains(&format!("harness:{order}")), "{received}");
+    // The newest action of a kind, as it has ended.
+    let end = |kind: &str| {
+        let intents = bench.events("intent");
+        let intent = intents.iter().find(|row| row["payload"]["action"]["kind"] == kind)?;
+        let outcomes = bench.events("outcome");
+        let end = outcomes.iter().find(|row| row["payload"]["attempt"] == intent["payload"]["attempt"])?;
+        end["payload"]["outcome"].as_str().map(str::to_owned)
+    };
+    assert_eq!((end("read_file").as_deref(), end("exec").as_deref()), (Some("done"), None));
+    let refusals = || {
+        let denied = entries(&bench.home, "denied").concat();
+        ["exec", "remember"].map(|kind| denied.matches(&format!("does not grant '{kind}'")).count())
+    };
+    let [exec, remember] = refusals();
+    let wider =
+        json!({ "capabilities": { "model_call": {}, "say": {}, "recall": {}, "read_file": {}, "exec": {} } });
+    let wider = chat(&bench, &issued(&bench, wider), "look around");
+    assert_eq!(code(&wider), 0, "{}", text(&wider));
+    assert_eq!(end("exec").as_deref(), Some("done"), "with the kind that was added");
+    let [exec_now, remember_now] = refusals();
+    assert!(exec_now == exec && remember_now > remember, "{exec_now} {remember_now}");
     // The owner's own conversations are others, and have everything.
     let own = bench.chat("look around", &["--new"]);
     assert_eq!(code(&own), 5, "{}", text(&own));
@@ -56,11 +80,9 @@ fn needs_userns_a_turn_under_an_order_has_what_it_names_and_as_many_turns() {
     let second = chat(&bench, &order, "again");
     assert_eq!(code(&second), 0, "{}", text(&second));
     assert!(refused(&chat(&bench, &order, "and again")).contains("all its 2 turns"));
-    let listed = bench.home.json(&["keys", "order", "list"]);
-    assert_eq!(
-        (&listed["orders"][0]["turns"], &listed["orders"][0]["state"]),
-        (&json!(2), &json!("in force"))
-    );
+    let listed = bench.home.json(&["keys", "order", "list"])["orders"].as_array().expect("a list").clone();
+    let listed = listed.iter().find(|row| row["order"] == json!(order)).expect("it is listed");
+    assert_eq!((&listed["turns"], &listed["state"]), (&json!(2), &json!("in force")));
     // Closing its conversation does not begin a new count.
     ended(&bench.home);
     assert!(refused(&chat(&bench, &order, "after a restart")).contains("all its 2 turns"));
