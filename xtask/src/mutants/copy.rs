@@ -122,35 +122,21 @@ impl Copy {
         mutants: &[Mutant],
         outcomes: &mut BTreeMap<u32, Outcome>,
     ) -> Result<(Built, Vec<u32>)> {
-        let mut apart: BTreeSet<u32> = BTreeSet::new();
+        let (mut apart, mut kept): (BTreeSet<u32>, BTreeSet<String>) = Default::default();
         for round in 1..=MOST_ROUNDS {
             let due: Vec<&Mutant> = mutants
                 .iter()
                 .filter(|mutant| !apart.contains(&mutant.id) && !outcomes.contains_key(&mutant.id))
                 .collect();
-            let places = self.write(mutants, &due, &mut apart, outcomes)?;
+            let places = self.write(mutants, &due, &kept, &mut apart, outcomes)?;
             let refused = match self.compile()? {
                 Compiled::Good(built) => return Ok((built, apart.into_iter().collect())),
                 Compiled::Bad(refused) => refused,
             };
             println!("round {round}: {} errors", refused.len());
-            let mut known = false;
-            for one in &refused {
-                let text = std::fs::read_to_string(self.tree.join(&one.file)).unwrap_or_default();
-                let constant = one.code.as_ref().is_some_and(|code| CONSTANT.contains(&code.as_str()));
-                match weave::culprit(&text, one.at) {
-                    Some(Culprit::Mutant(id)) if !constant => {
-                        known |= outcomes.insert(id, Outcome::Unviable).is_none();
-                    }
-                    Some(Culprit::Mutant(id)) => known |= apart.insert(id),
-                    Some(Culprit::Place(id)) => {
-                        for id in places.get(&id).into_iter().flatten() {
-                            known |= apart.insert(*id);
-                        }
-                    }
-                    None => {}
-                }
-            }
+            let known = refused.iter().fold(false, |known, one| {
+                self.blame(one, &places, (&mut apart, &mut kept), outcomes) || known
+            });
             if !known {
                 let texts: Vec<&str> = refused.iter().map(|one| one.text.as_str()).collect();
                 bail!("the woven crate does not compile:\n{}", texts.join("\n"));
@@ -159,11 +145,36 @@ impl Copy {
         bail!("the woven crate does not compile after {MOST_ROUNDS} rounds")
     }
 
+    /// Finds whom an error belongs to; whether that is something new.
+    fn blame(
+        &self,
+        refused: &Refused,
+        places: &BTreeMap<u32, Vec<u32>>,
+        (apart, kept): (&mut BTreeSet<u32>, &mut BTreeSet<String>),
+        outcomes: &mut BTreeMap<u32, Outcome>,
+    ) -> bool {
+        let is_constant = refused.code.as_ref().is_some_and(|code| CONSTANT.contains(&code.as_str()));
+        if is_constant && let Some(name) = ordinary(&refused.text) {
+            return kept.insert(name);
+        }
+        let text = std::fs::read_to_string(self.tree.join(&refused.file)).unwrap_or_default();
+        match weave::culprit(&text, refused.at) {
+            Some(Culprit::Mutant(id)) if !is_constant => outcomes.insert(id, Outcome::Unviable).is_none(),
+            Some(Culprit::Mutant(id)) => apart.insert(id),
+            Some(Culprit::Place(id)) => {
+                let ids = places.get(&id).into_iter().flatten();
+                ids.fold(false, |known, id| apart.insert(*id) || known)
+            }
+            None => false,
+        }
+    }
+
     /// Writes the woven files; which mutants share a place.
     fn write(
         &self,
         all: &[Mutant],
         due: &[&Mutant],
+        kept: &BTreeSet<String>,
         apart: &mut BTreeSet<u32>,
         outcomes: &mut BTreeMap<u32, Outcome>,
     ) -> Result<BTreeMap<u32, Vec<u32>>> {
@@ -179,7 +190,7 @@ impl Copy {
         let mut places = BTreeMap::new();
         for (file, mutants) in files {
             let original = self.original(file)?;
-            let mut woven = weave::weave(&original, &mutants).with_context(|| file.to_owned())?;
+            let mut woven = weave::weave(&original, &mutants, kept).with_context(|| file.to_owned())?;
             apart.extend(woven.apart);
             outcomes.extend(woven.unviable.into_iter().map(|id| (id, Outcome::Unviable)));
             places.extend(woven.places);
@@ -249,6 +260,13 @@ impl Copy {
         ensure!(!refused.is_empty(), "cargo fails without an error of the compiler: {}", told.stderr);
         Ok(Compiled::Bad(refused))
     }
+}
+
+/// The function that was made an ordinary one and has to be evaluated by the compiler, as an error names it.
+fn ordinary(text: &str) -> Option<String> {
+    let named = text.lines().next()?.split('`').nth(1)?;
+    let name = named.rsplit("::").next()?;
+    (name != "is").then(|| name.to_owned())
 }
 
 /// Where an error points.

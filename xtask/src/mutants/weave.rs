@@ -7,7 +7,7 @@
 mod places;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -54,6 +54,8 @@ struct Site<'a> {
 enum Kind<'a> {
     /// Before the first statement of a body.
     Body,
+    /// The word `const` of a function that is made an ordinary one.
+    Word,
     /// Between a pattern and its arrow.
     Bare,
     Guard,
@@ -66,26 +68,26 @@ impl Kind<'_> {
     /// What holds the other where two have the same range.
     fn depth(&self) -> u8 {
         match self {
-            Self::Body | Self::Bare => 0,
+            Self::Body | Self::Word | Self::Bare => 0,
             Self::Guard => 1,
             Self::Infix(_) | Self::Prefix(_) | Self::Literal(_) => 2,
         }
     }
 }
 
-/// Weaves the mutants of a file into its text.
+/// Weaves the mutants of a file into its text. `kept` are functions that the compiler has to evaluate.
 ///
 /// # Errors
 ///
 /// If it is no Rust.
-pub(crate) fn weave(text: &str, mutants: &[&Mutant]) -> Result<Woven> {
+pub(crate) fn weave(text: &str, mutants: &[&Mutant], kept: &BTreeSet<String>) -> Result<Woven> {
     let places = Places::of(text)?;
     let lines = Lines::of(text);
     let (mut apart, mut unviable) = (Vec::new(), Vec::new());
     let mut sites: BTreeMap<(usize, u8, Reverse<usize>), Site<'_>> = BTreeMap::new();
     for mutant in mutants {
         let span = lines.range(mutant).with_context(|| format!("{} lies outside its file", mutant.name))?;
-        match found(&places, mutant, &span) {
+        match found(&places, mutant, &span, kept) {
             Found::At(range, kind) => {
                 let key = (range.start, kind.depth(), Reverse(range.end));
                 let new = || Site { range, kind, mutants: Vec::new() };
@@ -93,6 +95,14 @@ pub(crate) fn weave(text: &str, mutants: &[&Mutant]) -> Result<Woven> {
             }
             Found::Never => unviable.push(mutant.id),
             Found::Apart => apart.push(mutant.id),
+        }
+    }
+    for function in places.functions.iter().filter(|function| !kept.contains(&function.name)) {
+        let within = |site: &Site<'_>| function.body.contains(&site.range.start);
+        if sites.values().any(within) {
+            let range = function.word.clone();
+            let key = (range.start, Kind::Word.depth(), Reverse(range.end));
+            sites.insert(key, Site { range, kind: Kind::Word, mutants: Vec::new() });
         }
     }
     // What lies in another has to come after it; an empty range comes before what begins with it.
@@ -114,22 +124,22 @@ enum Found<'a> {
     Apart,
 }
 
-fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>) -> Found<'a> {
+fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>, kept: &BTreeSet<String>) -> Found<'a> {
+    if places.is_constant(span, kept) {
+        return Found::Apart;
+    }
     match mutant.genre {
         Genre::FnValue => match places.bodies.iter().find(|body| body.inside.contains(&span.start)) {
-            _ if places.is_constant(span) => Found::Apart,
             Some(body) if !body.is_opaque => Found::At(body.begin..body.begin, Kind::Body),
             _ => Found::Apart,
         },
         Genre::BinaryOperator => match places.infixes.iter().find(|infix| infix.operator == *span) {
-            _ if places.is_constant(span) => Found::Apart,
             Some(infix) if infix.has_let => Found::Never,
             Some(infix) => Found::At(infix.left.start..infix.right.end, Kind::Infix(infix)),
             None => Found::Apart,
         },
         Genre::UnaryOperator => {
             match places.prefixes.iter().find(|prefix| prefix.operator.start == span.start) {
-                _ if places.is_constant(span) => Found::Apart,
                 Some(prefix) => Found::At(prefix.operator.start..prefix.operand.end, Kind::Prefix(prefix)),
                 None => Found::Apart,
             }
@@ -148,7 +158,6 @@ fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>) -> Found<
         Genre::StructField => {
             let holds = |literal: &&Literal| literal.fields.iter().any(|field| field.start == span.start);
             match places.literals.iter().find(holds) {
-                _ if places.is_constant(span) => Found::Apart,
                 Some(literal) => Found::At(literal.whole.clone(), Kind::Literal(literal)),
                 None => Found::Apart,
             }
@@ -194,6 +203,7 @@ impl Weaver<'_> {
                 let _written = write!(all, "if {} {{ {} }} ", is(mutant), marked(mutant, &returned(mutant)));
                 all
             }),
+            Kind::Word => String::new(),
             Kind::Bare => {
                 let none: Vec<String> =
                     site.mutants.iter().map(|mutant| format!("!{}", is(mutant))).collect();

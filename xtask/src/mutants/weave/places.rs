@@ -1,5 +1,6 @@
 //! Where a file has operators, arms and bodies.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context as _, Result};
@@ -59,6 +60,17 @@ pub(crate) struct Places {
     pub(crate) bodies: Vec<Body>,
     /// What is evaluated by the compiler, where nothing can be asked.
     constants: Vec<Range<usize>>,
+    /// Functions that the compiler may evaluate: they can be asked in if they are made ordinary ones.
+    pub(crate) functions: Vec<Constant>,
+}
+
+/// A function that the compiler may evaluate.
+#[derive(Debug)]
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    /// The word that says so.
+    pub(crate) word: Range<usize>,
+    pub(crate) body: Range<usize>,
 }
 
 impl Places {
@@ -74,8 +86,11 @@ impl Places {
         Ok(places)
     }
 
-    pub(crate) fn is_constant(&self, span: &Range<usize>) -> bool {
-        self.constants.iter().any(|constant| constant.start <= span.start && span.end <= constant.end)
+    /// Whether nothing can be asked at a place. `kept` are functions that have to stay as they are.
+    pub(crate) fn is_constant(&self, span: &Range<usize>, kept: &BTreeSet<String>) -> bool {
+        let functions = self.functions.iter().filter(|function| kept.contains(&function.name));
+        let mut all = self.constants.iter().chain(functions.map(|function| &function.body));
+        all.any(|constant| constant.start <= span.start && span.end <= constant.end)
     }
 
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
@@ -90,8 +105,9 @@ impl Places {
             inside: whole.clone(),
             is_opaque,
         });
-        if signature.constness.is_some() {
-            self.constants.push(whole);
+        if let Some(word) = &signature.constness {
+            let (name, word) = (signature.ident.to_string(), word.span().byte_range());
+            self.functions.push(Constant { name, word, body: whole });
         }
     }
 }

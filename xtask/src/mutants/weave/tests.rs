@@ -27,7 +27,7 @@ fn mutants(text: &str, all: &[(Genre, &str, &str)]) -> Vec<Mutant> {
 /// The woven text without what is written for errors.
 fn woven(text: &str, all: &[(Genre, &str, &str)]) -> String {
     let mutants = mutants(text, all);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>()).unwrap();
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &BTreeSet::new()).unwrap();
     syn::parse_file(&woven.text).unwrap();
     let mut plain = String::new();
     let mut rest = woven.text.as_str();
@@ -70,18 +70,18 @@ fn other_operators_are_chosen_between() {
 
 #[test]
 fn bodies_arms_guards_and_fields_ask_too() {
-    let text = "fn f(a: u8) -> u8 { match a { 1 => 2, 3 if a > 2 => 4, _ => 5 } }";
+    let text = "fn f(a: u8) -> u8 { match a { 1 => 2, 3 if a < 2 => 4, _ => 5 } }";
     let all = [
-        (Genre::FnValue, "match a { 1 => 2, 3 if a > 2 => 4, _ => 5 }", "0"),
+        (Genre::FnValue, "match a { 1 => 2, 3 if a < 2 => 4, _ => 5 }", "0"),
         (Genre::MatchArm, "1 => 2", ""),
-        (Genre::MatchArmGuard, "a > 2", "true"),
-        (Genre::MatchArm, "3 if a > 2 => 4", ""),
-        (Genre::BinaryOperator, ">", "<"),
+        (Genre::MatchArmGuard, "a < 2", "true"),
+        (Genre::MatchArm, "3 if a < 2 => 4", ""),
+        (Genre::BinaryOperator, "<", "=="),
     ];
     assert_eq!(
         woven(text, &all),
         "fn f(a: u8) -> u8 { if is(1) { return 0; } match a { 1 if !is(2)  => 2, 3 if (if is(3) { true } \
-         else if is(4) { false } else { (if is(5) { a < 2 } else { a > 2 }) }) => 4, _ => 5 } }"
+         else if is(4) { false } else { (if is(5) { a == 2 } else { a < 2 }) }) => 4, _ => 5 } }"
     );
     let text = "fn f(x: X) -> X { X { a: 1, b: 2, ..x } }";
     assert_eq!(
@@ -92,7 +92,7 @@ fn bodies_arms_guards_and_fields_ask_too() {
 
 #[test]
 fn what_cannot_ask_is_set_apart() {
-    let text = "const A: u8 = 1 + 2; const fn f() -> u8 { 3 * 4 } fn g() -> impl Iterator<Item = u8> { x() } \
+    let text = "const A: u8 = 1 + 2; const fn f() -> u8 { 3 * 4 } const fn k() -> u8 { 5 / 6 } fn g() -> impl Iterator<Item = u8> { x() } \
                 fn h(a: Option<u8>) { if let Some(b) = a && b > 1 {} }";
     let all = [
         (Genre::BinaryOperator, "+", "-"),
@@ -101,10 +101,15 @@ fn what_cannot_ask_is_set_apart() {
         (Genre::BinaryOperator, "&&", "||"),
     ];
     let mutants = mutants(text, &all);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>()).unwrap();
+    let kept = BTreeSet::from(["f".to_owned()]);
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &kept).unwrap();
     assert_eq!((woven.apart, woven.unviable), (vec![1, 2, 3], vec![4]));
     assert_eq!(woven.text, text);
-    assert!(weave("fn", &[]).is_err());
+    // A function that the compiler need not evaluate is made an ordinary one.
+    let text = "pub const fn k(a: u8) -> u8 { a / 6 }";
+    let ordinary = "pub  fn k(a: u8) -> u8 { (if is(1) { a % 6 } else { a / 6 }) }";
+    assert_eq!(super::tests::woven(text, &[(Genre::BinaryOperator, "/", "%")]), ordinary);
+    assert!(weave("fn", &[], &BTreeSet::new()).is_err());
 }
 
 #[test]
@@ -112,7 +117,7 @@ fn an_error_is_traced_to_its_mutant_or_its_place() {
     let text = "fn f(a: u8, b: u8) -> u8 { a + b }";
     let all = [(Genre::FnValue, "a + b", "Default::default()"), (Genre::BinaryOperator, "+", "-")];
     let mutants = mutants(text, &all);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>()).unwrap();
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &BTreeSet::new()).unwrap();
     let at = |what: &str| culprit(&woven.text, woven.text.find(what).unwrap());
     assert_eq!(at("Default"), Some(Culprit::Mutant(1)));
     assert_eq!(at("a - b"), Some(Culprit::Mutant(2)));

@@ -66,8 +66,7 @@ fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_ma
     assert_ne!(code(&again), 0, "it dies again: {}", text(&again));
     assert_eq!(desk.calls().len(), called + 1);
     assert_eq!(code(&desk.again(wish)), 5, "and that is not known either");
-    // Another call is none of this, and neither is another session.
-    assert_eq!(code(&desk.again(r#"crm__send {"to": "ann@example.org"}"#)), 0);
+    assert_eq!(code(&desk.again(r#"crm__behave {"how": "well"}"#)), 0, "another call is none of this");
 
     let desk = Desk::with("[tools.behave]\nsinks = [\"how\"]\nidempotent = true\n");
     desk.said(wish);
