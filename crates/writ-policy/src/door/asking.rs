@@ -39,7 +39,8 @@ pub(super) fn gather(
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
-    if facts.lost && !prepared.idempotent && !leaves_nothing(&prepared.action) {
+    // Whoever repeats what no model has wished knows what was begun.
+    if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
         asking.reasons.insert("It was begun before, and nobody knows whether it was done.".to_owned());
     }

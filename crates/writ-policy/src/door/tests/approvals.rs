@@ -142,6 +142,8 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
         let wish = prepared(sample.action);
         let repeatable = Prepared { idempotent: true, ..wish.clone() };
         assert!(world.decide_under(repeatable, &authority).is_ok(), "{:?}", wish.action.kind());
+        let own = Prepared { call: None, ..wish.clone() };
+        assert!(world.decide_under(own, &authority).is_ok(), "no model wishes it: {:?}", wish.action.kind());
         match world.decide_under(wish.clone(), &authority) {
             Ok(_) => assert!(leaves_nothing(&wish.action), "{:?}", wish.action.kind()),
             Err(Stop::Ask(ask)) => {
