@@ -1,6 +1,7 @@
 //! What is fuzzed: readers of bytes that somebody else has written. Nothing may panic, hang, or break what is asserted here.
 //!
-//! The fuzzer and an ordinary test use the same table; the test replays what lies in `corpus`.
+//! The fuzzer and an ordinary test use the same table; the test replays what lies in `corpus`. Readers that are private to
+//! their crate are functions of its module `fuzzing`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,6 +28,9 @@ use writ_types::form::{MAX_FORM_FIELDS, filled_in};
 use writ_types::frame::{ClientFrame, Numbered};
 use writ_types::id::InstallationId;
 use writ_types::taint::{Label, Taint};
+
+#[path = "targets/public.rs"]
+mod public;
 
 /// What is done with some bytes.
 pub(crate) type Reader = fn(&[u8]);
@@ -56,6 +60,26 @@ pub(crate) const TARGETS: &[(&str, Reader)] = &[
     ("foreign_tool", foreign_tool),
     ("stored_event", stored_event),
     ("prices", prices),
+    ("order_token", public::order_token),
+    ("message_token", public::message_token),
+    ("key_document", public::key_document),
+    ("gate_said", public::gate_said),
+    ("file_patch", public::file_patch),
+    ("vault_answer", public::vault_answer),
+    ("page", writ_tools::fuzzing::page),
+    ("model_anthropic", writ_models::fuzzing::anthropic),
+    ("model_openai", writ_models::fuzzing::openai),
+    ("model_responses", writ_models::fuzzing::responses),
+    ("model_gemini", writ_models::fuzzing::gemini),
+    ("model_ollama", writ_models::fuzzing::ollama),
+    ("model_answer", writ_models::fuzzing::answer),
+    ("search_answer", writ_search::fuzzing::answer),
+    ("mcp_http", writ_mcp::fuzzing::http),
+    ("proxy_head", writ_egress::fuzzing::proxy_head),
+    ("client_hello", writ_egress::fuzzing::client_hello),
+    ("fetched_body", writ_egress::fuzzing::fetched_body),
+    ("sandbox_frame", writ_sandbox::fuzzing::frame),
+    ("changed_file", writ_sandbox::fuzzing::changed),
 ];
 
 fn text(bytes: &[u8]) -> Option<&str> {

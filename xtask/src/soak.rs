@@ -55,10 +55,10 @@ const SIGKILL: i32 = 9;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Soak the server with many clients, for a while.
-    #[arg(long)]
+    #[arg(long, group = "kind")]
     presence: bool,
     /// Fuzz every reader of what others have written, two targets at once.
-    #[arg(long, conflicts_with = "presence")]
+    #[arg(long, group = "kind", conflicts_with = "presence")]
     fuzz: bool,
     /// How long each target is fuzzed.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "fuzz")]
@@ -78,8 +78,8 @@ pub(crate) struct Options {
     /// How many clients it has.
     #[arg(long, default_value_t = 200, requires = "presence")]
     sockets: usize,
-    /// Write the figures of the server's soak to `docs/soak.md`.
-    #[arg(long, requires = "presence")]
+    /// Write the figures of the server's soak to `docs/soak.md`, or those of the fuzzer to `docs/fuzzing.md`.
+    #[arg(long, requires = "kind")]
     write: bool,
     /// Where the random moments begin; the run prints it.
     #[arg(long, value_name = "N")]
@@ -119,7 +119,7 @@ struct Figures {
 /// Runs until so many kills are done; exit code 8 if something does not fit together.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.fuzz {
-        return fuzz::run(options.seconds, options.target.as_deref());
+        return fuzz::run(options.seconds, options.target.as_deref(), options.write);
     }
     if options.presence {
         return presence::run(options);

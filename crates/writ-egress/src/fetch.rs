@@ -17,7 +17,7 @@ use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::Timestamp;
 
-mod body;
+pub(crate) mod body;
 
 #[cfg(test)]
 mod tests;

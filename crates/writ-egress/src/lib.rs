@@ -53,6 +53,9 @@ pub mod proxy;
 
 pub mod fetch;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use perform::{Allowance, Egress, EgressConfig, Lent};
 
 /// The types of the HTTP library that lent clients speak, for whoever uses them. A client of one's own is not

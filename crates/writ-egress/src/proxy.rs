@@ -28,9 +28,9 @@ use tokio_util::task::TaskTracker;
 use writ_policy::egress::host::Target;
 use writ_types::error::{Exit, Report, ToReport};
 
-mod head;
+pub(crate) mod head;
 
-mod request;
+pub(crate) mod request;
 
 mod exchange;
 
@@ -38,7 +38,7 @@ mod body;
 
 mod open;
 
-mod hello;
+pub(crate) mod hello;
 
 mod flow;
 
@@ -50,6 +50,7 @@ mod answer;
 mod tests;
 
 pub use answer::{ASK_HEADER, CODE_HEADER};
+pub(crate) use exchange::HEADERS_MAX;
 
 use crate::authority::Authority;
 use crate::connect::Resolver;

@@ -205,7 +205,7 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, McpError> {
 
 /// Server-sent events, as far as their data go.
 #[derive(Debug, Default)]
-struct Events {
+pub(crate) struct Events {
     data: Vec<u8>,
     /// How much of what is held has no end of a line, so that nothing is looked through twice.
     searched: usize,
@@ -213,7 +213,7 @@ struct Events {
 
 impl Events {
     /// Takes every whole event out of what has come.
-    fn take(&mut self, held: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, McpError> {
+    pub(crate) fn take(&mut self, held: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, McpError> {
         let too_large = McpError::TooLarge { limit: MAX_MESSAGE_BYTES };
         let mut whole = Vec::new();
         let (mut done, mut from) = (0_usize, self.searched);

@@ -32,6 +32,9 @@ pub mod elicitation;
 
 pub mod error;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod line;
 
 mod message;

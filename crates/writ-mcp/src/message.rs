@@ -9,7 +9,7 @@ const MAX_ID_BYTES: usize = 256;
 /// The longest name of a method that is looked at, in bytes.
 const MAX_METHOD_BYTES: usize = 256;
 /// The longest words of an error that are kept, in characters.
-const MAX_ERROR_CHARS: usize = 1_000;
+pub(crate) const MAX_ERROR_CHARS: usize = 1_000;
 
 /// The number of the error for a method that is not offered.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;

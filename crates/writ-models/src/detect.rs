@@ -143,7 +143,7 @@ async fn served(config: &ModelsConfig, egress: &Egress, servers: &[Server]) -> O
 
 /// The first model of a list that can converse, in Ollama's form or OpenAI's. Names that could not stand in a
 /// configuration are passed over.
-fn first_model(answer: &[u8]) -> Option<String> {
+pub(crate) fn first_model(answer: &[u8]) -> Option<String> {
     let list: Value = serde_json::from_slice(answer).ok()?;
     let models = list.get("models").or_else(|| list.get("data"))?.as_array()?;
     let names = models.iter().filter_map(|model| model.get("name").or_else(|| model.get("id"))?.as_str());

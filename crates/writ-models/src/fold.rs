@@ -28,7 +28,7 @@ pub(crate) const MAX_REPLY_BYTES: usize = 8 * 1024 * 1024;
 const MAX_BYTES_PER_TOKEN: u64 = 64;
 
 /// Bytes that every answer may have, however few tokens were asked for.
-const MIN_REPLY_BYTES: usize = 64 * 1024;
+pub(crate) const MIN_REPLY_BYTES: usize = 64 * 1024;
 
 /// The largest arguments of one call: 1 MiB.
 pub(crate) const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
@@ -40,7 +40,7 @@ pub(crate) const MAX_CALLS: usize = 128;
 const STREAM_ERROR: u16 = 500;
 
 /// The longest name or id that is kept.
-const MAX_NAME_BYTES: usize = 256;
+pub(crate) const MAX_NAME_BYTES: usize = 256;
 
 /// More of an answer, as it comes.
 #[derive(Clone, Debug, PartialEq, Eq)]

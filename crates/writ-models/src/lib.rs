@@ -41,6 +41,9 @@ pub mod detect;
 
 pub mod error;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use call::{Delta, Models};
 pub use config::{ModelRole, ModelsConfig};
 pub use plan::PlannedCall;

@@ -185,7 +185,9 @@ pub fn verify(
 pub fn check_content(claims: &OrderClaims) -> Result<(), OrderError> {
     let wrong = |text: String| Err(OrderError::Content(text));
     let name = &claims.name;
-    if name.trim().is_empty() || name.chars().count() > MAX_NAME_CHARS || !is_plain(name) {
+    // It stands on a line of what a person signs, and must not make two of it.
+    let one_line = is_plain(name) && !name.contains(['\n', '\t']);
+    if name.trim().is_empty() || name.chars().count() > MAX_NAME_CHARS || !one_line {
         return wrong(format!("the name must be 1 to {MAX_NAME_CHARS} plain characters"));
     }
     if claims.max_turns == 0 || claims.max_tokens == Tokens::ZERO {
@@ -389,6 +391,8 @@ mod tests {
         for bad in [
             OrderClaims { name: " ".into(), ..claims() },
             OrderClaims { name: "a\u{202e}b".into(), ..claims() },
+            OrderClaims { name: "a\nmay exec".into(), ..claims() },
+            OrderClaims { name: "a\tb".into(), ..claims() },
             OrderClaims { name: "n".repeat(MAX_NAME_CHARS + 1), ..claims() },
             OrderClaims { max_turns: 0, ..claims() },
             OrderClaims { max_tokens: Tokens::ZERO, ..claims() },

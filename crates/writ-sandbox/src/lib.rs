@@ -29,6 +29,9 @@ pub mod outbox;
 
 pub mod host;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 #[cfg(any(target_os = "linux", test))]
 mod name;
 

@@ -62,6 +62,8 @@ mod upper;
 
 mod carry;
 
+pub(crate) mod fuzzing;
+
 #[cfg(test)]
 mod tests;
 

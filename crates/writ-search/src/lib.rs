@@ -17,4 +17,7 @@ pub mod error;
 
 pub mod search;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use search::{Found, Hit, Search, SearchKeys};

@@ -170,7 +170,7 @@ impl Search {
 }
 
 /// A hit within its bounds and without our key, if it leads to a page at all.
-fn bounded(hit: Hit, key: &SecretString) -> Option<Hit> {
+pub(crate) fn bounded(hit: Hit, key: &SecretString) -> Option<Hit> {
     let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");
     let key = key.expose_secret();
     if !web || hit.url.len() > MAX_URL_BYTES || hit.url.contains(key) {

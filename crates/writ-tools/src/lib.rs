@@ -28,6 +28,9 @@ pub mod render;
 
 pub mod error;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod arguments;
 
 mod command;

@@ -14,9 +14,9 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use crate::text::{cut_end, cut_middle, one_line};
 
-mod html;
+pub(crate) mod html;
 
-mod web;
+pub(crate) mod web;
 
 /// The longest text of a result, in characters: about 6,000 tokens, so that a few results do not fill a context.
 pub const MAX_RESULT_CHARS: usize = 24_000;

@@ -6,7 +6,7 @@ use flate2::write::MultiGzDecoder;
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     /// As it is.
     Identity,
     /// Compressed.
@@ -15,7 +15,7 @@ pub(super) enum Coding {
 
 impl Coding {
     /// What the headers say; `None`: something that we did not ask for.
-    pub(super) fn of<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+    pub(crate) fn of<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = values.next().map(<[u8]>::to_ascii_lowercase);
         match (first.as_deref(), values.next()) {
             (None | Some(b"" | b"identity"), None) => Some(Self::Identity),
@@ -27,7 +27,7 @@ impl Coding {
 
 /// Collects a body.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(crate) struct Collector {
     into: Into,
     begun: bool,
 }
@@ -64,7 +64,7 @@ impl Write for Kept {
 }
 
 impl Collector {
-    pub(super) fn new(coding: Coding, max: u64) -> Self {
+    pub(crate) fn new(coding: Coding, max: u64) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         let kept = Kept { bytes: Vec::new(), max, truncated: false };
         let into = match coding {
@@ -75,7 +75,7 @@ impl Collector {
     }
 
     /// Takes a piece. What is beyond the limit is no error; what cannot be decompressed is one.
-    pub(super) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
+    pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
         self.begun |= !piece.is_empty();
         let written = match &mut self.into {
             Into::Plain(kept) => kept.write_all(piece),
@@ -85,12 +85,12 @@ impl Collector {
     }
 
     /// Whether there is more than may be kept.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.kept().truncated
     }
 
     /// Says that the body is at its end: compressed data must be whole.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
         let finished = match &mut self.into {
             Into::Plain(_) => Ok(()),
             // A HEAD's answer tells an encoding, and has no body.
@@ -101,7 +101,7 @@ impl Collector {
     }
 
     /// The bytes that were kept, and whether there were more.
-    pub(super) fn into_parts(mut self) -> (Vec<u8>, bool) {
+    pub(crate) fn into_parts(mut self) -> (Vec<u8>, bool) {
         let kept = match &mut self.into {
             Into::Plain(kept) => kept,
             Into::Gzip(decoder) => decoder.get_mut(),

@@ -242,6 +242,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// What was read so far.
+    pub(crate) const fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes, descriptor: None }
+    }
+
     /// The next message. `None`: there is none any more, or nothing that can be understood.
     pub(crate) async fn next(&mut self, control: &UnixStream) -> Option<Said> {
         loop {
@@ -267,7 +272,7 @@ impl Report {
     }
 
     /// Takes one message off the front: `Some(None)`, it is not complete.
-    fn split(&mut self) -> Option<Option<Said>> {
+    pub(crate) fn split(&mut self) -> Option<Option<Said>> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Some(None) };
         let end = usize::try_from(u32::from_le_bytes(*length)).ok()?.checked_add(LENGTH)?;
         if end > SAID_MAX {

@@ -50,7 +50,7 @@ pub(super) fn is_page(media: &str, text: &str) -> bool {
 }
 
 /// The text of a page.
-pub(super) fn text_of(page: &str) -> String {
+pub(crate) fn text_of(page: &str) -> String {
     let mut out = Out::default();
     let mut rest = page;
     while let Some(at) = rest.find('<') {

@@ -9,7 +9,7 @@ use crate::text::one_line;
 const CUT: &str = "\n[cut here: the text goes on]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
-pub(super) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
+pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
     let head = format!("HTTP {status} from {}", one_line(url, MAX_NAME_CHARS));
     let media_type = media;
     let media =

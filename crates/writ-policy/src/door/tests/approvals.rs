@@ -160,7 +160,7 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
     let ask = world.ask(write("a"));
     let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
     let terms = TaskTerms { pattern, risk: ask.risk, uses: 3, standing: None };
-    let claims = ApprovalClaims { task: Some(terms), ..claims(ask.hash) };
+    let claims = ApprovalClaims { task: Some(terms), expires_at: later(1_000), ..claims(ask.hash) };
     world.approval = Some(Ok(approved(claims)));
     assert!(world.decide(write("b")).is_ok(), "it is alike");
     world.lost = true;

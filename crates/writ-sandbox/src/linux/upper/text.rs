@@ -15,7 +15,7 @@ use crate::linux::beneath;
 /// The most text that one diff has, in bytes: what a person can still scroll through.
 const TEXT_MAX: usize = 4 * 1024 * 1024;
 /// The largest file that is no text and is shown byte by byte, in bytes: four times that many characters.
-const BYTES_MAX: usize = 64 * 1024;
+pub(crate) const BYTES_MAX: usize = 64 * 1024;
 /// Lines of context around a change.
 const CONTEXT: usize = 3;
 
@@ -85,7 +85,7 @@ fn header(change: &FileChange) -> String {
 }
 
 /// One file, completely; `None` if it is too large for that.
-fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Option<String> {
+pub(crate) fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Option<String> {
     let Some(before) = before else {
         // What goes is known by its name; what comes must be read.
         let goes = change.kind == ChangeKind::Delete;

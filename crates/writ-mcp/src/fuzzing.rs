@@ -1,0 +1,87 @@
+//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
+//! nothing panics, and what is asserted holds.
+
+use serde_json::Value;
+
+use crate::client::check_version;
+use crate::definition::{List as Tools, MAX_PAGES, MAX_TOOLS};
+use crate::http::Events;
+use crate::message::{Incoming, MAX_ERROR_CHARS, RpcError, answer, line};
+use crate::reading::{self, Has, Reading};
+use crate::result::CallResult;
+
+/// The tools for what else a server has.
+const READINGS: [&str; 5] =
+    ["prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list"];
+
+/// An answer over HTTP, as JSON and as a stream of events that comes in pieces as long as the first byte says.
+pub fn http(bytes: &[u8]) {
+    let Some((piece, body)) = bytes.split_first() else { return };
+    message(body);
+    let Some(whole) = events(body, body.len().max(1)) else { return };
+    assert_eq!(events(body, usize::from(*piece).max(1)).as_ref(), Some(&whole), "pieces make no difference");
+    whole.iter().for_each(|event| message(event));
+}
+
+/// The events of a stream; `None`: it is beyond a bound.
+fn events(stream: &[u8], piece: usize) -> Option<Vec<Vec<u8>>> {
+    let (mut events, mut held, mut found) = (Events::default(), Vec::new(), Vec::new());
+    for chunk in stream.chunks(piece) {
+        held.extend_from_slice(chunk);
+        found.extend(events.take(&mut held).ok()?);
+    }
+    Some(found)
+}
+
+/// One message, whatever it would be an answer to.
+fn message(bytes: &[u8]) {
+    match Incoming::parse(bytes) {
+        Incoming::Answer { result: Ok(result), .. } => read(&result),
+        Incoming::Answer { result: Err(RpcError { message, .. }), .. } => {
+            assert!(message.chars().count() <= MAX_ERROR_CHARS);
+        }
+        Incoming::Request { id, method, .. } => {
+            let sent = line(&answer(&id, &method));
+            assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 1, "an answer is one line");
+        }
+        Incoming::Notification { .. } | Incoming::Stray => {}
+    }
+}
+
+/// A result, as the answer to everything that is asked.
+fn read(result: &Value) {
+    // A greeting of an unknown version ends the visit; here its other fields are read all the same.
+    let _unknown = check_version(result);
+    let mut tools = Tools::default();
+    // A server that gives the same page again and again comes to an end.
+    let mut pages = 0;
+    while let Ok(Some(_)) = tools.next() {
+        if tools.take(result).is_err() {
+            return other(result);
+        }
+        pages += 1;
+    }
+    let tools = reading::beside(tools.tools(), Has::of(result));
+    assert!(pages <= MAX_PAGES && tools.len() <= MAX_TOOLS + READINGS.len());
+    other(result)
+}
+
+/// A result, as what calls and readings give.
+fn other(result: &Value) {
+    let _called = CallResult::of(result.clone());
+    for reading in READINGS.into_iter().filter_map(Reading::of) {
+        if !reading.lists() {
+            let _read = reading.read(result);
+            continue;
+        }
+        let mut list = reading::List::new(reading);
+        let mut pages = 0;
+        while let Ok(Some(_)) = list.next() {
+            if list.take(result).is_err() {
+                break;
+            }
+            pages += 1;
+        }
+        assert!(pages <= MAX_PAGES);
+    }
+}

@@ -1,0 +1,96 @@
+//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
+//! nothing panics, and what is asserted holds.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use writ_types::chat::StopReason;
+use writ_types::unit::Tokens;
+
+use crate::config::ProviderKind;
+use crate::detect::first_model;
+use crate::error::Failure;
+use crate::fold::{Fold, MAX_CALLS, MAX_NAME_BYTES, MIN_REPLY_BYTES, Piece, provider_error};
+
+/// The lowest status that is an error.
+const FIRST_ERROR: u16 = 400;
+
+/// A stream of Anthropic Messages.
+pub fn anthropic(bytes: &[u8]) {
+    stream(ProviderKind::Anthropic, bytes);
+}
+
+/// A stream of OpenAI Chat Completions, which OpenRouter speaks too.
+pub fn openai(bytes: &[u8]) {
+    stream(ProviderKind::OpenAi, bytes);
+}
+
+/// A stream of OpenAI Responses.
+pub fn responses(bytes: &[u8]) {
+    stream(ProviderKind::OpenAiResponses, bytes);
+}
+
+/// A stream of Gemini's `streamGenerateContent`.
+pub fn gemini(bytes: &[u8]) {
+    stream(ProviderKind::Gemini, bytes);
+}
+
+/// Lines of Ollama's own chat API.
+pub fn ollama(bytes: &[u8]) {
+    stream(ProviderKind::Ollama, bytes);
+}
+
+/// Folds a stream: what is kept at its end is what was told on the way, within its bounds.
+fn stream(kind: ProviderKind, bytes: &[u8]) {
+    let stream = String::from_utf8_lossy(bytes);
+    // So few tokens have the smallest bound on bytes.
+    let mut fold = Fold::new(kind, Tokens::new(1), "call".to_owned());
+    let (mut text, mut called) = (String::new(), Vec::new());
+    for frame in stream.lines().filter_map(frame) {
+        let read = fold.frame(frame);
+        for piece in std::mem::take(&mut fold.draft().pieces) {
+            match piece {
+                Piece::Text(more) => text.push_str(&more),
+                Piece::Call { id, name } => called.push((id, name)),
+            }
+        }
+        match read {
+            Ok(false) => {}
+            Ok(true) => break,
+            Err(_) => return,
+        }
+    }
+    let Ok(reply) = fold.draft().finish(Tokens::new(1)) else { return };
+    assert_eq!(reply.text, text, "what was told is what is kept");
+    assert!(text.len() <= MIN_REPLY_BYTES && reply.calls.len() <= MAX_CALLS);
+    assert!(reply.model.chars().count() <= MAX_NAME_BYTES);
+    let kept: Vec<(String, String)> =
+        reply.calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
+    assert_eq!(kept, called, "each call was told, and none besides");
+    let ids: BTreeSet<&str> = reply.calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids.len(), kept.len(), "no two calls have one id");
+    assert!(reply.calls.iter().all(|call| call.arguments.is_object() || call.arguments.is_string()));
+    assert!(reply.stop != StopReason::ToolUse || !kept.is_empty());
+}
+
+/// The frame on a line: a line of JSON, or the data of an event.
+fn frame(line: &str) -> Option<&str> {
+    let data = line.strip_prefix("data:").map_or(line, |data| data.strip_prefix(' ').unwrap_or(data));
+    let other = ["event:", "id:", "retry:", ":"].iter().any(|field| line.starts_with(field));
+    (!data.is_empty() && !other).then_some(data)
+}
+
+/// What stands in place of a stream: an error, after a byte for its status, and a list of models.
+pub fn answer(bytes: &[u8]) {
+    let Some((status, body)) = bytes.split_first() else { return };
+    let body_value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = body_value.get("error").unwrap_or(&Value::Null);
+    if let Failure::Rejected { code, .. } =
+        provider_error(error, FIRST_ERROR.saturating_add(u16::from(*status)), None)
+    {
+        assert!(code.len() <= 64 && !code.contains(char::is_control), "{code:?}");
+    }
+    if let Some(model) = first_model(body) {
+        assert!(!model.is_empty() && model.chars().all(|c| c.is_ascii_graphic()), "{model:?}");
+    }
+}

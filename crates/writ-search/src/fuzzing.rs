@@ -1,0 +1,24 @@
+//! The reader of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
+//! nothing panics, and what is asserted holds.
+
+use secrecy::SecretString;
+
+use crate::config::Provider;
+use crate::search::{MAX_TEXT_CHARS, MAX_TITLE_CHARS, MAX_URL_BYTES, bounded};
+
+/// The key that an answer may repeat.
+const KEY: &str = "BSA-planted-key-7f3a";
+
+/// An answer, in each provider's format: hits are within their bounds, lead to pages, and hold no key.
+pub fn answer(bytes: &[u8]) {
+    let key = SecretString::from(KEY);
+    for provider in Provider::ALL {
+        let hits = provider.format().read(bytes).unwrap_or_default();
+        for hit in hits.into_iter().filter_map(|hit| bounded(hit, &key)) {
+            assert!(hit.url.starts_with("http") && hit.url.len() <= MAX_URL_BYTES, "{}", hit.url);
+            assert!(hit.title.chars().count() <= MAX_TITLE_CHARS);
+            assert!(hit.text.chars().count() <= MAX_TEXT_CHARS);
+            assert!(![&hit.title, &hit.url, &hit.text].into_iter().any(|text| text.contains(KEY)));
+        }
+    }
+}
