@@ -273,15 +273,19 @@ mod tests {
         Principal::Guest { case: "c".into() }
     }
 
-    /// Rows: SIL-274 SIL-276 (in part: the levels themselves)
+    /// Rows: SIL-274 (in part: nobody fills the context yet) SIL-276 (in part: the levels themselves)
     #[test]
     fn a_level_is_reached_with_all_its_gates_and_not_before() {
-        let (access, mut state) = (access(), AccessState::default());
-        assert_eq!((state.level(), state.verified().len(), state.context().len()), (PUBLIC, 0, 0));
+        let (access, fresh) = (access(), AccessState::default());
+        assert_eq!((fresh.level(), fresh.verified().len(), fresh.context().len()), (PUBLIC, 0, 0));
+        let told = BTreeMap::from([("name".to_owned(), "Ada".to_owned())]);
+        let mut state = fresh.with_context(told.clone());
+        let verified =
+            |state: &AccessState| state.verified().iter().cloned().collect::<Vec<String>>().join(" ");
         assert_eq!(access.passed(&mut state, ["id", "drop-table"], at(0)), []);
         assert_eq!(
-            (state.level(), state.verified().len()),
-            (PUBLIC, 1),
+            (state.level(), verified(&state).as_str()),
+            (PUBLIC, "id"),
             "one of two, and one that nobody wants"
         );
         let risen = access.passed(&mut state, ["code"], at(1));
@@ -289,15 +293,17 @@ mod tests {
             risen.iter().map(|t| (t.from.as_str(), t.to.as_str())).collect::<Vec<_>>(),
             [(PUBLIC, "verified")]
         );
-        assert_eq!(state.level(), "verified");
+        assert_eq!((state.level(), verified(&state).as_str()), ("verified", "code id"));
         assert_eq!(access.tools(&state), BTreeSet::from(["memory_search", "orders"]));
         assert_eq!(access.passed(&mut state, ["extra"], at(2)).len(), 1);
+        assert_eq!((state.level(), verified(&state).as_str()), ("full", "code extra id"));
         assert_eq!(access.tools(&state), BTreeSet::from(["memory_search", "orders", "refund"]));
+        assert_eq!(state.context(), &told, "rising changes nothing of what is known");
+        assert!(access.settle(&mut state, at(62)).is_some());
+        assert_eq!((state.level(), verified(&state).as_str()), (PUBLIC, ""));
+        assert_eq!(state.context(), &told, "nor does falling");
         // A higher level's gates alone do not lead past the one below it.
-        let mut other = AccessState::default();
-        assert_eq!(access.passed(&mut other, ["extra"], at(0)), []);
-        let told = BTreeMap::from([("name".to_owned(), "Ada".to_owned())]);
-        assert_eq!(other.with_context(told.clone()).context(), &told);
+        assert_eq!(access.passed(&mut AccessState::default(), ["extra"], at(0)), []);
     }
 
     /// Rows: SIL-277 (in part: the level and its tools)

@@ -235,6 +235,10 @@ mod tests {
         ] {
             assert!(bad.parse::<CredentialRef>().is_err(), "{bad}");
         }
+        // A command is none of them: it is taken for a plain value, and never run.
+        for command in ["$(printf x)", "`printf x`"] {
+            assert_eq!(command.parse::<CredentialRef>(), Err(InvalidCredential::PlainText), "{command}");
+        }
         for bad in [
             "vault:kv",
             "vault://kv#f",

@@ -10,10 +10,26 @@ use crate::workspace::Crate;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SECURITY_MODEL: &str = "docs/security-model.md";
+const GAPS: &str = "docs/capability-gaps.md";
 const LIMITATIONS: &str = "docs/known-limitations.md";
 const DECISIONS: &str = "docs/decisions.md";
 /// The fewest words that can say why no test shows something.
 const MIN_REASON_WORDS: usize = 4;
+/// What the last cell of a gap begins with that no test shows whole: why follows, and tests of what is there.
+const NOT_YET: &str = "not yet: ";
+/// The rows of the gaps.
+const CAPABILITIES: [&str; 10] = [
+    "Multi-channel",
+    "Skills",
+    "Persistent memory",
+    "Shell and file execution",
+    "Proactive cron",
+    "Self-improving",
+    "Context",
+    "Multi-model",
+    "Local-first",
+    "Guardrails",
+];
 /// What a decision can be.
 const STATUSES: [&str; 4] = ["accepted", "proposed", "superseded", "rejected"];
 
@@ -23,6 +39,7 @@ pub(super) fn check(root: &Path, crates: &[Crate], sources: &[Source]) -> Result
     let tests = Tests { crates, sources };
     let mut findings = check_architecture(&read(ARCHITECTURE)?, crates);
     findings.extend(check_security_model(&read(SECURITY_MODEL)?, &tests));
+    findings.extend(check_gaps(&read(GAPS)?, &tests));
     findings.extend(check_limitations(&read(LIMITATIONS)?, &tests));
     findings.extend(check_decisions(&read(DECISIONS)?));
     for path in source::files(root)?.into_iter().filter(|path| path.ends_with(".md")) {
@@ -82,19 +99,50 @@ fn check_architecture(text: &str, crates: &[Crate]) -> Vec<Finding> {
         .collect()
 }
 
+/// The rows below the heads of a document's tables: the number of the line, the first cell and the last one.
+fn table_rows(text: &str) -> Vec<(usize, &str, &str)> {
+    let rows = text.lines().enumerate().filter_map(|(number, line)| {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let (first, last) = (*cells.first()?, *cells.last()?);
+        let is_row = line.starts_with('|') && !first.starts_with("---") && last != "shown by";
+        is_row.then_some((number + 1, first, last))
+    });
+    rows.collect()
+}
+
 /// Every row of the table names a test in its last cell.
 fn check_security_model(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
-        let (Some(first), Some(last)) = (cells.first(), cells.last()) else { continue };
-        let is_row = line.starts_with('|') && !first.starts_with("---") && *last != "shown by";
-        if is_row {
-            let wrong = tests.judge(last).into_iter();
-            findings.extend(wrong.map(|text| Finding::new("security-model", *first, text).at(number + 1)));
-        }
+    for (line, first, last) in table_rows(text) {
+        let wrong = tests.judge(last).into_iter();
+        findings.extend(wrong.map(|text| Finding::new("security-model", first, text).at(line)));
     }
     findings
+}
+
+/// Every capability has a row that names a test in its last cell, or says why none shows it yet.
+fn check_gaps(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
+    let rows = table_rows(text);
+    let gone = CAPABILITIES.into_iter().filter(|name| !rows.iter().any(|(_, first, _)| first == name));
+    let mut findings: Vec<Finding> =
+        gone.map(|name| Finding::new("gap", name, format!("has no row in {GAPS}"))).collect();
+    for (line, first, last) in rows {
+        let wrong = match last.strip_prefix(NOT_YET) {
+            None => tests.judge(last),
+            Some(why) if words_of(why) < MIN_REASON_WORDS => {
+                vec!["does not say why no test shows it yet".to_owned()]
+            }
+            Some(why) if why.contains("::") => tests.judge(why),
+            Some(_) => Vec::new(),
+        };
+        findings.extend(wrong.into_iter().map(|text| Finding::new("gap", first, text).at(line)));
+    }
+    findings
+}
+
+/// How many words a text has besides the tests that it names.
+fn words_of(text: &str) -> usize {
+    text.split('`').step_by(2).flat_map(str::split_whitespace).filter(|word| *word != ",").count()
 }
 
 /// Every limitation names a test that shows it, the issue that will end it, or why no test here can show it.
@@ -194,6 +242,35 @@ mod tests {
     }
 
     #[test]
+    fn a_capability_has_a_row_with_a_test_or_a_reason() {
+        let (crates, sources) = fixture();
+        let tests = Tests { crates: &crates, sources: &sources };
+        let lines = CAPABILITIES.map(|name| format!("| {name} | `writ-a::a::tests::shown` |\n"));
+        assert_eq!(check_gaps(&lines.concat(), &tests), []);
+        let last = |cell: &str| format!("{}| Guardrails | {cell} |\n", lines[..9].concat());
+        let reason = "not yet: nobody has made them; `writ-a::a::tests::shown`";
+        assert_eq!(check_gaps(&last(reason), &tests), []);
+        assert_eq!(check_gaps(&last("not yet: nobody has made them"), &tests), []);
+        for (cell, wrong) in [
+            ("later", "names no test"),
+            ("not yet", "names no test"),
+            ("not yet: none", "does not say why no test shows it yet"),
+            (
+                "not yet: `writ-a::a::tests::shown`, `writ-a::a::tests::shown`, `writ-a::a::tests::shown`",
+                "does not say why no test shows it yet",
+            ),
+            (
+                "not yet: nobody has made them; `writ-a::a::tests::helper`",
+                "names `writ-a::a::tests::helper`, which is no test",
+            ),
+        ] {
+            assert_eq!(texts(check_gaps(&last(cell), &tests)), [format!("Guardrails: {wrong}")], "{cell}");
+        }
+        let gone = check_gaps(&lines[..9].concat(), &tests);
+        assert_eq!(texts(gone), ["Guardrails: has no row in docs/capability-gaps.md"]);
+    }
+
+    #[test]
     fn a_limitation_names_a_test_or_an_issue() {
         let (crates, sources) = fixture();
         let tests = Tests { crates: &crates, sources: &sources };
@@ -239,6 +316,20 @@ mod tests {
         for trusted_elsewhere in ["Plans", "Tools", "The local machine", "What a client sends"] {
             assert!(stricter.contains(&format!("| {trusted_elsewhere} |")), "{trusted_elsewhere}");
         }
+    }
+
+    /// Of the ten capabilities, those that no test shows whole are these.
+    #[test]
+    fn the_capabilities_are_shown_by_tests_or_said_to_be_missing() {
+        let root = workspace::root().unwrap();
+        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let text = committed(GAPS);
+        assert_eq!(check_gaps(&text, &Tests { crates: &crates, sources: &sources }), []);
+        let rows = table_rows(&text);
+        assert_eq!(rows.iter().map(|(_, first, _)| *first).collect::<Vec<_>>(), CAPABILITIES);
+        let missing = rows.iter().filter(|(_, _, last)| last.starts_with(NOT_YET));
+        let missing: Vec<&str> = missing.map(|(_, first, _)| *first).collect();
+        assert_eq!(missing, ["Skills", "Proactive cron", "Self-improving"]);
     }
 
     /// Each key choice is a decision with a status.

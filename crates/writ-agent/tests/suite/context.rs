@@ -2,17 +2,24 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use writ_agent::config::{Config, ContextConfig, Limits, Profile};
 use writ_agent::context::{ContextError, MAX_MEMORY_CHARS, Zone, assemble};
 use writ_agent::event::{ContextSeed, Event, MemoryItem, SystemSource, SystemText, Verdict, WorkspaceItem};
 use writ_agent::notice;
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolOutcome};
+use writ_types::digest::Digest;
+use writ_types::entry::InboundRecord;
 use writ_types::error::{Exit, ToReport};
+use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
-use crate::fixture::{Driver, assert_paired, memory, message, opened, result, said, seed, text_of, texts_of};
+use crate::fixture::{
+    Driver, START, assert_paired, id, memory, message, opened, result, said, seed, text_of, texts_of,
+};
 
 const OUTPUT: Tokens = Tokens::new(1_000);
 
@@ -78,6 +85,94 @@ fn the_system_zone_and_the_owner_profile_are_pinned_and_survive_pressure() {
 
     seed.owner_profile.clear();
     assert!(assemble(&budget(2_000), &seed, &[], &[said(Role::User, "now")], OUTPUT).is_ok());
+}
+
+/// Whether an item is read as it was written, and whether it is read without this field.
+fn is_read<T: Serialize + DeserializeOwned + PartialEq>(item: &T, field: &str) -> [bool; 2] {
+    let mut written = serde_json::to_value(item).expect("JSON");
+    let whole = serde_json::from_value::<T>(written.clone()).expect("reads");
+    let taken = written.as_object_mut().expect("an object").remove(field);
+    assert!(taken.is_some(), "it is written with '{field}'");
+    [whole == *item, serde_json::from_value::<T>(written).is_ok()]
+}
+
+/// What is shown keeps the level of what it is made of, and what was stored is read with one or not at all.
+///
+/// Rows: SIL-166
+#[test]
+fn every_item_keeps_its_level_and_none_is_read_without_one() {
+    use Taint::{Auth, External, Owner};
+    let [call, _] = exchange("c", 1);
+    let from_file = result("c", "file_read", ToolOutcome::Done, External, "from a file");
+    let notes = SystemText {
+        source: SystemSource::Notes,
+        text: "Ann asks for tea.".to_owned(),
+        label: Label::new(External),
+    };
+    let subscribed = WorkspaceItem {
+        id: "s1".to_owned(),
+        title: "a.txt".to_owned(),
+        text: "one".to_owned(),
+        label: Label::new(External),
+    };
+    let mut seed = with_history(vec![
+        said(Role::User, "hello"),
+        ChatMessage { label: Label::new(Auth), ..said(Role::User, "I am Ben") },
+        call,
+        ChatMessage {
+            role: Role::Tool,
+            parts: vec![Part::Result(from_file.clone())],
+            label: Label::new(External),
+        },
+    ]);
+    seed.system.push(notes.clone());
+    seed.owner_profile = vec![memory(1, "The owner is called Ann.", Owner)];
+    seed.workspace = vec![subscribed.clone()];
+    let hits = [memory(2, "Ben likes tea.", Auth), memory(3, "Tea is a plant.", External)];
+    let current = [said(Role::User, "now")];
+    let made = assemble(&ContextConfig::default(), &seed, &hits, &current, OUTPUT).expect("fits");
+    let items: Vec<(Zone, Taint)> = made.items.iter().map(|item| (item.zone, item.taint)).collect();
+    let expected = [
+        (Zone::System, Owner),
+        (Zone::System, Owner),
+        (Zone::System, Owner),
+        (Zone::System, External),
+        (Zone::System, Owner),
+        (Zone::System, Owner),
+        (Zone::Memory, Owner),
+        (Zone::Chronicle, Owner),
+        (Zone::Chronicle, Auth),
+        (Zone::Chronicle, External),
+        (Zone::Memory, Auth),
+        (Zone::Memory, External),
+        (Zone::Workspace, External),
+        (Zone::Current, Owner),
+    ];
+    assert_eq!(items, expected, "three texts, the notes, two tools, and one of each message");
+    let messages: Vec<Taint> = made.request.messages.iter().map(|message| message.label.taint).collect();
+    let expected = [Owner, Owner, Auth, Owner, External, Auth, External, External, Owner];
+    assert_eq!(messages, expected, "a call stands apart from its result");
+
+    let record = InboundRecord {
+        message: id(1),
+        session: SessionId::from_parts(START, 1),
+        turn_number: 1,
+        principal: "owner".to_owned(),
+        taint: Owner,
+        text: Digest::of(b"hello"),
+        at: START,
+    };
+    let read = [
+        is_read(&Label::new(Auth), "taint"),
+        is_read(&record, "taint"),
+        is_read(&message(1, "hello", Owner), "label"),
+        is_read(&said(Role::User, "hello"), "label"),
+        is_read(&from_file, "label"),
+        is_read(&hits[0], "label"),
+        is_read(&notes, "label"),
+        is_read(&subscribed, "label"),
+    ];
+    assert_eq!(read, [[true, false]; 8]);
 }
 
 /// Rows: SIL-256

@@ -64,9 +64,8 @@ fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
     assert_eq!((approved(1), approved(2)), (vec!["memory_search".to_owned()], Vec::new()));
 }
 
-/// How long an ask is open is its owner's setting: a day, unless configured otherwise (design 3.2).
-///
-/// Rows: WIN-236 (in part: that an answer counts until then and not after it)
+/// How long an ask is open is its owner's setting: a day, unless configured otherwise (design 3.2). An answer counts until
+/// then and not after it.
 #[test]
 fn an_ask_is_answered_once_and_in_time() {
     let home = Home::new().with_session(1);

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::chown;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use writ_types::error::{Exit, ToReport};
 
 use super::super::sys;
 use super::*;
@@ -241,6 +242,47 @@ async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     fixture.carry(set.changes).await.unwrap();
     assert_eq!(fixture.read("README.md"), "one\ntwo\nx\n");
     assert!(fixture.changes().await.is_empty());
+}
+
+/// The third rung: where nothing can be confined nothing is run. The helper of such a sandbox ends at once, so that no
+/// rung comes up, and there is no other way to a program than a work folder, which is not opened then.
+///
+/// Rows: SF-492
+#[tokio::test]
+async fn where_nothing_can_be_confined_nothing_is_run() {
+    let fixture = Fixture::new().await;
+    let outside = fixture.dir.join("home/marker");
+    fixture.refused(&format!("cat {}", outside.display())).await;
+    assert_eq!(fixture.sh("cat README.md").await, "one\ntwo", "twin: what was given");
+
+    for forbid_user_namespaces in [false, true] {
+        let config = SandboxConfig {
+            exe: Some("/bin/false".into()),
+            forbid_user_namespaces,
+            ..SandboxConfig::default()
+        };
+        let sandbox = Sandbox::start(config).unwrap();
+        let status = sandbox.status().await;
+        assert_eq!(
+            (status.rung, status.user_namespaces, status.overlay),
+            (Rung::Refuse, false, false),
+            "{status:?}"
+        );
+        assert_eq!(
+            (status.reduced.len(), status.hints.len()),
+            (2, 1),
+            "why not the one, and why not the other"
+        );
+        let data = fixture.dir.join("refused");
+        for project in [None, Some(fixture.project.as_path())] {
+            let refused = open(&sandbox, &data, project).await.unwrap_err();
+            let SandboxError::Refused { reasons } = &refused else { panic!("{refused:?}") };
+            assert_eq!(*reasons, status.reduced);
+            let report = refused.report();
+            assert_eq!((report.exit, report.code.as_str()), (Exit::Blocked, "sandbox.refused"));
+        }
+        assert!(!data.exists(), "not even a folder is made");
+    }
 }
 
 #[test]

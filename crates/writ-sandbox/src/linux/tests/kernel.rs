@@ -88,7 +88,6 @@ pub(crate) fn probe(_: &str) -> i32 {
     super::super::init::finish(wrong.join("\n").as_bytes())
 }
 
-/// Rows: SCL-183
 #[tokio::test]
 async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
     let fixture = Fixture::new().await;

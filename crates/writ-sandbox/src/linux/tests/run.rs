@@ -36,7 +36,7 @@ async fn arguments_arrive_as_they_are() {
     assert!(matches!(refused, Err(SandboxError::BadCommand { .. })), "{refused:?}");
 }
 
-/// Rows: SIL-197
+/// Rows: SIL-197 SCL-183
 #[tokio::test]
 async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     let fixture = Fixture::new().await;
@@ -56,6 +56,15 @@ async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     with_env.env.insert("GREETING".into(), "hi".into());
     let result = fixture.workspace.run_exec(with_env, ExecOptions::default()).await.unwrap();
     assert_eq!(result.stdout.text, "hi\n");
+    // A program that crashes ends itself alone: this process and both sessions go on.
+    let crash = ["sh", "-c", "kill -SEGV $$"];
+    let result = fixture.exec(&crash).await;
+    assert_eq!((result.ending, result.exit_code()), (Ending::Signalled { signal: 11 }, 139));
+    let result = other.run_exec(exec(&crash), ExecOptions::default()).await.unwrap();
+    assert_eq!((result.ending, result.exit_code()), (Ending::Signalled { signal: 11 }, 139));
+    assert_eq!(fixture.sh("cat mine").await, "mine");
+    let result = other.run_exec(exec(&["sh", "-c", "pwd; ls -A"]), ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, "/work\n");
 }
 
 /// Rows: SIL-198
