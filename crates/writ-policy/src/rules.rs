@@ -222,6 +222,11 @@ impl RuleSet {
         ids
     }
 
+    /// Whether there is a rule of that name.
+    pub fn has(&self, id: &str) -> bool {
+        self.all.policy(&PolicyId::new(id)).is_some()
+    }
+
     /// The text of a rule, if there is one of that name.
     pub fn text(&self, id: &str) -> Option<String> {
         Some(self.all.policy(&PolicyId::new(id))?.to_string())
@@ -294,7 +299,7 @@ impl RuleSet {
             return reason.to_owned();
         }
         let reason: String = reason.chars().take(MAX_FOREIGN_REASON_CHARS).collect();
-        format!("A rule of the project ('{id}') asks: “{reason}”")
+        format!("{}“{reason}”", of_project(id.as_ref()))
     }
 
     fn request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
@@ -376,6 +381,11 @@ impl RuleSource {
         }
         Ok(ids)
     }
+}
+
+/// How the reason of a project's rule begins.
+pub(crate) fn of_project(id: &str) -> String {
+    format!("A rule of the project ('{id}') asks: ")
 }
 
 /// How many people must say yes, as `@approvers` names it.

@@ -138,7 +138,8 @@ fn needs_userns_needs_python_what_is_not_offered_cannot_stand() {
     desk.verify();
 }
 
-/// What was approved again and again is suggested to stand, with what that would have meant; one no, and it is not.
+/// What was approved again and again is suggested to stand, with what that would have meant by the rules in force; one no, and it
+/// is not.
 ///
 /// Rows: SIL-330 (what is approved again and again is suggested to stand)
 #[test]
@@ -152,7 +153,26 @@ fn needs_userns_needs_python_what_is_approved_each_time_is_suggested_to_stand() 
     let suggestions = suggest()["suggestions"].clone();
     let first = &suggestions[0];
     assert_eq!((&first["asked"], &first["would_ask"]), (&json!(3), &json!(1)), "{suggestions}");
-    assert_eq!(first["say"], "writ approvals approve ASK --standing --uses 3 --total amount=18");
+    assert_eq!(first["say"], "writ approvals approve ASK --standing --uses 3 --days 30 --total amount=18");
+    let since = |days: &str| desk.bench.home.run(&["policy", "suggest", "--json", "--since", days]);
+    let of = |days: &str| -> Value { serde_json::from_slice(&since(days).stdout).expect("JSON") };
+    assert_eq!(of("30d"), of("30"), "a day is a day");
+    assert_eq!(of("0d")["asked"], 0, "not so long ago");
+    for wrong in ["30h", "d", "-1", ""] {
+        assert_eq!(code(&since(wrong)), USAGE, "{wrong:?}");
+    }
+    // Each is judged again by the rules as they are now.
+    let rule = desk.bench.home.root().join("policies/pay.cedar");
+    for now in
+        [ASK.replace("@ask", "@approvers(\"2\") @ask"), ASK.replace("@ask(\"It pays.\")", ""), String::new()]
+    {
+        std::fs::write(&rule, &now).expect("written");
+        assert_eq!(suggest()["suggestions"], json!([]), "{now}");
+    }
+    std::fs::write(&rule, "not a rule").expect("written");
+    assert_eq!(code(&since("30")), 3, "{}", text(&since("30")));
+    std::fs::write(&rule, ASK).expect("written");
+    assert_eq!(suggest()["suggestions"], suggestions);
     assert!(text(&desk.bench.home.run(&["policy", "suggest"])).contains("lets through none that you denied"));
     desk.asked(&pay("ann", "900", "rent"));
     assert_eq!(suggest()["suggestions"], json!([]));
