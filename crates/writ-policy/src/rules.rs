@@ -1,7 +1,7 @@
 //! Rules: Cedar policies over every action, with questions written as `@ask("reason") forbid`. Beside `@ask`,
 //! `@risk("high")` raises what it takes to say yes; it never lowers it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use cedar_policy::{
@@ -75,8 +75,13 @@ pub enum RuleError {
         text: String,
     },
     /// Not in keeping with the schema.
-    #[error("rules do not fit the schema: {0}")]
-    Schema(String),
+    #[error("{origin}: a rule does not fit the schema: {text}")]
+    Schema {
+        /// Where the rule comes from.
+        origin: String,
+        /// What is wrong.
+        text: String,
+    },
     /// A rule has no `@id`, or one that is taken.
     #[error("{origin}: every rule needs an @id of its own ('{id}')")]
     Id {
@@ -182,16 +187,18 @@ impl RuleSet {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
         let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
-        let mut foreign = BTreeSet::new();
+        let (mut foreign, mut origins) = (BTreeSet::new(), BTreeMap::new());
         for source in sources {
             let ids = source.add_to(&mut all, &mut without_asks)?;
+            origins.extend(ids.iter().map(|id| (id.clone(), source.origin.clone())));
             if source.authorship == Authorship::Project {
                 foreign.extend(ids);
             }
         }
         let result = Validator::new(schema.clone()).validate(&all, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
-            return Err(RuleError::Schema(error.to_string()));
+            let origin = origins.remove(AsRef::<str>::as_ref(error.policy_id())).unwrap_or_default();
+            return Err(RuleError::Schema { origin, text: error.to_string() });
         }
         let digest = Self::digest_of(sources)?;
         let (authorizer, shadows) = (Authorizer::new(), Vec::new());
