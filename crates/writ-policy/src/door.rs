@@ -379,7 +379,7 @@ fn judge(
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {
         return Err((DenyReason::Plan, "execution".to_owned(), UNPLANNED.to_owned()));
     }
-    let alike = Alike::of(checked, &rules, (risk, approvers), facts.egress);
+    let alike = Alike::of((prepared, checked.policy), &rules, (risk, approvers), facts.egress);
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
@@ -493,8 +493,8 @@ const fn durability(action: &Action) -> Durability {
 use asking::Asking;
 use cover::{Alike, use_of};
 
-mod asking;
-mod cover;
+pub(crate) mod asking;
+pub(crate) mod cover;
 mod operation;
 mod shape;
 

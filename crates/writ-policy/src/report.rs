@@ -18,7 +18,7 @@ impl ToReport for RuleError {
         let code = match self {
             Self::TooLong { .. } => "rules.too_long",
             Self::Syntax { .. } => "rules.syntax",
-            Self::Schema(_) => "rules.schema",
+            Self::Schema { .. } => "rules.schema",
             Self::Id { .. } => "rules.id",
             Self::Widens { .. } => "rules.widens",
             Self::Risk { .. } => "rules.risk",

@@ -1,7 +1,7 @@
 //! Rules: Cedar policies over every action, with questions written as `@ask("reason") forbid`. Beside `@ask`,
 //! `@risk("high")` raises what it takes to say yes; it never lowers it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use cedar_policy::{
@@ -76,8 +76,13 @@ pub enum RuleError {
         text: String,
     },
     /// Not in keeping with the schema.
-    #[error("rules do not fit the schema: {0}")]
-    Schema(String),
+    #[error("{origin}: a rule does not fit the schema: {text}")]
+    Schema {
+        /// Where the rule comes from.
+        origin: String,
+        /// What is wrong.
+        text: String,
+    },
     /// A rule has no `@id`, or one that is taken.
     #[error("{origin}: every rule needs an @id of its own ('{id}')")]
     Id {
@@ -183,16 +188,18 @@ impl RuleSet {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
         let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
-        let mut foreign = BTreeSet::new();
+        let (mut foreign, mut origins) = (BTreeSet::new(), BTreeMap::new());
         for source in sources {
             let ids = source.add_to(&mut all, &mut without_asks)?;
+            origins.extend(ids.iter().map(|id| (id.clone(), source.origin.clone())));
             if source.authorship == Authorship::Project {
                 foreign.extend(ids);
             }
         }
         let result = Validator::new(schema.clone()).validate(&all, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
-            return Err(RuleError::Schema(error.to_string()));
+            let origin = origins.remove(AsRef::<str>::as_ref(error.policy_id())).unwrap_or_default();
+            return Err(RuleError::Schema { origin, text: error.to_string() });
         }
         let digest = Self::digest_of(sources)?;
         let (authorizer, shadows) = (Authorizer::new(), Vec::new());
@@ -221,6 +228,11 @@ impl RuleSet {
         let mut ids: Vec<String> = self.all.policies().map(|policy| policy.id().to_string()).collect();
         ids.sort();
         ids
+    }
+
+    /// Whether there is a rule of that name.
+    pub fn has(&self, id: &str) -> bool {
+        self.all.policy(&PolicyId::new(id)).is_some()
     }
 
     /// The text of a rule, if there is one of that name.
@@ -295,7 +307,7 @@ impl RuleSet {
             return reason.to_owned();
         }
         let reason: String = reason.chars().take(MAX_FOREIGN_REASON_CHARS).collect();
-        format!("A rule of the project ('{id}') asks: “{reason}”")
+        format!("{}“{reason}”", of_project(id.as_ref()))
     }
 
     fn request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
@@ -378,6 +390,11 @@ impl RuleSource {
         }
         Ok(ids)
     }
+}
+
+/// How the reason of a project's rule begins.
+pub(crate) fn of_project(id: &str) -> String {
+    format!("A rule of the project ('{id}') asks: ")
 }
 
 /// How many people must say yes, as `@approvers` names it.

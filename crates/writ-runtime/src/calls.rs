@@ -27,6 +27,7 @@ use crate::act::{Place, outcome_entry};
 use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
+use crate::methods;
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project;
@@ -80,13 +81,21 @@ pub(crate) struct Calling<'a> {
 ///
 /// # Errors
 ///
-/// If there is no such method, its parameters are wrong, or it cannot be done.
+/// If there is no such method, it may not be called from there, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call(
     core: &Arc<Core>,
     Calling { who, caller, session }: Calling<'_>,
     method: &str,
     params: Value,
 ) -> Result<Value, EngineError> {
+    let no_method = || EngineError::NoMethod(method.chars().take(64).collect());
+    match caller {
+        Caller::Elsewhere if methods::TERMINAL_ONLY.contains(&method) => {
+            return Err(EngineError::TerminalOnly(method.to_owned()));
+        }
+        Caller::Elsewhere if !methods::ANYWHERE.contains(&method) => return Err(no_method()),
+        Caller::Elsewhere | Caller::Terminal => {}
+    }
     match method {
         "ping" => Ok(json!({})),
         "status" => status(core),
@@ -94,9 +103,6 @@ pub(crate) async fn call(
         "sessions.show" => sessions::show(core, &read(method, params)?),
         "sessions.close" => sessions::close(core, &read(method, params)?).await,
         "ledger.list" => ledger::list(core, read(method, params)?),
-        "ledger.erase" | "secrets.changed" if caller == Caller::Elsewhere => {
-            Err(EngineError::TerminalOnly(method.to_owned()))
-        }
         "ledger.erase" => ledger::erase(core, read(method, params)?).await,
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
         "ledger.rests_on" => ledger::rests_on(core, &read(method, params)?),
@@ -118,13 +124,7 @@ pub(crate) async fn call(
         "approvers.list" => core.list_passkeys(),
         "keys.list" => keys::list(core),
         "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,
-        "gates.judge" if caller == Caller::Elsewhere => Err(EngineError::TerminalOnly(method.to_owned())),
         "gates.judge" => gates::judge(core, read(method, params)?).await,
-        "keys.issued" | "keys.mint" | "keys.narrow" | "keys.renew" | "orders.issue"
-            if caller == Caller::Elsewhere =>
-        {
-            Err(EngineError::TerminalOnly(method.to_owned()))
-        }
         "keys.issued" => issued::issued(core, read(method, params)?).await,
         "keys.mint" => issued::mint(core, read(method, params)?).await,
         "keys.narrow" => issued::narrow(core, read(method, params)?).await,
@@ -132,9 +132,6 @@ pub(crate) async fn call(
         "orders.issue" => orders::issue(core, read(method, params)?).await,
         "orders.open" => orders::open(core, &read(method, params)?).await,
         "orders.list" => orders::list(core),
-        "approvers.permit" | "approvers.remove" if caller == Caller::Elsewhere => {
-            Err(EngineError::TerminalOnly(method.to_owned()))
-        }
         "approvers.permit" => core.permit_enrolment(&read::<PermitEnrolment>(method, params)?.grant),
         "approvers.remove" => core.remove_approver(read::<RemoveApprover>(method, params)?.key).await,
         "memory.search" => memory::search(core, &read(method, params)?),
@@ -142,13 +139,10 @@ pub(crate) async fn call(
         "memory.forget" => memory::forget(core, read(method, params)?).await,
         "diff" => diff(core, session, &read(method, params)?).await,
         "apply" => apply(core, session, &read(method, params)?).await,
-        "mcp.probe" | "mcp.reload" if caller == Caller::Elsewhere => {
-            Err(EngineError::TerminalOnly(method.to_owned()))
-        }
         "mcp.probe" => mcp::probe(core, read(method, params)?).await,
         "mcp.reload" => mcp::reload(core).await,
         "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,
-        other => Err(EngineError::NoMethod(other.chars().take(64).collect())),
+        _ => Err(no_method()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! surfaces call; `dispatch` takes messages from the queue, `drive` runs a turn, `act` and `model` are
 //! its two kinds of step, `passage` is their way through the door, `perform` what happens behind it;
 //! `asks`, `passkeys` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers
-//! questions; `trace` is what all of them tell of their work.
+//! questions, those that [`methods`] names; `trace` is what all of them tell of their work.
 
 pub mod config;
 
@@ -85,3 +85,5 @@ mod recover;
 mod settle;
 
 mod calls;
+
+pub mod methods;

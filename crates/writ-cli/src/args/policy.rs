@@ -22,14 +22,14 @@ pub(crate) enum PolicyCommand {
     },
     /// Find what could be said once instead of answered again and again, in what was asked before
     Suggest {
-        /// How far to look back, in days
-        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        /// How far to look back, in days: 30 or 30d
+        #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
     /// Show what rules that are only tried would have changed
     Shadow {
-        /// How far to look back, in days
-        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        /// How far to look back, in days: 30 or 30d
+        #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
     /// Put rules that were tried in force
@@ -45,6 +45,11 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
     },
+}
+
+/// Days, with or without a `d`.
+fn parse_days(text: &str) -> Result<u32, std::num::ParseIntError> {
+    text.strip_suffix('d').unwrap_or(text).parse()
 }
 
 /// `writ taint …`.

@@ -3,9 +3,12 @@
 use serde_json::json;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
-use super::engine::stop_engine_of;
+use super::engine::{Ended, Engine, stop_engine_of};
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
+
+/// A rule that compares a text with a number.
+const TYPE_ERROR: &str = "@id(\"x\") forbid (principal, action, resource) when { context.taint == 3 };";
 
 fn rule(home: &Home, text: &str) {
     std::fs::create_dir_all(home.root().join("policies")).expect("made");
@@ -23,8 +26,11 @@ fn rules_are_listed_and_wrong_ones_named_with_their_file() {
     assert_eq!(mine["files"], json!(["shipped rules", "policies/mine.cedar"]));
     for (wrong, told) in [
         ("@id(\"x\") forbid (principal", "policies/mine.cedar"),
-        ("@id(\"x\") forbid (principal, action == Action::\"fly\", resource);", "schema"),
-        ("@id(\"x\") forbid (principal, action, resource) when { context.taint == 3 };", "schema"),
+        (
+            "@id(\"x\") forbid (principal, action == Action::\"fly\", resource);",
+            "policies/mine.cedar: a rule does not fit the schema",
+        ),
+        (TYPE_ERROR, "policies/mine.cedar: a rule does not fit the schema"),
     ] {
         rule(&home, wrong);
         let checked = home.run(&["policy", "check"]);
@@ -201,6 +207,45 @@ fn needs_userns_a_projects_rules_narrow_its_sessions_and_no_others() {
     std::fs::remove_dir_all(&folder).expect("removed");
     assert_eq!(code(&bench.chat("run it", &["--new"])), 0, "{}", text(&bench.chat("run it", &["--new"])));
     assert!(last() > before, "twin: without rules of its own it runs");
+}
+
+/// An engine does not start with rules that cannot stand, and says which file is wrong. Where they are broken while it runs, it decides
+/// as before, since rules are read at its start.
+#[test]
+fn needs_userns_rules_with_a_type_error_start_no_engine_and_change_none_that_runs() {
+    let bench = Bench::new("openai", |request: &ParsedRequest| {
+        let asked = request.messages.last().is_some_and(|message| message.results.is_empty());
+        if asked { Reply::call("shell_exec", json!({ "argv": ["true"] })) } else { Reply::text("So.") }
+    });
+    let refused = |start: Result<Engine, Ended>| {
+        let ended = start.err().expect("no engine");
+        assert_eq!(ended.code, Some(3), "{}", ended.said);
+        assert!(ended.said.contains("policies/mine.cedar: a rule does not fit the schema"), "{}", ended.said);
+    };
+    rule(&bench.home, TYPE_ERROR);
+    refused(Engine::start(&bench.home, &[]));
+    let chat = bench.chat("run it", &[]);
+    assert_eq!((code(&chat), text(&chat).contains("policies/mine.cedar")), (3, true), "{}", text(&chat));
+    assert!(bench.requests().is_empty(), "no model was asked");
+
+    rule(&bench.home, "@id(\"no-programs\") forbid (principal, action == Action::\"exec\", resource);");
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let denied = |broken: bool| {
+        let before = bench.events("denied").len();
+        assert_eq!(code(&bench.chat("run it", &[])), 4, "broken: {broken}");
+        let rows = bench.events("denied");
+        assert_eq!(rows.len(), before + 1);
+        assert!(rows.iter().all(|row| row.to_string().contains("no-programs")), "{rows:?}");
+    };
+    denied(false);
+    let changed = bench.events("policy_changed").len();
+    rule(&bench.home, TYPE_ERROR);
+    denied(true);
+    assert_eq!(bench.events("policy_changed").len(), changed, "nothing has changed");
+    assert_eq!(engine.stop().code, Some(0));
+    refused(Engine::start(&bench.home, &[]));
+    rule(&bench.home, "");
+    assert_eq!(code(&bench.chat("run it", &["--new"])), 0, "twin: what can stand is put in force");
 }
 
 #[test]

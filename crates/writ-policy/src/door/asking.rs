@@ -8,7 +8,7 @@ use writ_types::unit::Timestamp;
 
 use super::{Facts, GATE_RULE, LOST_RULE, Refusal, TAINT_RULE, Verdicts, check_keys, standing};
 use crate::prepared::{Prepared, leaves_nothing};
-use crate::rules::RuleVerdict;
+use crate::rules::{RuleSet, RuleVerdict, Standing};
 use crate::taint::{self, Labels, TaintVerdict};
 use crate::{plan, show};
 
@@ -16,12 +16,12 @@ use crate::{plan, show};
 const PLAN_RULE: &str = "plan";
 
 /// What asks about an action.
-pub(super) struct Asking {
+pub(crate) struct Asking {
     /// By name; empty: nothing asks.
-    pub(super) rules: BTreeSet<String>,
-    pub(super) reasons: BTreeSet<String>,
-    pub(super) risk: Risk,
-    pub(super) approvers: u8,
+    pub(crate) rules: BTreeSet<String>,
+    pub(crate) reasons: BTreeSet<String>,
+    pub(crate) risk: Risk,
+    pub(crate) approvers: u8,
 }
 
 /// Rules, then taint, then what is not known, then gates that want a person.
@@ -51,24 +51,33 @@ pub(super) fn gather(
     Ok(asking)
 }
 
-/// What rules and taint say of an action.
+/// What rules and taint say of an action, by these facts.
 fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
-    let standing = standing(prepared, facts);
-    let preapproved = standing.preapproved;
-    let (mut rules, mut reasons, risk, approvers) = match facts.rules.judge(prepared, standing) {
+    let labels = Labels { origins: facts.origins, strict: facts.strict, egress: facts.egress };
+    by_itself(prepared, facts.rules, standing(prepared, facts), labels)
+}
+
+/// What rules and taint say of an action.
+///
+/// # Errors
+///
+/// If one of them forbids it.
+pub(crate) fn by_itself(
+    prepared: &Prepared,
+    rules: &RuleSet,
+    standing: Standing,
+    labels: Labels<'_>,
+) -> Result<Asking, Refusal> {
+    let (mut rules, mut reasons, risk, approvers) = match rules.judge(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
         RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),
         RuleVerdict::Forbid { rule } => {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
-    match taint::judge(
-        prepared,
-        standing,
-        Labels { origins: facts.origins, strict: facts.strict, egress: facts.egress },
-    ) {
+    match taint::judge(prepared, standing, labels) {
         TaintVerdict::Pass => {}
-        TaintVerdict::Ask(_) if preapproved => {}
+        TaintVerdict::Ask(_) if standing.preapproved => {}
         TaintVerdict::Ask(why) => {
             rules.insert(TAINT_RULE.to_owned());
             reasons.insert(why.into_owned());

@@ -7,25 +7,26 @@ use writ_types::entry::{Decision, DenyReason, Risk};
 use writ_types::frame::Pattern;
 use writ_types::unit::{Amount, Timestamp};
 
-use super::{Checked, Refusal, asks_about_this_time};
+use super::{Refusal, asks_about_this_time};
 use crate::approval::{Approval, TaskTerms};
 use crate::egress::EgressScope;
 use crate::pattern::standing::Recurring;
 use crate::pattern::{self, standing};
 use crate::permit::ApprovalUse;
+use crate::prepared::Prepared;
 
 /// What an action has in common with others: for one session's task, and for a standing approval.
 #[derive(Default)]
-pub(super) struct Alike {
-    pub(super) pattern: Option<Pattern>,
-    pub(super) recurring: Vec<Recurring>,
+pub(crate) struct Alike {
+    pub(crate) pattern: Option<Pattern>,
+    pub(crate) recurring: Vec<Recurring>,
 }
 
 impl Alike {
-    /// What cannot be undone, what several people must approve, and what is asked about for this one time, is like nothing
-    /// else.
-    pub(super) fn of(
-        checked: &Checked,
+    /// Under the rules with digest `policy`. What cannot be undone, what several people must approve, and what is asked about
+    /// for this one time, is like nothing else.
+    pub(crate) fn of(
+        (prepared, policy): (&Prepared, Digest),
         rules: &BTreeSet<String>,
         (risk, approvers): (Risk, u8),
         egress: &EgressScope,
@@ -33,7 +34,6 @@ impl Alike {
         if risk >= Risk::Irreversible || approvers > 1 || asks_about_this_time(rules) {
             return Self::default();
         }
-        let (prepared, policy) = (&checked.prepared, checked.policy);
         let pattern = pattern::of(prepared, policy, rules, egress);
         Self { pattern, recurring: standing::of(prepared, policy, rules, egress) }
     }

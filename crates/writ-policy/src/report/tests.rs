@@ -8,7 +8,7 @@ use super::*;
 fn reports_end_commands_with_the_documented_codes() {
     let ask = AskId::from_random(1);
     let reports = [
-        (RuleError::Schema("x".into()).report(), Exit::Config, "rules.schema"),
+        (RuleError::Schema { origin: "o".into(), text: "x".into() }.report(), Exit::Config, "rules.schema"),
         (GateError::Empty { name: "g".into(), needs: "x" }.report(), Exit::Config, "gate.empty"),
         (AuthError::Unknown.report(), Exit::Denied, "auth.unknown"),
         (AuthError::Empty.report(), Exit::Usage, "auth.empty"),

@@ -1,22 +1,26 @@
-use std::collections::BTreeSet;
-
 use serde_json::json;
-use writ_types::action::{CallTool, Exec};
+use writ_types::action::{CallTool, Connect, Exec, Fetch};
 use writ_types::entry::Risk;
-use writ_types::frame::StandingOffer;
-use writ_types::unit::Timestamp;
+use writ_types::frame::{StandingOffer, TaskOffer};
+use writ_types::id::AskId;
+use writ_types::taint::{Label, Taint};
 
 use super::*;
-use crate::egress::EgressScope;
-use crate::fixture::{call_tool, exec, fetch, prepared, tainted};
+use crate::fixture::{call_tool, exec, fetch, prepared, rules, tainted};
+use crate::pattern;
 use crate::prepared::Sink;
+use crate::rules::{RuleVerdict, SHIPPED};
 
-fn card(prepared: &Prepared) -> Card {
-    let asking: BTreeSet<String> = ["ask-it".to_owned()].into();
-    let recurring = standing::of(prepared, Digest::of(b"rules"), &asking, &EgressScope::default());
+/// A card as the door asks under these rules, `n` milliseconds after the first.
+fn card(prepared: &Prepared, n: usize, rules: &RuleSet) -> Card {
+    let verdict = rules.judge(prepared, Standing { reach: Reach::Unknown, ..Standing::default() });
+    let asking = if let RuleVerdict::Ask { rules, .. } = verdict { rules } else { BTreeSet::new() };
+    let recurring = standing::of(prepared, rules.digest(), &asking, &EgressScope::default());
     let offer: Option<StandingOffer> = standing::offer(&recurring);
+    let pattern = pattern::of(prepared, rules.digest(), &asking, &EgressScope::default());
+    let task = pattern.map(|pattern| Box::new(TaskOffer { pattern, uses: 1, secs: 1 }));
     Card {
-        ask_id: writ_types::id::AskId::from_random(7),
+        ask_id: AskId::from_random(7),
         session: None,
         action: prepared.action.kind().as_str().to_owned(),
         intent: String::new(),
@@ -26,10 +30,10 @@ fn card(prepared: &Prepared) -> Card {
         shown: String::new(),
         prepared: Digest::of(b"p"),
         shown_hash: Digest::of(b"s"),
-        asked_at: Timestamp::from_millis(0),
-        expires_at: Timestamp::from_millis(1),
+        asked_at: at(n),
+        expires_at: at(n + 1),
         state: "used".to_owned(),
-        task: None,
+        task,
         standing: offer.map(Box::new),
         values: Vec::new(),
         host: None,
@@ -39,12 +43,54 @@ fn card(prepared: &Prepared) -> Card {
     }
 }
 
+fn at(n: usize) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(n).expect("small"))
+}
+
+/// What is in force now.
+struct Home {
+    rules: RuleSet,
+    egress: EgressScope,
+}
+
+impl Home {
+    fn new() -> Self {
+        Self { rules: rules(SHIPPED), egress: EgressScope::default() }
+    }
+
+    /// The shipped rules, and this one.
+    fn with_rule(rule: &str) -> Self {
+        Self { rules: rules(&format!("{SHIPPED}\n{rule}")), ..Self::new() }
+    }
+
+    /// What is suggested of questions, each with its card.
+    fn of_cards(&self, questions: &[(Prepared, Said)], cards: &[Card]) -> Vec<Suggestion> {
+        let asked = questions.iter().zip(cards);
+        let asked: Vec<Asked<'_>> =
+            asked.map(|((prepared, said), card)| Asked { card, prepared, said: *said }).collect();
+        suggest(&asked, &InForce { rules: &self.rules, egress: &self.egress, strict: false })
+    }
+
+    /// What is suggested of questions that were asked under `then`, in this order.
+    fn of_rules(&self, questions: &[(Prepared, Said)], then: &RuleSet) -> Vec<Suggestion> {
+        let numbered = (0..).zip(questions);
+        let cards: Vec<Card> = numbered.map(|(n, (prepared, _))| card(prepared, n, then)).collect();
+        self.of_cards(questions, &cards)
+    }
+
+    fn suggested(&self, questions: &[(Prepared, Said)]) -> Vec<Suggestion> {
+        self.of_rules(questions, &self.rules)
+    }
+}
+
+/// Under the shipped rules and lists.
 fn suggested(questions: &[(Prepared, Said)]) -> Vec<Suggestion> {
-    let cards: Vec<Card> = questions.iter().map(|(prepared, _)| card(prepared)).collect();
-    let asked = questions.iter().zip(&cards);
-    let asked: Vec<Asked<'_>> =
-        asked.map(|((prepared, said), card)| Asked { card, prepared, said: *said }).collect();
-    suggest(&asked)
+    Home::new().suggested(questions)
+}
+
+/// A command that reaches one host.
+fn get(host: &str) -> Prepared {
+    prepared(Action::Exec(Exec { hosts: vec![host.into()], ..exec() }))
 }
 
 fn page(path: &str) -> Prepared {
@@ -71,9 +117,8 @@ fn a_host_is_suggested_where_every_answer_was_a_yes() {
     once_denied.push((page("e"), Said::No));
     assert_eq!(suggested(&once_denied), []);
     // On a listed host it would be asked about all the same.
-    let external = three.map(|(prepared, said)| {
-        (Prepared { label: writ_types::taint::Label::new(Taint::External), ..prepared }, said)
-    });
+    let external =
+        three.map(|(prepared, said)| (Prepared { label: Label::new(Taint::External), ..prepared }, said));
     assert_eq!(suggested(&external), []);
 }
 
@@ -133,15 +178,12 @@ fn a_host_is_suggested_for_plain_readings_alone() {
 /// A no to what would have reached a host, by whatever way, speaks against listing it.
 #[test]
 fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
-    use writ_types::action::Connect;
     let three = || [page("a"), page("b"), page("c")].map(|prepared| (prepared, Said::Yes)).to_vec();
     let both = Action::Exec(Exec { hosts: vec!["docs.rs:443".into(), "b.example".into()], ..exec() });
     let connect = Action::Connect(Connect { host: "docs.rs".into(), port: 443 });
-    let posted =
-        Action::Fetch(writ_types::action::Fetch { method: "POST".into(), ..fetch("https://docs.rs/") });
-    let with_body =
-        Action::Fetch(writ_types::action::Fetch { body: Some("x".into()), ..fetch("https://docs.rs/") });
-    let large = Action::Fetch(writ_types::action::Fetch { large: true, ..fetch("https://docs.rs/") });
+    let posted = Action::Fetch(Fetch { method: "POST".into(), ..fetch("https://docs.rs/") });
+    let with_body = Action::Fetch(Fetch { body: Some("x".into()), ..fetch("https://docs.rs/") });
+    let large = Action::Fetch(Fetch { large: true, ..fetch("https://docs.rs/") });
     for action in [both, connect, posted, with_body, large] {
         let mut asked = three();
         asked.push((prepared(action.clone()), Said::Yes));
@@ -170,4 +212,142 @@ fn a_total_is_suggested_only_where_the_amounts_differ() {
     let both = suggested(&[vec![yes("ann", 5), yes("ann", 5), yes("ann", 5)], other].concat());
     let totals = both.iter().filter(|one| matches!(one.advice, Advice::Stand { total: Some(_), .. })).count();
     assert_eq!((both.len(), totals), (2, 1), "{both:?}");
+}
+
+/// The hosts that are suggested.
+fn listed_of(found: &[Suggestion]) -> Vec<&str> {
+    let advice = found.iter().map(|one| &one.advice);
+    advice
+        .filter_map(|one| if let Advice::Allow { host } = one { Some(host.as_str()) } else { None })
+        .collect()
+}
+
+/// What is suggested to stand: how often was asked, and how often would be.
+fn standing_of(found: &[Suggestion]) -> Vec<(usize, usize)> {
+    let stands = |one: &&Suggestion| matches!(one.advice, Advice::Stand { .. });
+    found.iter().filter(stands).map(|one| (one.asked, one.would_ask)).collect()
+}
+
+const ASK_RUN: &str =
+    r#"@id("ask-run") @ask("It runs.") forbid (principal, action == Action::"exec", resource);"#;
+
+/// Three times the same command that reaches a host, each approved.
+fn three_runs() -> [(Prepared, Said); 3] {
+    [(); 3].map(|()| (get("docs.rs"), Said::Yes))
+}
+
+/// A host that is asked about for another reason as well is asked about all the same when it is listed.
+#[test]
+fn a_host_is_suggested_only_where_listing_it_would_have_let_something_pass() {
+    let runs = three_runs();
+    assert_eq!(listed_of(&suggested(&runs)), ["docs.rs"]);
+    assert_eq!(
+        listed_of(&Home::with_rule(ASK_RUN).suggested(&runs)),
+        [""; 0],
+        "a rule asks about every command"
+    );
+    let list = |change: fn(&mut EgressScope, HostPattern)| {
+        let mut home = Home::new();
+        change(&mut home.egress, "docs.rs".parse().expect("a host"));
+        listed_of(&home.suggested(&runs)).len()
+    };
+    assert_eq!(list(|egress, host| egress.always_ask.push(host)), 0, "the owner wants to be asked");
+    assert_eq!(list(|egress, host| egress.allowed.push(host)), 0, "it is listed by now");
+    assert_eq!(list(|egress, host| egress.trusted.push(host)), 0, "it is trusted by now");
+    assert_eq!(list(|egress, host| egress.blocked.push(host)), 0, "it is blocked by now");
+    assert_eq!(list(|egress, host| egress.bound.push(host)), 0, "a secret is used there");
+    assert_eq!(list(|egress, host| egress.opaque.push(host)), 1, "twin");
+}
+
+/// What rests on external content is counted with the rest, and asked about still.
+#[test]
+fn what_would_be_asked_about_on_a_listed_host_is_counted() {
+    let mut asked = ["a", "b", "c"].map(|path| (page(path), Said::Yes)).to_vec();
+    let external = Action::Fetch(fetch("https://DOCS.rs/d"));
+    asked.push((tainted(external, Taint::External), Said::Yes));
+    let two_hosts = Exec { hosts: vec!["docs.rs:443".into(), "b.example".into()], ..exec() };
+    asked.push((prepared(Action::Exec(two_hosts)), Said::Nothing));
+    asked.push((prepared(Action::Connect(Connect { host: "docs.rs".into(), port: 443 })), Said::Yes));
+    let expected =
+        Suggestion { advice: Advice::Allow { host: "docs.rs".to_owned() }, asked: 6, would_ask: 2 };
+    assert_eq!(suggested(&asked), [expected]);
+}
+
+/// Neither gates nor the rules of a project can be heard again: what they asked about is asked about.
+#[test]
+fn what_something_else_than_the_rules_in_force_asked_about_is_asked_about_again() {
+    let (runs, home) = (three_runs(), Home::new());
+    let found = home.suggested(&runs);
+    assert_eq!((listed_of(&found), standing_of(&found)), (vec!["docs.rs"], vec![(3, 1)]), "twin");
+    let of_gate = |n: usize| Card { task: None, standing: None, ..card(&runs[n].0, n, &home.rules) };
+    assert_eq!(home.of_cards(&runs, &[of_gate(0), of_gate(1), of_gate(2)]), [], "a gate asked");
+    let then = Home::with_rule(ASK_RUN);
+    let found = home.of_rules(&runs, &then.rules);
+    assert_eq!((listed_of(&found), standing_of(&found)), (vec!["docs.rs"], vec![(3, 1)]), "the rule is gone");
+    let of_project = |n: usize| {
+        let rationale = format!("It is so. {}“It runs.”", of_project("ask-run"));
+        Card { rationale, ..card(&runs[n].0, n, &then.rules) }
+    };
+    let found = home.of_cards(&runs, &[of_project(0), of_project(1), of_project(2)]);
+    assert_eq!((listed_of(&found), standing_of(&found)), (vec![], vec![(3, 1)]), "it is a project's");
+}
+
+/// The first yes is the one that stands: what was asked before it is asked, in the order of time.
+#[test]
+fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_too() {
+    let home = Home::new();
+    let saying = |said: [Said; 5]| said.map(|said| (get("docs.rs"), said));
+    let asked = saying([Said::Nothing, Said::Yes, Said::Yes, Said::Nothing, Said::Yes]);
+    assert_eq!(standing_of(&home.suggested(&asked)), [(5, 2)]);
+    let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
+    let (first, second) = (cards[0].asked_at, cards[1].asked_at);
+    (cards[0].asked_at, cards[1].asked_at) = (second, first);
+    assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 1)], "the yes came first");
+    cards[4].asked_at = first.plus(standing::MAX_TTL);
+    assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it has ended by then");
+    let offer = cards[0].standing.as_ref().expect("offered");
+    let mut group = Group::new(offer.pattern.clone(), None);
+    for _ in 0..standing::MAX_USES + 2 {
+        group.add(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
+    }
+    assert_eq!(group.would_ask, 2, "it was used up");
+}
+
+/// What the rules say now counts: what is asked about no more, or could not stand, is not suggested.
+#[test]
+fn nothing_is_suggested_to_stand_that_the_rules_in_force_would_not_let_stand() {
+    let run = || (prepared(Action::Exec(exec())), Said::Yes);
+    let runs = [run(), run(), run()];
+    let asking = Home::with_rule(ASK_RUN);
+    assert_eq!(standing_of(&asking.suggested(&runs)), [(3, 1)], "twin");
+    for now in [
+        r#"@id("no-run") forbid (principal, action == Action::"exec", resource);"#,
+        r#"@id("ask-run") @ask("It runs.") @approvers("2") forbid (principal, action == Action::"exec", resource);"#,
+        r#"@id("ask-run") @ask("It runs.") @risk("irreversible") forbid (principal, action == Action::"exec", resource);"#,
+        r#"@id("ask-run") @ask("It pays.") forbid (principal, action == Action::"call_tool", resource);"#,
+    ] {
+        assert_eq!(Home::with_rule(now).of_rules(&runs, &asking.rules), [], "{now}");
+    }
+}
+
+/// What a call's arguments were taken from is not kept: the card says whether labels asked.
+#[test]
+fn labels_ask_about_a_call_again_if_they_asked_then() {
+    let call = CallTool {
+        arguments: json!({"to": "ann", "amount": 5}),
+        sends: false,
+        declared: true,
+        ..call_tool()
+    };
+    let sinks = vec![Sink { argument: "to".into(), value: "ann".into() }];
+    let paid = Prepared { sinks, ..tainted(Action::CallTool(call), Taint::External) };
+    let (paid, home) = ([(); 3].map(|()| (paid.clone(), Said::Yes)), Home::new());
+    assert_eq!(home.suggested(&paid), [], "no label asked, and no rule does");
+    let by_label = |n: usize| {
+        let mut card = card(&paid[n].0, n, &home.rules);
+        let offer = card.standing.as_mut().expect("offered");
+        offer.pattern.rules.insert(TAINT_RULE.to_owned());
+        card
+    };
+    assert_eq!(standing_of(&home.of_cards(&paid, &[by_label(0), by_label(1), by_label(2)])), [(3, 1)]);
 }

@@ -1,59 +1,117 @@
 //! `writ policy suggest`: what could be said once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_policy::egress::host::HostPattern;
+use writ_policy::pattern::standing::{MAX_TTL, MAX_USES};
 use writ_policy::show::escape_line;
-use writ_policy::suggest::{Advice, Asked, MIN_APPROVED, Said, Suggestion};
+use writ_policy::suggest::{Advice, Asked, InForce, MIN_APPROVED, Said, Suggestion};
 use writ_store::approvals::{Ask, AskState};
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::store::Store;
+use writ_types::entry::{Decision, Fact};
+use writ_types::id::AskId;
+use writ_types::unit::Timestamp;
 
 use crate::clock;
+use crate::config::policies;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::ledger::open_to_read;
 
-/// The most questions that are looked through.
+/// The most questions, and the most answers, that are looked through.
 const MAX_ASKS: usize = 10_000;
+/// One day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Looks through what was asked in the last `days` days.
 ///
 /// # Errors
 ///
-/// If the home or its database cannot be read.
+/// If the home, its rules or its database cannot be read.
 pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
     let config = context.ready()?;
-    let span = Duration::from_secs(u64::from(days).saturating_mul(24 * 60 * 60));
-    let asks = open_to_read(context, &config)?.latest_asks(MAX_ASKS)?;
-    let now = clock::now();
-    let recent: Vec<&Ask> = asks.iter().filter(|ask| ask.card.asked_at.plus(span) >= now).collect();
+    let rules = policies::load(&context.home, None)?;
+    let store = open_to_read(context, &config)?;
+    let mut egress = config.egress.scope(&config.models);
+    egress.trusted.extend(trusted(&store)?);
+    let since = since(days);
+    let answers = answers(&store, since)?;
+    let asks = store.latest_asks(MAX_ASKS)?;
+    let recent: Vec<&Ask> = asks.iter().filter(|ask| ask.card.asked_at >= since).collect();
     let asked: Vec<Asked<'_>> = recent
         .iter()
-        .map(|ask| Asked { card: &ask.card, prepared: &ask.prepared, said: said(ask.state) })
+        .map(|ask| Asked { card: &ask.card, prepared: &ask.prepared, said: said(ask, &answers) })
         .collect();
-    let found = writ_policy::suggest::suggest(&asked);
-    let result = json!({ "asked": recent.len(), "suggestions": found.iter().map(shown).collect::<Vec<_>>() });
+    let in_force = InForce { rules: &rules, egress: &egress, strict: config.general.strict };
+    let found = writ_policy::suggest::suggest(&asked, &in_force);
+    let shown: Vec<Value> = found.iter().map(|one| shown(one, days)).collect();
+    let result = json!({ "asked": recent.len(), "suggestions": shown });
     context.out.either(&result, |_| {
         let mut lines = vec![format!("asked {} times in {days} days", recent.len())];
         if found.is_empty() {
             lines.push(format!(
-                "nothing was approved {MIN_APPROVED} times and never denied: nothing to suggest"
+                "nothing was approved {MIN_APPROVED} times and never denied, and would be asked about less: \
+                 nothing to suggest"
             ));
         }
-        lines.extend(found.iter().flat_map(told).map(|line| escape_line(&line)));
+        lines.extend(found.iter().flat_map(|one| told(one, days)).map(|line| escape_line(&line)));
         lines
     })
 }
 
-const fn said(state: AskState) -> Said {
-    match state {
-        AskState::Approved | AskState::Used => Said::Yes,
-        AskState::Denied => Said::No,
-        AskState::Open | AskState::Expired => Said::Nothing,
+/// The time `days` days ago.
+fn since(days: u32) -> Timestamp {
+    let span = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(clock::now().as_millis().saturating_sub(span))
+}
+
+/// The hosts that answers have made trusted ones. Whether each signature still counts is not looked at: what does not is
+/// asked about, and here it is only not suggested.
+fn trusted(store: &Store) -> Result<Vec<HostPattern>, Failure> {
+    let rows = store.trusting()?;
+    let host = |token: &Value| token.pointer("/claims/host")?.as_str()?.parse::<HostPattern>().ok();
+    Ok(rows.iter().filter_map(|(_, token)| host(token)).collect())
+}
+
+/// What the ledger says was answered. A no counts whatever was said before it: an approval may be taken back.
+///
+/// What was asked about is in the table of asks alone: the ledger has the action and the hash, not what these rest on.
+fn answers(store: &Store, since: Timestamp) -> Result<BTreeMap<AskId, Decision>, Failure> {
+    let query = LedgerQuery {
+        event: Some("answered".to_owned()),
+        since: Some(since),
+        limit: MAX_ASKS,
+        ..LedgerQuery::default()
+    };
+    let mut answers = BTreeMap::new();
+    for fact in store.ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
+        if let Fact::Answered { ask, decision, .. } = fact {
+            let known = answers.entry(ask).or_insert(decision);
+            if decision == Decision::Deny {
+                *known = decision;
+            }
+        }
+    }
+    Ok(answers)
+}
+
+/// What was said to an ask: by the ledger, and by what became of it where the answer was erased, or where one of several
+/// people has given one.
+fn said(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> Said {
+    let answer = answers.get(&ask.card.ask_id);
+    match (answer, ask.state) {
+        (Some(Decision::Deny), _) | (_, AskState::Denied) => Said::No,
+        (_, AskState::Approved | AskState::Used) => Said::Yes,
+        (Some(Decision::Approve), _) if ask.card.approvers == 1 => Said::Yes,
+        (_, AskState::Open | AskState::Expired) => Said::Nothing,
     }
 }
 
-fn shown(one: &Suggestion) -> Value {
-    let mut value = json!({ "asked": one.asked, "would_ask": one.would_ask, "say": say(one) });
+fn shown(one: &Suggestion, days: u32) -> Value {
+    let mut value = json!({ "asked": one.asked, "would_ask": one.would_ask, "say": say(one, days) });
     let kind = match &one.advice {
         Advice::Allow { host } => json!({ "kind": "allow", "host": host }),
         Advice::Stand { covers, total } => json!({
@@ -68,19 +126,21 @@ fn shown(one: &Suggestion) -> Value {
     value
 }
 
-/// How it is said.
-fn say(one: &Suggestion) -> String {
+/// How it is said: for as many days and uses as were looked at, within what can stand.
+fn say(one: &Suggestion, days: u32) -> String {
     match &one.advice {
         Advice::Allow { host } => format!("[egress] allowed = [\"{host}\"]"),
         Advice::Stand { total, .. } => {
             let total = total.as_ref().map(|(argument, sum)| format!(" --total {argument}={sum}"));
-            let uses = one.asked;
-            format!("writ approvals approve ASK --standing --uses {uses}{}", total.unwrap_or_default())
+            let uses = one.asked.min(usize::try_from(MAX_USES).unwrap_or(usize::MAX));
+            let days = u64::from(days).clamp(1, MAX_TTL.as_secs() / DAY.as_secs());
+            let total = total.unwrap_or_default();
+            format!("writ approvals approve ASK --standing --uses {uses} --days {days}{total}")
         }
     }
 }
 
-fn told(one: &Suggestion) -> [String; 2] {
+fn told(one: &Suggestion, days: u32) -> [String; 2] {
     let what = match &one.advice {
         Advice::Allow { host } => format!("reaching {host}"),
         Advice::Stand { covers, .. } => covers.clone(),
@@ -90,6 +150,6 @@ fn told(one: &Suggestion) -> [String; 2] {
             "{what}: would have asked {} times instead of {}; lets through none that you denied",
             one.would_ask, one.asked
         ),
-        format!("  {}", say(one)),
+        format!("  {}", say(one, days)),
     ]
 }

@@ -1,5 +1,7 @@
 //! Standing approvals: what is alike is done in any conversation, within limits that a person has signed.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// How a command ends that waits for an answer, and one that was used wrongly.
@@ -138,7 +140,8 @@ fn needs_userns_needs_python_what_is_not_offered_cannot_stand() {
     desk.verify();
 }
 
-/// What was approved again and again is suggested to stand, with what that would have meant; one no, and it is not.
+/// What was approved again and again is suggested to stand, with what that would have meant by the rules in force; one no, and it
+/// is not.
 ///
 /// Rows: SIL-330 (what is approved again and again is suggested to stand)
 #[test]
@@ -152,10 +155,74 @@ fn needs_userns_needs_python_what_is_approved_each_time_is_suggested_to_stand() 
     let suggestions = suggest()["suggestions"].clone();
     let first = &suggestions[0];
     assert_eq!((&first["asked"], &first["would_ask"]), (&json!(3), &json!(1)), "{suggestions}");
-    assert_eq!(first["say"], "writ approvals approve ASK --standing --uses 3 --total amount=18");
+    assert_eq!(first["say"], "writ approvals approve ASK --standing --uses 3 --days 30 --total amount=18");
+    let since = |days: &str| desk.bench.home.run(&["policy", "suggest", "--json", "--since", days]);
+    let of = |days: &str| -> Value { serde_json::from_slice(&since(days).stdout).expect("JSON") };
+    assert_eq!(of("30d"), of("30"), "a day is a day");
+    assert_eq!(of("0d")["asked"], 0, "not so long ago");
+    for wrong in ["30h", "d", "-1", ""] {
+        assert_eq!(code(&since(wrong)), USAGE, "{wrong:?}");
+    }
+    // Each is judged again by the rules as they are now.
+    let rule = desk.bench.home.root().join("policies/pay.cedar");
+    for now in
+        [ASK.replace("@ask", "@approvers(\"2\") @ask"), ASK.replace("@ask(\"It pays.\")", ""), String::new()]
+    {
+        std::fs::write(&rule, &now).expect("written");
+        assert_eq!(suggest()["suggestions"], json!([]), "{now}");
+    }
+    std::fs::write(&rule, "not a rule").expect("written");
+    assert_eq!(code(&since("30")), 3, "{}", text(&since("30")));
+    std::fs::write(&rule, ASK).expect("written");
+    assert_eq!(suggest()["suggestions"], suggestions);
     assert!(text(&desk.bench.home.run(&["policy", "suggest"])).contains("lets through none that you denied"));
     desk.asked(&pay("ann", "900", "rent"));
     assert_eq!(suggest()["suggestions"], json!([]));
+}
+
+/// A yes to a group is one to what nothing marks, each signed by itself; what is odd in it stays, and is answered by itself.
+#[test]
+fn needs_userns_needs_python_a_yes_to_a_group_leaves_out_what_is_odd_in_it() {
+    let desk = bank();
+    let review = |more: &[&str]| desk.bench.home.run(&[&["approvals", "review"], more].concat());
+    let first = desk.approve(&pay("ann", "10", "rent"), &[]);
+    for (to, amount) in [("ann", "5"), ("ann", "6"), ("bob", "7"), ("ann", "8")] {
+        assert_eq!(code(&desk.chat(&pay(to, amount, "rent"))), WAITING, "{to} {amount}");
+    }
+    let groups = desk.bench.home.json(&["approvals", "review"])["groups"].clone();
+    let asks = groups[0]["asks"].as_array().expect("a group").clone();
+    assert_eq!((groups.as_array().map(Vec::len), asks.len()), (Some(1), 4), "{groups}");
+    let (alike, odd): (Vec<Value>, Vec<Value>) = asks.into_iter().partition(|ask| ask["together"] == true);
+    let [odd] = odd.as_slice() else { panic!("{groups}") };
+    assert_eq!(odd["anomalies"], json!(["to = bob was never approved before"]), "{groups}");
+    let ids = |asks: &[Value]| -> BTreeSet<String> {
+        asks.iter().map(|ask| ask["ask_id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let answered = || -> BTreeSet<String> {
+        let rows = desk.bench.events("answered");
+        let asks = rows.iter().map(|row| row["payload"]["ask"].as_str().expect("an ask").to_owned());
+        asks.filter(|ask| *ask != first).collect()
+    };
+
+    // Without a person nothing is signed; and a group that is not there is none.
+    let unsaid = review(&["--approve", "1"]);
+    assert_eq!((code(&unsaid), answered().len()), (WAITING, 0), "{}", text(&unsaid));
+    assert!(!text(&unsaid).contains("bob"), "only what would be signed is shown: {}", text(&unsaid));
+    assert_eq!(code(&review(&["--approve", "2", "--yes"])), USAGE);
+
+    let signed = review(&["--approve", "1", "--yes", "--json"]);
+    assert_eq!(code(&signed), 0, "{}", text(&signed));
+    let signed: Value = serde_json::from_slice(&signed.stdout).expect("JSON");
+    let approved = signed["approved"].as_array().expect("a list").clone();
+    assert_eq!((ids(&approved), answered()), (ids(&alike), ids(&alike)), "{signed}");
+    assert_eq!((&signed["not_approved"], &signed["unknown"]), (&json!([]), &json!([])));
+    assert_eq!(desk.calls().len(), 1 + alike.len(), "each was made once");
+    assert!(desk.calls().iter().all(|call| !call.contains("bob")), "{:?}", desk.calls());
+
+    assert_eq!(desk.bench.ask(), odd["ask_id"], "the odd one waits");
+    let left = review(&["--approve", "1", "--yes"]);
+    assert_eq!(code(&left), USAGE, "each ask of its group is answered by itself: {}", text(&left));
+    desk.verify();
 }
 
 /// The owner's rule that asks before a server is started.
