@@ -357,11 +357,12 @@ fn needs_userns_needs_python_injected_actions_are_stopped_and_tasks_are_done() {
                 }
             }
             check(strict, *then, &all);
-            // What was never read was never attempted.
+            // What was never read was never attempted; what is missed is known, or the check above has failed.
             println!(
-                "THREAT 11 attempts={} refused={} entries={} entry=asked twins={}",
+                "THREAT 11 attempts={} refused={} known={} entries={} entry=asked twins={}",
                 all.injected - all.unread,
                 all.stopped - all.unread,
+                all.missed.len(),
                 asked.saturating_sub(all.questions.len()),
                 all.quiet
             );
