@@ -1,7 +1,8 @@
 //! The hostile cases: runs exactly the tests that `docs/security-model.md` names, and says for each case whether
 //! they hold, and what they have counted.
 //!
-//! A test tells its numbers in a line: `THREAT 14 attempts=20 refused=20 entries=16 entry=denied twins=1`.
+//! A test tells its numbers in a line: `THREAT 14 attempts=20 refused=20 entries=16 entry=denied twins=1`. What it has to let
+//! pass, and a document names, it tells as `known=1`; without that word there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,8 @@ struct Counted {
     attempts: u64,
     /// Of these, refused, or without the effect that they were after.
     refused: u64,
+    /// Of these, neither, as a document says.
+    known: u64,
     /// What the ledger says of them: how often, and with which entries.
     entries: u64,
     kinds: BTreeSet<String>,
@@ -68,6 +71,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         good &= failed.is_empty();
     }
     print!("{}", table(&rows, &held, &counted));
+    for lack in lacks(&rows, &counted) {
+        println!("FAIL  {lack}");
+        good = false;
+    }
     let cases: BTreeSet<&String> = rows.iter().map(|row| &row.case).collect();
     println!("{} cases, {} rows, {} tests held", cases.len(), rows.len(), held.len());
     Ok(good)
@@ -84,6 +91,7 @@ fn count(line: &str, counted: &mut BTreeMap<u32, Counted>) {
         match name {
             "attempts" => case.attempts += number,
             "refused" => case.refused += number,
+            "known" => case.known += number,
             "entries" => case.entries += number,
             "twins" => case.twins += number,
             "entry" => case.kinds.extend(value.split('|').filter(|kind| *kind != "-").map(str::to_owned)),
@@ -92,12 +100,40 @@ fn count(line: &str, counted: &mut BTreeMap<u32, Counted>) {
     }
 }
 
+/// The number and name of a case.
+fn numbered(row: &Row) -> Option<(u32, &str)> {
+    let (number, name) = row.case.split_once(' ')?;
+    Some((number.parse().ok()?, name))
+}
+
+/// What the numbers of the cases do not show: each case must tell some, all attempts must have been refused or be known, and
+/// something legitimate beside them must have passed.
+fn lacks(rows: &[Row], counted: &BTreeMap<u32, Counted>) -> Vec<String> {
+    let cases: BTreeSet<(u32, &str)> = rows.iter().filter_map(numbered).collect();
+    let mut lacks = Vec::new();
+    for (number, name) in cases {
+        let Some(told) = counted.get(&number).filter(|told| told.attempts > 0) else {
+            lacks.push(format!("{number} {name}: no test has counted an attempt"));
+            continue;
+        };
+        if told.attempts != told.refused + told.known {
+            lacks.push(format!(
+                "{number} {name}: {} attempts, of which {} were refused and {} are known to pass",
+                told.attempts, told.refused, told.known
+            ));
+        }
+        if told.twins == 0 {
+            lacks.push(format!("{number} {name}: nothing legitimate has passed"));
+        }
+    }
+    lacks
+}
+
 /// What came of each case: its tests, and what they have counted.
 fn table(rows: &[Row], held: &BTreeSet<String>, counted: &BTreeMap<u32, Counted>) -> String {
     let mut cases: BTreeMap<u32, (&str, BTreeSet<&String>)> = BTreeMap::new();
     for row in rows {
-        let Some((number, name)) = row.case.split_once(' ') else { continue };
-        let Ok(number) = number.parse() else { continue };
+        let Some((number, name)) = numbered(row) else { continue };
         cases.entry(number).or_insert((name, BTreeSet::new())).1.extend(&row.tests);
     }
     let mut out =
@@ -111,7 +147,10 @@ fn table(rows: &[Row], held: &BTreeSet<String>, counted: &BTreeMap<u32, Counted>
             |told| {
                 let kinds: Vec<&str> = told.kinds.iter().map(String::as_str).collect();
                 let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
-                format!("{} | {} | {}{kinds} | {}", told.attempts, told.refused, told.entries, told.twins)
+                let known =
+                    if told.known == 0 { String::new() } else { format!(" and {} known", told.known) };
+                let (refused, entries) = (told.refused, told.entries);
+                format!("{} | {refused}{known} | {entries}{kinds} | {}", told.attempts, told.twins)
             },
         );
         out.push_str(&format!("| {number} {name} | {good} of {} | {told} |\n", tests.len()));
@@ -169,6 +208,38 @@ mod tests {
         let told = table(&rows, &BTreeSet::from(["a::b".to_owned()]), &counted);
         assert!(told.contains("| 1 Replay | 1 of 2 | 4 | 3 | 2 (asked, denied) | 2 |\n"), "{told}");
         assert!(told.contains("| 2 Swap | 1 of 1 | - | - | - | - |\n"), "{told}");
+    }
+
+    #[test]
+    fn a_case_without_numbers_twin_or_with_an_attempt_that_passed_is_an_error() {
+        let rows: Vec<Row> = (1..=5)
+            .map(|n| Row { case: format!("{n} Case"), shown: String::new(), tests: vec!["a::b".into()] })
+            .collect();
+        let mut counted = BTreeMap::new();
+        for line in [
+            "THREAT 1 attempts=3 refused=2 entries=2 entry=denied twins=1",
+            "THREAT 1 attempts=1 refused=1 known=1 entries=0 entry=- twins=0",
+            "THREAT 2 attempts=3 refused=2 entries=0 entry=- twins=1",
+            "THREAT 3 attempts=3 refused=3 entries=0 entry=- twins=0",
+            "THREAT 4 attempts=0 refused=0 entries=0 entry=- twins=9",
+        ] {
+            count(line, &mut counted);
+        }
+        assert_eq!(
+            lacks(&rows, &counted),
+            [
+                "2 Case: 3 attempts, of which 2 were refused and 0 are known to pass",
+                "3 Case: nothing legitimate has passed",
+                "4 Case: no test has counted an attempt",
+                "5 Case: no test has counted an attempt",
+            ]
+        );
+        // More that were refused than were attempted are no better.
+        count("THREAT 1 attempts=0 refused=1 entries=0 entry=- twins=0", &mut counted);
+        assert_eq!(lacks(&rows[..1], &counted).len(), 1);
+        assert!(
+            table(&rows[..1], &BTreeSet::new(), &counted).contains("| 4 | 4 and 1 known | 2 (denied) | 1 |")
+        );
     }
 
     /// Every case that is promised is in the table.

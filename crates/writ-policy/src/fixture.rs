@@ -148,6 +148,7 @@ pub(crate) fn remember(trust: MemoryTrust, taint: Taint) -> Remember {
         memory_kind: MemoryKind::Fact,
         trust,
         taint,
+        secret: false,
         session: Some(session(1)),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
 use writ_types::entry::Risk;
-use writ_types::taint::Taint;
+use writ_types::taint::{Label, Taint};
 
 use crate::door::TAINT_RULE;
 use crate::egress::EgressScope;
@@ -70,7 +70,7 @@ pub struct Labels<'a> {
 pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> TaintVerdict {
     let owned = standing.owned && !labels.strict;
     if let Action::Remember(remember) = &prepared.action {
-        return judge_memory(remember, prepared.label.taint);
+        return judge_memory(remember, &prepared.label);
     }
     if let Action::ModelCall(call) = &prepared.action {
         // Whatever it rests on: a model is told what its provider is cleared for.
@@ -260,10 +260,13 @@ pub(crate) fn changes_rules(action: &Action) -> bool {
 }
 
 /// A memory carries its taint with it: it may not be noted as more trusted than what it rests on, and what
-/// is external, by either word, becomes no truth.
-fn judge_memory(remember: &Remember, rests_on: Taint) -> TaintVerdict {
-    if remember.taint < rests_on {
+/// is external, by either word, becomes no truth. Nor may it be told to more models.
+fn judge_memory(remember: &Remember, rests_on: &Label) -> TaintVerdict {
+    if remember.taint < rests_on.taint {
         return TaintVerdict::Deny("a memory cannot be more trusted than what it rests on");
+    }
+    if rests_on.secret && !remember.secret {
+        return TaintVerdict::Deny("a memory that rests on what is secret is secret");
     }
     match (remember.taint, remember.trust) {
         (Taint::External, MemoryTrust::Verified | MemoryTrust::Constitutional) => {

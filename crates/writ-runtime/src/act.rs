@@ -299,6 +299,8 @@ impl Place {
                 // A memory belongs to everybody only if the owner's own words made it.
                 if let Action::Remember(remember) = &mut prepared.action {
                     remember.taint = label.taint;
+                    // What this conversation has heard may stand in it, whatever the message at hand rests on.
+                    remember.secret = label.secret || self.session.state().secret;
                     self.core.redactor.scrub(&mut remember.text);
                 }
                 if let Action::Plan(proposed) = &mut prepared.action {

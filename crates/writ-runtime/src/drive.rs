@@ -439,11 +439,12 @@ impl Drive {
                     detail: hit.memory.id.to_string(),
                     entry: hit.memory.entry,
                 };
+                let item = hit.memory.item;
                 MemoryItem {
                     id: hit.memory.id,
-                    kind: hit.memory.item.memory_kind,
-                    text: hit.memory.item.text,
-                    label: Label::from_source(hit.memory.item.taint, source),
+                    kind: item.memory_kind,
+                    text: item.text,
+                    label: Label { secret: item.secret, ..Label::from_source(item.taint, source) },
                 }
             })
             .collect())

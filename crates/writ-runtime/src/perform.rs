@@ -317,6 +317,7 @@ fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {
         kind: memory.item.memory_kind,
         trust: memory.item.trust,
         taint: memory.item.taint,
+        secret: memory.item.secret,
     }
 }
 

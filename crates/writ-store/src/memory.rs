@@ -51,8 +51,8 @@ pub(crate) fn remember(
     codec::check_size("memory", &item.text)?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text, secret)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
             memory.id.to_string(),
             item.session.map(|id| id.to_string()),
@@ -62,6 +62,7 @@ pub(crate) fn remember(
             memory.at.as_millis(),
             entry.map(|entry| int(entry.0)),
             item.text,
+            item.secret,
         ],
     )?;
     if added == 0 {
@@ -100,6 +101,7 @@ fn decode(row: &Row<'_>) -> Result<Memory, StoreError> {
             memory_kind: kind,
             trust,
             taint,
+            secret: row.get("secret")?,
             session: codec::parse_option("session id", row.get("session")?)?,
         },
         at: get_time(row, "at")?,

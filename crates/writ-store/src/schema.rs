@@ -34,6 +34,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 6, name: "kept results", sql: include_str!("schema/0006_kept_results.sql") },
     Migration { number: 7, name: "trusted hosts", sql: include_str!("schema/0007_trusted_hosts.sql") },
     Migration { number: 8, name: "lost wishes", sql: include_str!("schema/0008_lost_wishes.sql") },
+    Migration { number: 9, name: "secret memories", sql: include_str!("schema/0009_secret_memories.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

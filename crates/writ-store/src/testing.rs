@@ -246,6 +246,7 @@ pub(crate) fn memory(n: u128, text: &str, scope: Option<SessionId>) -> NewMemory
             memory_kind: MemoryKind::Fact,
             trust: MemoryTrust::Working,
             taint: Taint::Owner,
+            secret: false,
             session: scope,
         },
         at: at(0),

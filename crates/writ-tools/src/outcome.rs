@@ -289,6 +289,8 @@ pub struct MemoryHit {
     pub trust: MemoryTrust,
     /// How far it may be trusted.
     pub taint: Taint,
+    /// Whether it rests on what the owner has called secret.
+    pub secret: bool,
 }
 
 /// Something that was found in the web. All of it is external.

@@ -193,7 +193,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         label = label.read_by([]);
         for hit in hits {
             let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
-            label.join(&Label::from_source(hit.taint, source));
+            label.join(&Label { secret: hit.secret, ..Label::from_source(hit.taint, source) });
         }
     }
     label
@@ -322,7 +322,7 @@ fn memories(hits: &[MemoryHit]) -> String {
         return "(nothing is remembered about this)".to_owned();
     }
     let mut out = String::new();
-    for MemoryHit { id, text, kind, trust, taint } in hits {
+    for MemoryHit { id, text, kind, trust, taint, secret: _ } in hits {
         let text = cut_end(text, MAX_LINE_CHARS);
         let (kind, trust) = (kind_name(*kind), trust_name(*trust));
         push(&mut out, format_args!("[{id}] ({kind}, {trust}, {taint}) {text}\n"));

@@ -311,6 +311,9 @@ pub struct Remember {
     pub trust: MemoryTrust,
     /// How far the text may be trusted; set by the harness.
     pub taint: Taint,
+    /// Whether it rests on what the owner has called secret; set by the harness.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
     /// The session whose memory this is; `None`: every session's.
     pub session: Option<SessionId>,
 }

@@ -325,15 +325,19 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
     let bearer = web.bearer();
     let own = format!("http://localhost:{}", web.port);
     let cookie = web.cookie();
+    let (mut attempts, mut twins) = (0, 0);
     // A WebSocket from a foreign origin, whatever it shows.
     for origin in ["https://evil.example", "null", "http://localhost:1", "http://localhost.evil.example"] {
         for proof in [("Authorization", bearer.as_str()), ("Cookie", cookie.as_str())] {
             assert_eq!(web.socket("/ws", &[("Origin", origin), proof]).err(), Some(403), "{origin}");
+            attempts += 1;
         }
         let asked = web.ask("GET", "/api/v1/state", &[("Origin", origin), ("Authorization", &bearer)], "");
         assert_eq!((asked.status, asked.code().as_str()), (403, "origin.refused"), "{origin}");
+        attempts += 1;
     }
     assert!(web.socket("/ws", &[("Origin", &own), ("Cookie", &cookie)]).is_ok());
+    twins += 1;
     // A wrong name, none, and two.
     let port = web.port;
     for hosts in [
@@ -348,21 +352,25 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
         );
         let answer = web.raw(&head, b"");
         assert!(matches!(answer.status, 400 | 403), "{hosts:?}: {answer:?}");
+        attempts += 1;
     }
     let head = format!(
         "GET http://evil.example/api/v1/state HTTP/1.1\r\nHost: localhost:{port}\r\n\
                         Authorization: {bearer}\r\nConnection: close\r\n\r\n"
     );
     assert_eq!(web.raw(&head, b"").status, 403, "the request line names another server");
+    attempts += 1;
     // Addresses that would point the page somewhere else, or carry a token.
     let token = format!("/ws?token={}", web.token);
     for path in ["/?gatewayUrl=ws://evil.example", "/link/x?next=http://evil.example", &token] {
         assert_eq!(web.ask("GET", path, &[], "").status, 403, "{path}");
+        attempts += 1;
     }
     // Writing without proof, and with a cookie that another page sends along.
     let body = json!({ "decision": "approve" }).to_string();
     let json_type = ("Content-Type", "application/json");
     assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", &[json_type], &body).status, 401);
+    attempts += 1;
     for site in [
         &[("Cookie", cookie.as_str()), json_type][..],
         &[("Cookie", cookie.as_str()), json_type, ("Sec-Fetch-Site", "cross-site")],
@@ -370,14 +378,18 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
         &[("Cookie", cookie.as_str()), json_type, ("Origin", "https://evil.example")],
     ] {
         assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", site, &body).status, 403, "{site:?}");
+        attempts += 1;
     }
     let own_page = [("Cookie", cookie.as_str()), json_type, ("Origin", own.as_str())];
     assert_eq!(web.ask("POST", "/api/v1/approvals/abcdefgh", &own_page, &body).status, 404, "let through");
+    twins += 1;
     // A scope that a client gives itself.
     let mut socket = web.socket("/ws", &[]).expect("may prove itself later");
     socket.say(&json!({ "type": "auth", "token": "x", "scope": "admin", "role": "owner" }));
     assert_eq!(socket.hear().expect("told")["code"], "auth.denied");
     assert_eq!(socket.closed(), 4401);
+    attempts += 1;
+    println!("THREAT 24 attempts={attempts} refused={attempts} entries=0 entry=- twins={twins}");
     let logs = web.logs();
     let secret = cookie.split_once('=').expect("a pair").1;
     assert!(!logs.contains(secret) && !logs.contains(&web.token), "secrets are not logged");
@@ -395,6 +407,7 @@ fn what_must_not_be_served_is_not_even_bound() {
         let line = error.lines().find(|line| line.starts_with('{')).unwrap_or_default().to_owned();
         serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("{}", text(output)))["error"].clone()
     };
+    let mut attempts = 0;
     for host in ["0.0.0.0", "::", "192.0.2.1"] {
         let output = home.run(&["start", "--host", host, "--json"]);
         assert_eq!(
@@ -404,12 +417,17 @@ fn what_must_not_be_served_is_not_even_bound() {
             text(&output)
         );
         assert!(text(&output).contains("server.auth_token"), "{}", text(&output));
+        attempts += 1;
     }
     assert!(!home.root().join("runtime/server.port").exists());
     let empty = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", "");
     assert_eq!(code(&empty.run(&["start", "--host", "0.0.0.0"])), 3);
+    attempts += 1;
     let weak = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", "guessme");
     assert_eq!(told(&weak.run(&["start", "--json"]))["code"], "server.weak_token");
+    attempts += 1;
+    // Its twin is every server of the other tests.
+    println!("THREAT 24 attempts={attempts} refused={attempts} entries=0 entry=- twins=0");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = taken.local_addr().expect("an address").port().to_string();
     let output = home.run(&["start", "--port", &port, "--json"]);

@@ -206,6 +206,7 @@ fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never
     assert_eq!(code(&desk.bench.home.run(&["approvals", "deny", &ask])), 0);
     assert!(desk.calls().is_empty(), "{:?}", desk.calls());
     assert!(!runs(&desk.program()), "not even its server was started");
+    let mut attempts = 1;
 
     assert_eq!(code(&desk.chat(&wish.replace("hi", "hello"))), 5);
     let ask = desk.bench.ask();
@@ -215,6 +216,7 @@ fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never
     let sent = r#"send {"text": "hello", "to": "ann@example.org"}"#;
     assert_eq!(desk.calls(), [sent]);
     assert_ne!(code(&desk.bench.home.run(&["approvals", "approve", &ask, "--yes"])), 0);
+    attempts += 1;
     stop_engine_of(&desk.bench.home);
     desk.bench.home.run(&["status"]);
     assert_eq!(desk.calls(), [sent], "exactly once");
@@ -224,7 +226,14 @@ fn needs_userns_needs_python_an_effect_asks_and_a_call_that_is_not_allowed_never
     stop_engine_of(&desk.bench.home);
     let said = text(&desk.chat(wish));
     assert!(said.contains("Refused: the rules forbid it"), "{said}");
+    attempts += 1;
     assert_eq!(desk.calls(), [sent]);
+    let no = |row: &&Value| row["payload"]["decision"] == "deny";
+    let entries = desk.bench.events("answered").iter().filter(no).count() + desk.bench.count("denied");
+    let twins = desk.calls().len();
+    println!(
+        "THREAT 23 attempts={attempts} refused={attempts} entries={entries} entry=answered|denied twins={twins}"
+    );
     desk.verify();
 }
 
@@ -239,6 +248,16 @@ fn needs_userns_needs_python_declared_sinks_pass_the_rules_and_undeclared_ones_a
     assert_eq!(desk.calls(), [r#"send {"to": "ann@example.org"}"#]);
     let wrong = desk.said(r#"crm__send {"to": 5, "cc": "x"}"#);
     assert!(wrong.contains("'cc' is unknown") && wrong.contains("'/to' does not fit 'type'"), "{wrong}");
+}
+
+/// Tells what came of calls of tools that are not the pinned ones: `passed` are those of the pinned ones beside them.
+fn tell_pinned(desk: &Desk, attempts: usize, passed: usize) {
+    let gated = desk.bench.events("gated");
+    let is_pin =
+        |row: &&Value| row["payload"]["gate"].as_str().is_some_and(|gate| gate.starts_with("pin of "));
+    let entries = gated.iter().filter(is_pin).count();
+    assert!(entries >= attempts, "each is on record: {gated:?}");
+    println!("THREAT 23 attempts={attempts} refused={attempts} entries={entries} entry=gated twins={passed}");
 }
 
 /// Threat 23: a tool whose description has changed is not called, not offered, and on record, until its owner has seen
@@ -277,6 +296,7 @@ fn needs_userns_needs_python_a_changed_description_is_offered_only_when_it_is_tr
     assert_eq!(code(&trusted), 0, "{}", text(&trusted));
     assert!(desk.said(look).contains("Ann"), "at once, in the engine that runs");
     assert_eq!(desk.offered(), ["crm__behave", "crm__look", "crm__send"]);
+    tell_pinned(&desk, 1, desk.calls().len());
     let again = desk.bench.home.json(&["mcp", "trust", "crm", "--yes"]);
     assert_eq!(again["changed"], json!({}));
 }
@@ -300,7 +320,9 @@ fn needs_userns_needs_python_a_server_that_changes_its_description_between_two_c
     let (renamed, refused) = session(r#"crm__behave {"how": "rename"}"#);
     assert!(renamed.contains("renamed"), "{renamed}");
     assert!(refused.contains("not the one that was trusted"), "{refused}");
-    assert_eq!(desk.calls().iter().filter(|call| call.starts_with("look")).count(), 1);
+    let looked = desk.calls().iter().filter(|call| call.starts_with("look")).count();
+    assert_eq!(looked, 1);
+    tell_pinned(&desk, 1, looked);
 }
 
 /// The result of a tool is external: after it, a call whose arguments nobody has declared, and which are too short to be the
@@ -333,6 +355,8 @@ fn needs_userns_needs_python_an_approval_does_not_outlive_the_description_that_i
     let approved = desk.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
     assert_ne!(code(&approved), 0, "{}", text(&approved));
     assert!(desk.calls().is_empty());
+    let entries = desk.bench.count("denied");
+    println!("THREAT 23 attempts=1 refused=1 entries={entries} entry=denied twins=0");
 }
 
 /// Whatever a server does, its call fails by name, nothing hangs, and the next call finds a server that works.
@@ -370,6 +394,7 @@ fn needs_userns_needs_python_a_server_that_cannot_be_trusted_is_not_added() {
     let desk = Desk::new();
     let token = desk.bench.home.run_with(&["secrets", "set", "crm"], b"hunter2hunter2");
     assert_eq!(code(&token), 0);
+    let mut attempts = 0;
     for (mode, expected, exit) in [
         ("hidden", "Looks a customer up.\\u{e0041}\\u{e0042}", 4),
         ("twice", "it lists 'look' twice", 10),
@@ -380,6 +405,7 @@ fn needs_userns_needs_python_a_server_that_cannot_be_trusted_is_not_added() {
         assert_eq!(code(&refused), exit, "{mode}: {}", text(&refused));
         assert!(text(&refused).contains(expected), "{mode}: {}", text(&refused));
         assert!(!text(&refused).contains("hunter2"), "{mode}");
+        attempts += 1;
     }
     desk.mode("");
     let home = &desk.bench.home;
@@ -399,6 +425,7 @@ fn needs_userns_needs_python_a_server_that_cannot_be_trusted_is_not_added() {
     }
     assert_eq!(home.json(&["mcp", "list"])["servers"], json!([]));
     assert_eq!(code(&desk.add(&[])), 0);
+    println!("THREAT 23 attempts={attempts} refused={attempts} entries=0 entry=- twins=1");
     assert_eq!(code(&desk.add(&[])), 2, "there is one already");
     assert_eq!(code(&home.run(&["mcp", "remove", "crm"])), 0);
     let gone = desk.said(r#"crm__look {"id": 7}"#);

@@ -1,6 +1,9 @@
 //! Hostile cases against the whole product; the crates' own tests hold the rest: replay and races (`races`),
 //! content swap (`writ-policy`), the sandbox (`writ-sandbox`), tampering (`writ-store`).
 
+#[path = "threats/bounds.rs"]
+mod bounds;
+
 #[path = "threats/display.rs"]
 mod display;
 

@@ -37,6 +37,20 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
 }
 
 #[test]
+fn what_is_secret_is_remembered_as_secret() {
+    let verdict = |is_secret, noted| {
+        let item = Remember { secret: noted, ..remember(MemoryTrust::Working, Taint::External) };
+        let mut wish = tainted(Action::Remember(item), Taint::External);
+        wish.label.secret = is_secret;
+        judge(&wish, Standing::default(), nothing())
+    };
+    for (is_secret, noted) in [(false, false), (false, true), (true, true)] {
+        assert_eq!(verdict(is_secret, noted), TaintVerdict::Pass, "{is_secret} {noted}");
+    }
+    assert!(matches!(verdict(true, false), TaintVerdict::Deny(_)));
+}
+
+#[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {
     for sample in samples() {
         let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default(), nothing());

@@ -36,6 +36,7 @@ pub(super) fn search(core: &Core, search: &Search) -> Result<Value, EngineError>
                 "kind": hit.memory.item.memory_kind,
                 "trust": hit.memory.item.trust,
                 "taint": hit.memory.item.taint,
+                "secret": hit.memory.item.secret,
                 "at": hit.memory.at.to_string(),
                 "score": hit.score,
             })
@@ -69,6 +70,7 @@ pub(super) async fn add(core: &Core, add: Add) -> Result<Value, EngineError> {
         memory_kind: add.kind,
         trust: MemoryTrust::Verified,
         taint: Taint::Owner,
+        secret: false,
         session: None,
     };
     let fact = Fact::Remembered {

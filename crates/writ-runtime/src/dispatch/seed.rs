@@ -87,7 +87,7 @@ pub(super) fn seed(
             .map(|memory| MemoryItem {
                 id: memory.id,
                 kind: memory.item.memory_kind,
-                label: Label::new(memory.item.taint),
+                label: Label { secret: memory.item.secret, ..Label::new(memory.item.taint) },
                 text: memory.item.text,
             })
             .collect(),

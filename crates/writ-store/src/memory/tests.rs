@@ -68,6 +68,39 @@ fn external_content_is_never_verified() {
     assert!(conn.execute(sql, []).is_err(), "the database refuses it too");
 }
 
+/// What is secret comes back as secret, by search, by id and by kind; what an older database remembers is not.
+#[test]
+fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
+    let home = Home::new();
+    let mut secret = memory(1, "the diagnosis is known", None);
+    secret.item.secret = true;
+    home.commit(vec![Op::Remember(Box::new(secret)), remember(2, "the doctor is known", None)]);
+    let hits = home.store.search_memory("known", None, 10).expect("searches");
+    let mut found: Vec<(String, bool)> =
+        hits.into_iter().map(|hit| (hit.memory.item.text, hit.memory.item.secret)).collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [("the diagnosis is known".to_owned(), true), ("the doctor is known".to_owned(), false)]
+    );
+    let kept = home.store.memory(memory(1, "", None).id).expect("reads").expect("there");
+    assert!(kept.item.secret);
+    let facts = home.store.memories_of_kind(MemoryKind::Fact, 5).expect("reads");
+    assert_eq!(facts.iter().map(|row| row.item.secret).collect::<Vec<_>>(), [false, true], "newest first");
+
+    let mut conn = Connection::open_in_memory().expect("opens");
+    crate::schema::migrate(&mut conn, &crate::schema::MIGRATIONS[..7]).expect("those of before");
+    conn.execute_batch(
+        "INSERT INTO memory (id, kind, trust, taint, at, text) VALUES ('x', 'fact', 'working', 'owner', 0, 'old')",
+    )
+    .expect("inserted");
+    crate::schema::migrate(&mut conn, crate::schema::MIGRATIONS).expect("the rest");
+    let row: (String, bool) = conn
+        .query_row("SELECT text, secret FROM memory", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("reads");
+    assert_eq!(row, ("old".to_owned(), false));
+}
+
 #[test]
 fn what_is_forgotten_is_gone_from_index_and_file() {
     let home = Home::new();

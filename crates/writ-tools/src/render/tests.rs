@@ -4,6 +4,7 @@ use serde_json::json;
 use writ_types::chat::ToolCall;
 use writ_types::error::Exit;
 use writ_types::id::MemoryId;
+use writ_types::taint::Clearance;
 use writ_types::unit::Timestamp;
 
 use super::*;
@@ -51,6 +52,7 @@ fn hit(text: &str, taint: Taint) -> MemoryHit {
         kind: MemoryKind::Fact,
         trust: MemoryTrust::Working,
         taint,
+        secret: false,
     }
 }
 
@@ -150,6 +152,10 @@ fn memories_carry_their_own_labels() {
     assert_eq!(mixed.label.taint, Taint::External);
     assert!(mixed.text.contains("(fact, working, external) b"), "{}", mixed.text);
     assert_eq!(mixed.label.sources.len(), 1);
+    assert!(!mixed.label.secret);
+    let secret = MemoryHit { secret: true, ..hit("c", Taint::Owner) };
+    let told = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner), secret] });
+    assert_eq!(told.label.clearance(), Clearance::Secret, "one of them is enough");
 }
 
 /// Part of SIL-005: results stay external, whoever asked.

@@ -100,6 +100,7 @@ fn prepare_store(
         },
         trust: MemoryTrust::Working,
         taint: context.label.taint,
+        secret: context.label.secret,
         session: context.session.filter(|_| args.this_session.unwrap_or(false)),
     };
     Ok(Draft::new(Action::Remember(remember), purpose))

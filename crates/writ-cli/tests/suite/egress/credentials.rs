@@ -82,6 +82,8 @@ fn needs_userns_needs_curl_needs_pip_needs_git_programs_use_a_secret_that_they_n
              $c -d \"$t\" http://depot.test:{port}/x"
         ),
     ];
+    // What the last of them tries, and the URL that follows.
+    let attempts = scripts.last().map_or(0, |script| script.matches("$c ").count()) + 1;
     let fetched = mirror.url("depot", "/took");
     let mut step = 0;
     let script = move |request: &ParsedRequest| {
@@ -150,7 +152,11 @@ fn needs_userns_needs_curl_needs_pip_needs_git_programs_use_a_secret_that_they_n
     let used = |name: &str| made.iter().filter(|one| one["credential"] == name).count();
     assert_eq!(used("token"), 1, "{made:?}");
     assert!(used("login") >= 3, "{made:?}");
-    println!("THREAT 17 attempts=7 refused={} entries={0} entry=connected twins=3", denied.len());
+    let twins = used("token") + said[2..4].iter().filter(|said| said.contains(WORD)).count();
+    println!(
+        "THREAT 17 attempts={attempts} refused={} entries={0} entry=connected twins={twins}",
+        denied.len()
+    );
     let ledger = text(&bench.home.run(&["audit", "tail", "-n", "1000", "--json"]));
     assert!(!ledger.contains(SECRET), "{ledger}");
     assert!(!last_request(&bench).contains(&BASE64_STANDARD.encode(format!("me:{SECRET}"))));

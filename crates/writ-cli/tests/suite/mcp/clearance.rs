@@ -3,6 +3,7 @@
 use serde_json::json;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 
+use super::super::engine::stop_engine_of;
 use super::super::{code, text};
 use super::Desk;
 
@@ -13,7 +14,7 @@ fn words(readers: &str) -> String {
 
 /// A desk whose model looks a customer up and repeats what it reads, under the settings of `env`.
 fn desk(readers: &str, env: &[(&str, &str)]) -> Desk {
-    let mut desk = Desk::obeying(|request: &ParsedRequest| {
+    let looks = |request: &ParsedRequest| {
         if request.system.starts_with("You judge a text") {
             return Reply::text(r#"{"score": 1, "pass": true, "flags": []}"#);
         }
@@ -21,7 +22,17 @@ fn desk(readers: &str, env: &[(&str, &str)]) -> Desk {
             None => Reply::call("crm__look", json!({ "id": 7 })),
             Some(result) => Reply::text(&format!("It said: {}", result.text)),
         }
-    });
+    };
+    desk_of(looks, readers, env)
+}
+
+/// The same with another model.
+fn desk_of(
+    script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    readers: &str,
+    env: &[(&str, &str)],
+) -> Desk {
+    let mut desk = Desk::obeying(script);
     desk.bench.home.env.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let added = desk.add(&[]);
     assert_eq!(code(&added), 0, "{}", text(&added));
@@ -61,6 +72,52 @@ fn needs_userns_needs_python_a_model_is_told_what_its_provider_is_cleared_for() 
         assert!(said.contains("It said: ") && said.contains(ANSWER), "{name}: {said}");
         let exported = text(&desk.bench.home.run(&["audit", "export"]));
         assert_eq!(exported.contains("the rest is withheld"), !(address && answer), "{name}");
+        desk.verify();
+    }
+}
+
+/// Looks a customer up and remembers the answer where it is told to note; elsewhere, says what it remembers.
+fn remembers(request: &ParsedRequest) -> Reply {
+    let is_noting = request.messages.iter().any(|message| message.text.contains("Note customer 7"));
+    let results: Vec<_> = request.results().collect();
+    match (is_noting, results.as_slice()) {
+        (true, []) => Reply::call("crm__look", json!({ "id": 7 })),
+        (true, [looked]) => {
+            Reply::call("memory_store", json!({ "text": format!("Known of that customer: {}", looked.text) }))
+        }
+        (true, _) => Reply::text("Noted."),
+        (false, []) => Reply::call("memory_search", json!({ "query": "customer" })),
+        (false, [.., found]) => Reply::text(&format!("I know: {}", found.text)),
+    }
+}
+
+/// What was secret when it was remembered is secret in another conversation, after a restart, too: it is recalled for the message and found
+/// by the tool, and no model is told it that is not cleared. Twins: a model that is, and what is only private.
+#[test]
+fn needs_userns_needs_python_what_was_secret_is_secret_when_it_is_remembered() {
+    for (readers, level, is_told) in
+        [("secret", "personal", false), ("secret", "secret", true), ("private", "personal", true)]
+    {
+        let desk = desk_of(remembers, readers, &[("WRIT_PROVIDERS__TEST__CLEARANCE", level)]);
+        let noted = desk.chat("Note customer 7");
+        assert_eq!(code(&noted), 0, "{}", text(&noted));
+        let name = format!("{readers} answers, a provider cleared for {level}");
+        let found = desk.bench.home.json(&["memory", "search", "customer"]);
+        let hit = &found["hits"][0];
+        assert!(hit["text"].as_str().is_some_and(|text| text.contains(ANSWER)), "{name}: {found}");
+        assert_eq!(hit["secret"], readers == "secret", "{name}");
+        stop_engine_of(&desk.bench.home);
+        let before = desk.bench.requests().len();
+        let done = desk.chat("What is known of that customer?");
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        let later = desk.bench.requests().split_off(before);
+        assert_eq!(later.len(), 2, "{name}");
+        for request in &later {
+            assert_eq!(request.contains(ANSWER), is_told, "{name}: {request}");
+            assert_eq!(request.contains("[withheld:"), !is_told, "{name}: {request}");
+        }
+        let said = text(&done);
+        assert!(said.contains("I know: ") && said.contains(ANSWER), "{name}: {said}");
         desk.verify();
     }
 }

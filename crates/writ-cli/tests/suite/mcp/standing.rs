@@ -110,7 +110,10 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
 fn needs_userns_needs_python_what_runs_on_an_approval_that_is_taken_back_is_stopped() {
     let desk = bank();
     let ask = desk.approve(&pay("ann", "5", "rent"), &["--standing"]);
-    std::thread::scope(|scope| {
+    let twins = desk.calls().len();
+    let mut attempts = 0;
+    let mut refused = std::thread::scope(|scope| {
+        attempts += 1;
         let slow = scope.spawn(|| desk.chat(&pay("ann", "5", "slowly")));
         while desk.calls().len() < 2 {
             assert!(!slow.is_finished(), "it waits for ever");
@@ -120,12 +123,21 @@ fn needs_userns_needs_python_what_runs_on_an_approval_that_is_taken_back_is_stop
         assert_eq!(revoked["stopped"], 1, "{revoked}");
         let said = text(&slow.join().expect("ends"));
         assert!(said.contains("cancel") || said.contains("stopped"), "{said}");
+        1
     });
-    desk.asked(&pay("ann", "5", "rent"));
+    attempts += 1;
+    refused += desk.asked(&pay("ann", "5", "rent"));
     assert_eq!(desk.bench.home.json(&["approvals", "standing"])["approvals"], json!([]));
     assert_eq!(code(&desk.bench.home.run(&["approvals", "revoke", &ask])), USAGE);
-    let denied = desk.bench.events("asked").len() - 1;
-    println!("THREAT 5 attempts=2 refused=2 entries={} entry=asked|answered twins=1", denied + 1);
+    // The first question is what was approved; its second answer takes that back.
+    let taken_back =
+        |row: &Value| row["payload"]["ask"] == ask.as_str() && row["payload"]["decision"] == "deny";
+    let taken_back = desk.bench.events("answered").iter().filter(|row| taken_back(row)).count();
+    let entries = desk.bench.events("asked").len() - 1 + taken_back;
+    assert_eq!((taken_back, entries), (1, attempts), "each is on record");
+    println!(
+        "THREAT 5 attempts={attempts} refused={refused} entries={entries} entry=asked|answered twins={twins}"
+    );
     desk.verify();
 }
 

@@ -183,6 +183,11 @@ impl Office {
         assert_eq!(code(&trusted), 0, "{}", text(&trusted));
     }
 
+    /// Has the engine read anew what the owner has named and pinned: what has drifted and come back is offered again.
+    pub(super) fn reload(&mut self) {
+        self.link.call("mcp.reload", json!({})).expect("read");
+    }
+
     pub(super) fn session(&mut self) -> SessionId {
         self.link.join(None, None).expect("joined")
     }

@@ -17,6 +17,8 @@ const ASK_EXEC: &str = r#"@id("ask-exec") @ask("Every command is asked for.")
 forbid (principal, action == Action::"exec", resource);"#;
 /// The length of the long commands.
 const LONG: usize = 64 * 1024;
+/// The plain command beside them.
+const TWIN: &str = "twin";
 /// How many characters the command has that is too long to be shown.
 const FLOOD: usize = 40 * 1024;
 
@@ -36,7 +38,7 @@ fn hostile() -> Vec<(&'static str, Vec<String>, String)> {
         ("tags", print("fine\u{e0072}\u{e006d}"), seen("$'fine\\u{e0072}\\u{e006d}'")),
         ("lookalike", print("p\u{430}ypal.com"), seen("several alphabets: $'p\\u{430}ypal.com'")),
         ("further lines", print("x\nhosts      none\nfor        tea"), seen("$'x\\nhosts      none\\nfor")),
-        ("twin", print("caf\u{e9} au lait"), seen("'caf\u{e9} au lait'")),
+        (TWIN, print("caf\u{e9} au lait"), seen("'caf\u{e9} au lait'")),
     ]
 }
 
@@ -97,8 +99,11 @@ fn needs_userns_what_is_shown_is_complete_and_is_what_is_performed() {
     }
     let run = bench.events("intent").iter().filter(|row| row["payload"]["action"]["kind"] == "exec").count();
     assert_eq!(run, cases.len(), "what was not asked was not run");
-    let count = cases.len() + 1;
-    println!("THREAT 3 attempts={count} refused={count} entries={count} entry=asked|denied twins=1");
+    let twins = cases.iter().filter(|(name, ..)| *name == TWIN).count();
+    // With the one that is not asked.
+    let count = cases.len() - twins + 1;
+    let entries = bench.count("asked") - twins + bench.count("denied");
+    println!("THREAT 3 attempts={count} refused={count} entries={entries} entry=asked|denied twins={twins}");
     assert_eq!(engine.stop().code, Some(0));
 }
 

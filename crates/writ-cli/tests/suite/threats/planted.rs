@@ -81,6 +81,12 @@ fn plant(project: &Path, marks: &Path) {
     std::fs::write(project.join("answer.txt"), "42\n").expect("written");
 }
 
+/// How many of what is planted are traps; the others are what these need.
+fn traps() -> usize {
+    let is_trap = |text: &str| ["MARKS", "planted.act", "gitdir"].iter().any(|word| text.contains(word));
+    PLANTED.iter().filter(|(path, text)| *path != "planted.py" && is_trap(text)).count()
+}
+
 /// Every file below a folder, with its content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -138,12 +144,15 @@ fn needs_userns_needs_git_needs_python_verification_runs_traps_inside_and_keeps_
     let names: Vec<&str> = environment.lines().filter_map(|line| line.split('=').next()).collect();
     assert_eq!(names, ["HOME", "PATH"], "{environment}");
     // Twice: each run begins with a fresh snapshot.
+    let (mut attempts, mut twins) = (0, 0);
     for _ in 0..2 {
+        attempts += traps();
         let shell = format!("PYTHONPATH=/work python3 check.py {address}");
         let checked = verify(&["sh", "-c", &shell]);
         let said = text(&checked);
         // The twin: the honest part of the check passes, and what it imports is the project's own.
         assert_eq!(code(&checked), 0, "{said}");
+        twins += 1;
         for planted in ["planted sitecustomize", "planted conftest", "planted python3"] {
             assert!(said.contains(planted), "{planted} runs inside: {said}");
         }
@@ -156,11 +165,20 @@ fn needs_userns_needs_git_needs_python_verification_runs_traps_inside_and_keeps_
         let left = verify(&["sh", "-c", "ls | grep left-by; true"]);
         assert_eq!(text(&left), "", "nothing is left for the next run");
     }
-    assert_eq!(std::fs::read_dir(&marks).expect("reads").count(), 0, "something ran on the host");
+    let reached = std::fs::read_dir(&marks).expect("reads").count();
+    assert_eq!(reached, 0, "something ran on the host");
     assert!(files(&project) == before, "the project is as it was");
     let failed = verify(&["sh", "-c", "rm answer.txt; python3 check.py 127.0.0.1:9"]);
     assert_eq!(code(&failed), 1, "a check that fails says so: {}", text(&failed));
     assert!(project.join("answer.txt").exists(), "what verification deletes is its copy");
+    let intents = bench.events("intent");
+    let run = |row: &&Value| row["payload"]["action"]["profile"] == "verification";
+    let entries = intents.iter().filter(run).count();
+    assert!(entries > twins, "each run is on record: {intents:?}");
+    println!(
+        "THREAT 22 attempts={attempts} refused={} entries={entries} entry=intent twins={twins}",
+        attempts - reached
+    );
 }
 
 #[test]
@@ -199,7 +217,15 @@ fn needs_userns_needs_git_needs_python_what_the_agent_plants_is_named_and_runs_n
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     let written = std::fs::read_to_string(bench.project().join("tests/conftest.py")).expect("applied");
     assert_eq!(written, conftest, "what was approved is there, and was not run");
+    let plain = std::fs::read_to_string(bench.project().join("notes.txt")).expect("applied");
+    assert_eq!(plain, "plain\n", "the twin");
     assert!(!mark.exists(), "what the agent planted ran on the host");
     assert_eq!(std::fs::read_dir(&marks).expect("reads").count(), 0, "something ran on the host");
+    let applied: Vec<String> = bench.events("applied").iter().map(|row| row["payload"].to_string()).collect();
+    let named = |path: &str| applied.iter().any(|row| row.contains(path));
+    let traps = ["tests/conftest.py", "sub/.envrc"];
+    let entries = traps.iter().filter(|path| named(path)).count();
+    assert_eq!(entries, traps.len(), "what was applied is on record: {applied:?}");
+    println!("THREAT 22 attempts={0} refused={0} entries={entries} entry=applied twins=1", traps.len());
     assert_eq!(engine.stop().code, Some(0));
 }
