@@ -87,8 +87,8 @@ impl Prepared {
     }
 }
 
-/// What two attempts of the same action have in common, whatever they rest on and whichever rules are in force. How long a
-/// program may take is no part of it.
+/// What two attempts of the same action have in common, whatever they rest on, whichever rules are in force, and whatever the
+/// owner says of a tool meanwhile. How long a program may take is no part of it.
 ///
 /// # Errors
 ///
@@ -96,6 +96,8 @@ impl Prepared {
 pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
     match action {
         Action::Exec(exec) => Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() })),
+        Action::CallTool(call) => Digest::of_canonical(&(&call.server, &call.tool, &call.arguments)),
+        Action::Remember(remember) => Digest::of_canonical(&(&remember.text, remember.memory_kind)),
         action => Digest::of_canonical(action),
     }
 }
@@ -131,5 +133,53 @@ pub const fn leaves_nothing(action: &Action) -> bool {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_types::action::{CallTool, MemoryTrust};
+    use writ_types::entry::Risk;
+    use writ_types::taint::Taint;
+
+    use super::*;
+    use crate::fixture::{call_tool, exec, fetch, remember};
+
+    /// Another word of the owner's about a tool, another label, or more time, makes no other wish; other arguments do.
+    #[test]
+    fn a_wish_is_what_would_be_done() {
+        let same =
+            |one: &Action, other: &Action| wish(one).expect("canonical") == wish(other).expect("canonical");
+        let call = |change: fn(&mut CallTool)| {
+            let mut call = call_tool();
+            change(&mut call);
+            Action::CallTool(call)
+        };
+        let plain = call(|_| {});
+        let words: [fn(&mut CallTool); 6] = [
+            |call| call.declared = !call.declared,
+            |call| call.risk = Risk::Irreversible,
+            |call| call.whom.push("to".into()),
+            |call| call.named.push("id".into()),
+            |call| call.sends = !call.sends,
+            |call| call.host = Some("elsewhere.example".into()),
+        ];
+        assert!(words.into_iter().all(|change| same(&plain, &call(change))));
+        let others: [fn(&mut CallTool); 3] = [
+            |call| call.tool.push('x'),
+            |call| call.server.push('x'),
+            |call| call.arguments = serde_json::json!({ "id": "another" }),
+        ];
+        assert!(others.into_iter().all(|change| !same(&plain, &call(change))));
+        let longer = Action::Exec(Exec { timeout_ms: 7, ..exec() });
+        assert!(same(&Action::Exec(exec()), &longer));
+        let other = Action::Exec(Exec { argv: vec!["true".into(), "x".into()], ..exec() });
+        assert!(!same(&Action::Exec(exec()), &other));
+        let memory = |taint| Action::Remember(remember(MemoryTrust::Working, taint));
+        assert!(same(&memory(Taint::Owner), &memory(Taint::External)));
+        assert!(!same(
+            &Action::Fetch(fetch("https://a.example/")),
+            &Action::Fetch(fetch("https://b.example/"))
+        ));
     }
 }

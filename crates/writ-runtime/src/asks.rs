@@ -134,6 +134,12 @@ impl Core {
             let state = format!("was answered before: {}", ask.state.as_str());
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
         }
+        let closed = |id| self.session(id).is_ok_and(|session| session.state().closed);
+        if decision == Decision::Approve
+            && let Some(session) = ask.prepared.session.filter(|id| closed(*id))
+        {
+            return refused(Arc::clone(self), ask, EngineError::SessionClosed(session)).await;
+        }
         // A no is one to whatever is asked.
         if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
             return refused(Arc::clone(self), ask, EngineError::AskChanged(id)).await;
@@ -371,6 +377,9 @@ impl Core {
         let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
         let authority = Arc::new(self.grant(&session, at).await?);
         let label = prepared.label.clone();
+        // The card did not say so.
+        let begun_since =
+            self.store.lost(session.id, &prepared.action)?.is_some_and(|at| at > ask.card.asked_at);
         let standing = Standing {
             authority: &authority,
             spent: Spent::default(),
@@ -381,19 +390,28 @@ impl Core {
         };
         let not_done = |text: String, outcome| Rendered { text: self.redactor.clean(text), label, outcome };
         let mut undo = None;
-        let (rendered, exit, ops) = match self.pass(prepared, standing).await? {
-            Passage::Denied(denial) => {
+        let passage = match begun_since {
+            true => None,
+            false => Some(self.pass(prepared, standing).await?),
+        };
+        let (rendered, exit, ops) = match passage {
+            None => {
+                let text =
+                    "Not performed: it was begun since this was asked, and nobody knows whether it was done.";
+                (not_done(text.to_owned(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
+            }
+            Some(Passage::Denied(denial)) => {
                 (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
             }
-            Passage::Simulated(_) => {
+            Some(Passage::Simulated(_)) => {
                 let text = "Not performed: this session only simulates.".to_owned();
                 (not_done(text, ToolOutcome::Simulated), Exit::Done, vec![self.take_back(ask)])
             }
-            Passage::Ask(_) => {
+            Some(Passage::Ask(_)) => {
                 let text = "Not performed: it must be asked again.".to_owned();
                 (not_done(text, ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
             }
-            Passage::Permit(permit) => {
+            Some(Passage::Permit(permit)) => {
                 let place = Place {
                     core: Arc::clone(self),
                     session: Arc::clone(&session),

@@ -397,7 +397,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// If the key cannot be made.
+    /// If the session is closed, or the key cannot be made.
     fn minted(
         &self,
         session: &Session,
@@ -405,6 +405,10 @@ impl Core {
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<(Authority, Op), EngineError> {
+        // Whatever is left of it, messages that wait and turns that a crash has cut off among it, acts no more.
+        if session.state().over {
+            return Err(EngineError::SessionClosed(session.id));
+        }
         let now = self.clock.now();
         let ends = now.plus(TASK_KEY_TTL);
         let order = order.map(Order::claims);

@@ -35,6 +35,9 @@ pub(crate) struct Performed {
     pub(crate) undo: Option<Undo>,
 }
 
+/// What is said of what broke off elsewhere.
+const UNKNOWN: &str = "whether it was done is not known: find out before you repeat it";
+
 pub(crate) mod send;
 
 mod tool;

@@ -49,8 +49,9 @@ mod mutant_in_force {
 /// A copy of the workspace.
 #[derive(Debug)]
 pub(crate) struct Copy {
-    root: PathBuf,
     tree: PathBuf,
+    /// The sources of the crate as they were when they were copied.
+    originals: BTreeMap<String, String>,
     target: PathBuf,
     scratch: PathBuf,
     package: String,
@@ -101,9 +102,10 @@ impl Copy {
         }
         let scratch = folder.join("scratch");
         std::fs::create_dir_all(&scratch)?;
+        let originals = sources(&tree, &format!("crates/{package}/src"))?;
         Ok(Self {
-            root: root.to_path_buf(),
             tree,
+            originals,
             target: folder.join("target"),
             scratch,
             package: package.to_owned(),
@@ -203,7 +205,7 @@ impl Copy {
     }
 
     fn original(&self, file: &str) -> Result<String> {
-        std::fs::read_to_string(self.root.join(file)).with_context(|| file.to_owned())
+        self.originals.get(file).cloned().with_context(|| format!("{file} was not there"))
     }
 
     /// Compiles one mutant by itself, as `cargo mutants` does, and runs every test.
@@ -260,6 +262,19 @@ impl Copy {
         ensure!(!refused.is_empty(), "cargo fails without an error of the compiler: {}", told.stderr);
         Ok(Compiled::Bad(refused))
     }
+}
+
+/// The sources below a folder, by their paths.
+fn sources(tree: &Path, folder: &str) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for entry in WalkBuilder::new(tree.join(folder)).build() {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|extension| extension == "rs") {
+            let name = entry.path().strip_prefix(tree)?.display().to_string();
+            found.insert(name, std::fs::read_to_string(entry.path())?);
+        }
+    }
+    Ok(found)
 }
 
 /// The function that was made an ordinary one and has to be evaluated by the compiler, as an error names it.

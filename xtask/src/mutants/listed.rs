@@ -1,5 +1,6 @@
 //! The mutants that `cargo mutants` names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,7 +15,7 @@ pub(crate) struct Mutant {
     pub(crate) id: u32,
     /// As `cargo mutants` prints it, with its place.
     pub(crate) name: String,
-    /// Its name without a place, which outlives other changes of the file.
+    /// Its name without a place, which outlives other changes of the file; with a number, where a function has several.
     pub(crate) key: String,
     /// Relative to the root of the workspace.
     pub(crate) file: String,
@@ -71,14 +72,23 @@ pub(crate) fn list(root: &Path, package: &str) -> Result<Vec<Mutant>> {
         .output()?;
     ensure!(told.success, "cargo mutants lists nothing: {}", told.stderr);
     let lines: Vec<Line> = serde_json::from_str(&told.stdout).context("what cargo mutants lists")?;
-    (1..).zip(lines).map(|(id, line)| mutant(id, line)).collect()
+    let mut mutants: Vec<Mutant> = (1..).zip(lines).map(|(id, line)| mutant(id, line)).collect();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for mutant in &mut mutants {
+        let count = seen.entry(mutant.key.clone()).or_default();
+        *count += 1;
+        if *count > 1 {
+            mutant.key = format!("{} ({count})", mutant.key);
+        }
+    }
+    Ok(mutants)
 }
 
-fn mutant(id: u32, line: Line) -> Result<Mutant> {
+fn mutant(id: u32, line: Line) -> Mutant {
     let Line { name, file, genre, span: Span { start, end }, replacement } = line;
     let place = format!("{file}:{}:{}: ", start.line, start.column);
     let what = name.strip_prefix(&place).unwrap_or(&name);
     let short = file.split_once("/src/").map_or(file.as_str(), |(_, short)| short);
     let key = format!("{short}: {what}");
-    Ok(Mutant { id, key, name, file, genre, start, end, replacement })
+    Mutant { id, key, name, file, genre, start, end, replacement }
 }

@@ -95,7 +95,15 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn all_explained(&self) -> bool {
-        self.survivors().all(|(mutant, _)| self.is_explained(mutant))
+        self.survivors().all(|(mutant, _)| self.is_explained(mutant)) && self.idle().next().is_none()
+    }
+
+    /// Explanations of mutants that were tried and do not survive.
+    fn idle(&self) -> impl Iterator<Item = &String> {
+        let tried: BTreeSet<&str> = self.outcomes.iter().map(|(mutant, _)| mutant.key.as_str()).collect();
+        let survive: BTreeSet<&str> = self.survivors().map(|(mutant, _)| mutant.key.as_str()).collect();
+        let known = self.explained.iter();
+        known.filter(move |key| tried.contains(key.as_str()) && !survive.contains(key.as_str()))
     }
 
     /// A line each.
@@ -142,6 +150,9 @@ impl fmt::Display for Report<'_> {
         for (mutant, outcome) in self.survivors() {
             let why = if self.is_explained(mutant) { "explained" } else { "UNEXPLAINED" };
             writeln!(f, "{outcome}  {why}  {}  [{}]", mutant.name, mutant.key)?;
+        }
+        for key in self.idle() {
+            writeln!(f, "explained, and does not survive: {key}")?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::copy::Built;
 use super::listed::Mutant;
@@ -58,11 +58,10 @@ impl Tests {
             let trace = scratch.join(format!("trace-{number}"));
             let _absent = std::fs::remove_file(&trace);
             let start = Instant::now();
-            let told = Program::new(&binary, &["--exact", &name])
-                .directory(&built.folder)
-                .env("WRIT_MUTANT_TRACE", &trace)
-                .output()?;
-            ensure!(told.success, "without a mutant {name} fails:\n{}", told.stdout);
+            // In the same bounds as with one: else these would be what is noticed.
+            let run = bounded(&binary, &built.folder, &[&name], LEAST * PATIENCE);
+            let told = run.env("WRIT_MUTANT_TRACE", &trace).output()?;
+            ensure!(told.success, "without a mutant {name} fails:\n{}{}", told.stdout, told.stderr);
             let reached = std::fs::read_to_string(&trace).unwrap_or_default();
             let reaches = reached.lines().filter_map(|line| line.parse().ok()).collect();
             Ok(Test { binary, name, took: start.elapsed(), reaches })
@@ -146,19 +145,22 @@ fn names(binary: &Path) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Runs tests with bounds; `None` if all of them hold.
+/// Runs tests with a mutant; `None` if all of them hold.
 fn run(binary: &Path, folder: &Path, names: &[&str], id: u32, limit: Duration) -> Result<Option<Outcome>> {
-    let bounded = format!("ulimit -v {MEMORY}; exec timeout -k 1 {} \"$@\"", limit.as_secs());
-    let mut program = Program::new("sh", &["-c", &bounded, "sh"]).argument(binary).argument("--exact");
-    for name in names {
-        program = program.argument(name);
-    }
-    let told = program.directory(folder).env("WRIT_MUTANT", id.to_string()).output()?;
+    let told = bounded(binary, folder, names, limit).env("WRIT_MUTANT", id.to_string()).output()?;
     Ok(match told.code {
         Some(0) => None,
         Some(TIMED_OUT | KILLED) => Some(Outcome::Endless),
+        Some(code @ 125..=127) => bail!("{} could not be run: {code}: {}", binary.display(), told.stderr),
         Some(_) | None => Some(Outcome::Noticed),
     })
+}
+
+/// The run of tests within bounds of time and memory.
+fn bounded(binary: &Path, folder: &Path, names: &[&str], limit: Duration) -> Program {
+    let bounded = format!("ulimit -v {MEMORY}; exec timeout -k 1 {} \"$@\"", limit.as_secs());
+    let program = Program::new("sh", &["-c", &bounded, "sh"]).argument(binary).argument("--exact");
+    names.iter().fold(program, |program, name| program.argument(name)).directory(folder)
 }
 
 /// Does something for each, some at once; by the number of each.

@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_store::approvals::PlanRow;
+use writ_store::approvals::{AskState, PlanRow};
 use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
 use writ_store::sessions::Session as Row;
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
@@ -53,8 +54,25 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
     for plan in &plans {
         core.acting.stop(&plan.ask);
     }
-    core.tell_of_session(&session, HookEvent::SessionClosed).await?;
+    let told = core.tell_of_session(&session, HookEvent::SessionClosed).await;
+    session.state().over = true;
+    end_asks(core, session.id).await?;
+    told?;
     Ok(json!({ "session": session.id, "closed_at": now.to_string() }))
+}
+
+/// Ends the questions of a session that is closed; what is being done on one is stopped.
+async fn end_asks(core: &Core, session: SessionId) -> Result<(), EngineError> {
+    for state in [AskState::Open, AskState::Approved] {
+        let asks = core.store.asks(Some(state), MAX_READ_ROWS)?;
+        for ask in asks.iter().filter(|ask| ask.card.session == Some(session)) {
+            match core.is_performing(&ask.card.ask_id) {
+                true => core.acting.stop(&ask.card.ask_id),
+                false => core.end_ask(ask, "Its session was closed.").await?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes down that a session is closed, and that its keys end with it. The plans whose keys those are.

@@ -1,6 +1,6 @@
 //! Answers of people, and what begins with them.
 
-use writ_policy::principal::{Evidence, Inbound};
+use writ_policy::principal::{Evidence, Inbound, Principal};
 use writ_store::approvals::AskState;
 use writ_types::error::Report;
 use writ_types::id::AskId;
@@ -10,8 +10,11 @@ use crate::engine::guard::Along;
 use crate::engine::{Answer, Answered, Engine};
 use crate::error::EngineError;
 
-/// What opens a turn after an answer. It names nothing: it counts as its person's words.
-const ANSWERED: &str = "I have answered what you asked me. Go on with what is left of it.";
+/// What opens a turn after a yes, and after a no. These are the harness's words: nothing counts as said by a person on their
+/// account.
+const APPROVED: &str = "[a person has approved what you asked; go on with what is left of your work]";
+const DENIED: &str =
+    "[a person has denied what you asked; do not try it another way, and say what is left undone]";
 
 impl Engine {
     /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
@@ -45,11 +48,18 @@ impl Engine {
             return Ok(());
         };
         let asking = self.core.session(session)?;
-        if row.state == AskState::Open || asking.terms.relayed || asking.runs(row.prepared.turn) {
+        let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
+        if asking.terms.relayed || is_guests || asking.runs(row.prepared.turn) {
             return Ok(());
         }
-        let inbound = Inbound { session, client_id: format!("answered-{ask}"), text: ANSWERED.to_owned() };
-        let along = Along { text_taint: Taint::Owner, signature: None, sender: None };
+        let text = match row.state {
+            // Somebody else has to answer, too.
+            AskState::Open => return Ok(()),
+            AskState::Denied => DENIED,
+            AskState::Approved | AskState::Used | AskState::Expired => APPROVED,
+        };
+        let inbound = Inbound { session, client_id: format!("answered-{ask}"), text: text.to_owned() };
+        let along = Along { text_taint: Taint::Auth, signature: None, sender: None };
         self.take_in(evidence, inbound, along).await.map(|_| ())
     }
 }

@@ -16,6 +16,7 @@ use writ_types::action::CallTool;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::Taint;
 
+use super::UNKNOWN;
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::servers::Server;
@@ -128,9 +129,8 @@ fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) 
 
 /// A call that broke off: where it would have changed something, nobody knows whether it did.
 fn broken(report: Report, call: &CallTool) -> PerformedOutcome {
-    let unknown = "whether it was done is not known: find out before you repeat it";
     match call.effect {
-        true => PerformedOutcome::Doubtful { report: report.hint(unknown) },
+        true => PerformedOutcome::Doubtful { report: report.hint(UNKNOWN) },
         false => PerformedOutcome::Failed { report },
     }
 }

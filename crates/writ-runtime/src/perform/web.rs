@@ -21,7 +21,7 @@ use writ_types::action::{Action, Connect, Fetch, Search};
 use writ_types::entry::{ConnectionRecord, Fact, Verdict};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::{opened, settle};
+use super::{UNKNOWN, opened, settle};
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::reach::Gate;
@@ -101,7 +101,29 @@ pub(super) async fn fetch(
             (_, _) => Ok(shown(fetched)),
         },
         Err(FetchError::NotRecorded(why)) => Err(EngineError::Unwritable(why.to_string())),
-        Err(error) => Ok(PerformedOutcome::Failed { report: error.report() }),
+        Err(error) => Ok(broken(&error, fetch)),
+    }
+}
+
+/// A fetch that has failed: where a request that changes something may have come to its host, nobody knows whether it did.
+fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
+    let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
+    let report = error.report();
+    match error {
+        FetchError::Answer { .. } | FetchError::Timeout(_) | FetchError::Cancelled if !reads => {
+            PerformedOutcome::Doubtful { report: report.hint(UNKNOWN) }
+        }
+        FetchError::Answer { .. }
+        | FetchError::Timeout(_)
+        | FetchError::Cancelled
+        | FetchError::Egress(_)
+        | FetchError::Expired(_)
+        | FetchError::WrongAction(_)
+        | FetchError::BadRequest(_)
+        | FetchError::Refused(_)
+        | FetchError::Redirect(_)
+        | FetchError::TooOften { .. }
+        | FetchError::NotRecorded(_) => PerformedOutcome::Failed { report },
     }
 }
 

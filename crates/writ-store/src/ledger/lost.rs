@@ -6,7 +6,8 @@ use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, EntrySeq, SessionId};
+use writ_types::id::{AttemptId, SessionId};
+use writ_types::unit::Timestamp;
 
 use crate::codec::{self, execute};
 use crate::error::StoreError;
@@ -17,7 +18,16 @@ pub const MAX_LOST: usize = 1_000;
 
 /// Notes what became of an attempt: a wish that is lost, or one of which it is known again what came of it.
 pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome) -> Result<(), StoreError> {
-    let is_lost = outcome == ToolOutcome::Unknown;
+    // That a second attempt has failed says nothing of the first.
+    let is_lost = match outcome {
+        ToolOutcome::Unknown => true,
+        ToolOutcome::Done => false,
+        ToolOutcome::Failed
+        | ToolOutcome::Denied
+        | ToolOutcome::Waiting
+        | ToolOutcome::Simulated
+        | ToolOutcome::Cancelled => return Ok(()),
+    };
     let sql = "SELECT l.seq, l.session, p.payload FROM intent i JOIN ledger l ON l.seq = i.entry
                JOIN ledger_payload p ON p.seq = l.seq
                WHERE i.attempt = ?1 AND l.session IS NOT NULL
@@ -48,13 +58,13 @@ pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome)
 }
 
 impl Store {
-    /// Where a session began to do just this and nobody knows whether it was done; nothing, if it never did, if it does
-    /// no harm to do it twice, or if what came of it is known since.
+    /// When a session began to do just this and nobody knows whether it was done; nothing, if it never did, if it does
+    /// no harm to do it twice, or if it was done since.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<EntrySeq>, StoreError> {
+    pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<Timestamp>, StoreError> {
         let session = session.to_string();
         self.read(|conn| {
             let sql = "SELECT EXISTS (SELECT 1 FROM lost WHERE session = ?1) AS some";
@@ -63,16 +73,14 @@ impl Store {
             }
             // What has no canonical form is refused by the door.
             let Ok(wish) = wish(action) else { return Ok(None) };
-            entry_of(conn, &session, wish)
+            begun(conn, &session, wish)
         })
     }
 }
 
-fn entry_of(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {
-    let sql = "SELECT entry FROM lost WHERE session = ?1 AND wish = ?2";
-    codec::query_one(conn, sql, params![session, wish.as_bytes()], |row| {
-        Ok(EntrySeq(codec::get_uint(row, "entry")?))
-    })
+fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<Timestamp>, StoreError> {
+    let sql = "SELECT l.at FROM lost JOIN ledger l ON l.seq = lost.entry WHERE lost.session = ?1 AND lost.wish = ?2";
+    codec::query_one(conn, sql, params![session, wish.as_bytes()], |row| codec::get_time(row, "at"))
 }
 
 #[cfg(test)]
@@ -118,7 +126,8 @@ mod tests {
         home.commit(vec![begun(3, forget(2), true), ended(3, ToolOutcome::Unknown)]);
         home.commit(vec![begun(4, action("x"), false), ended(4, ToolOutcome::Unknown)]);
         let home = home.reopened();
-        assert_eq!(lost(&home, &forget(1)), Some(EntrySeq(2)));
+        let begun_at = intent(2).at;
+        assert_eq!(lost(&home, &forget(1)), Some(begun_at));
         assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
         assert_eq!(
             (lost(&home, &forget(2)), lost(&home, &forget(3))),
@@ -127,7 +136,12 @@ mod tests {
         );
         assert_eq!(lost(&home, &action("x")), None, "reading leaves nothing");
         home.commit(vec![begun(5, forget(3), false), ended(5, ToolOutcome::Done)]);
-        assert_eq!(lost(&home, &forget(1)), Some(EntrySeq(2)), "that was another one");
+        assert_eq!(lost(&home, &forget(1)), Some(begun_at), "that was another one");
+        for (n, outcome) in [(7, ToolOutcome::Failed), (8, ToolOutcome::Cancelled), (9, ToolOutcome::Denied)]
+        {
+            home.commit(vec![begun(n, forget(1), false), ended(n, outcome)]);
+            assert_eq!(lost(&home, &forget(1)), Some(begun_at), "{outcome:?} says nothing of the first");
+        }
         home.commit(vec![begun(6, forget(1), false), ended(6, ToolOutcome::Done)]);
         assert_eq!(lost(&home, &forget(1)), None);
     }
