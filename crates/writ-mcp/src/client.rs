@@ -30,7 +30,7 @@ pub const MAX_STRAY_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a server may take to begin, and to list its tools.
 pub const START_TIME: Duration = Duration::from_secs(20);
 /// Questions to a person that wait at once; more are refused. A server that has had one answered may ask the next.
-const MAX_QUESTIONS: usize = 4;
+pub(crate) const MAX_QUESTIONS: usize = 4;
 /// Messages that wait to be written; a server that reads nothing gets no more than these.
 const MAX_UNREAD: usize = 64;
 /// The version of the protocol that is offered.
@@ -158,7 +158,7 @@ impl Client {
             tasks,
         };
         let greeted =
-            client.ask("initialize", &message::hello(true), START_TIME, &CancellationToken::new()).await?;
+            client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
         check_version(&greeted)?;
         client.has = Has::of(&greeted);
         client.send(&message::notification("notifications/initialized", &definition::empty()))?;

@@ -1,5 +1,6 @@
 //! A server at a URL: one visit for each permit, over the connection that the permit lends. It begins with the greeting and
-//! ends with the leave, so nothing of a visit lives on; redirects are not followed.
+//! ends with the leave, so nothing of a visit lives on; redirects are not followed. What the server asks is heard in the stream
+//! of what it was asked itself: no other stream is opened.
 
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ use crate::error::McpError;
 use crate::message::{self, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
+
+use asked::{Asked, Person};
+
+pub mod asked;
 
 /// The longest id of a session that is sent back, in bytes.
 const MAX_SESSION_BYTES: usize = 1024;
@@ -44,7 +49,7 @@ impl<'a> Visit<'a> {
         let bearer = token.map(bearer).transpose()?;
         let mut visit =
             Self { lent, url, bearer, session: None, version: None, next: 1, has: Has::default() };
-        let greeted = visit.ask("initialize", &message::hello(false)).await?;
+        let greeted = visit.ask("initialize", &message::hello()).await?;
         visit.version = Some(check_version(&greeted)?);
         visit.has = Has::of(&greeted);
         visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
@@ -64,16 +69,21 @@ impl<'a> Visit<'a> {
         Ok(reading::beside(list.tools(), self.has))
     }
 
-    /// Calls a tool.
+    /// Calls a tool. While it waits, the server may ask the person; without one, that is refused.
     ///
     /// # Errors
     ///
     /// As [`Client::call`](crate::client::Client::call).
-    pub async fn call(&mut self, tool: &str, arguments: &Value) -> Result<CallResult, McpError> {
+    pub async fn call(
+        &mut self,
+        tool: &str,
+        arguments: &Value,
+        person: Option<&Person>,
+    ) -> Result<CallResult, McpError> {
         match Reading::of(tool) {
             None => {
                 let params = json!({ "name": tool, "arguments": arguments });
-                CallResult::of(self.ask("tools/call", &params).await?)
+                CallResult::of(self.converse("tools/call", &params, Asked::of(person)).await?)
             }
             Some(reading) if reading.lists() => {
                 let mut list = reading::List::new(reading);
@@ -120,8 +130,19 @@ impl<'a> Visit<'a> {
         check_status(answer.status().as_u16())
     }
 
-    /// Asks one thing and waits for its answer, in either form.
+    /// Asks one thing and waits for its answer, while nobody can be asked.
     async fn ask(&mut self, method: &'static str, params: &Value) -> Result<Value, McpError> {
+        self.converse(method, params, Asked::default()).await
+    }
+
+    /// Asks one thing and waits for its answer, in either form. The stream is read on while a person is asked, so that its
+    /// end is the end of the question.
+    async fn converse(
+        &mut self,
+        method: &'static str,
+        params: &Value,
+        mut asked: Asked<'_>,
+    ) -> Result<Value, McpError> {
         let id = self.next;
         self.next = id.saturating_add(1);
         let mut answer =
@@ -135,7 +156,18 @@ impl<'a> Visit<'a> {
             answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let mut events = kind.starts_with("text/event-stream").then(Events::default);
         let (mut body, mut stray) = (Vec::new(), 0_u64);
-        while let Some(chunk) = answer.chunk().await.map_err(|_| dropped())? {
+        loop {
+            let chunk = tokio::select! {
+                // The server may send nothing before it has the reply.
+                biased;
+                reply = asked.replied() => {
+                    // A server that does not take it waits for nothing.
+                    let _told = self.tell(&reply).await;
+                    continue;
+                }
+                chunk = answer.chunk() => chunk.map_err(|_| dropped())?,
+            };
+            let Some(chunk) = chunk else { break };
             body.extend_from_slice(&chunk);
             let Some(events) = &mut events else {
                 if body.len() > MAX_MESSAGE_BYTES {
@@ -144,7 +176,7 @@ impl<'a> Visit<'a> {
                 continue;
             };
             for event in events.take(&mut body)? {
-                match self.heard(&event, id).await {
+                match self.heard(&event, id, &mut asked).await {
                     Some(result) => return answered(method, result),
                     None => stray = stray.saturating_add(1),
                 }
@@ -164,13 +196,15 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// What one event means; requests of the server are answered.
-    async fn heard(&self, event: &[u8], id: u64) -> Option<Result<Value, RpcError>> {
+    /// What one event means; requests of the server are answered, or put to the person.
+    async fn heard(&self, event: &[u8], id: u64, asked: &mut Asked<'_>) -> Option<Result<Value, RpcError>> {
         match Incoming::parse(event) {
             Incoming::Answer { id: of, result } => (of == id).then_some(result),
-            Incoming::Request { id, method, .. } => {
-                // A server that does not take its answer waits for nothing.
-                let _told = self.tell(&message::answer(&id, &method)).await;
+            Incoming::Request { id, method, params } => {
+                if let Some(answer) = asked.answered(id, &method, &params) {
+                    // A server that does not take its answer waits for nothing.
+                    let _told = self.tell(&answer).await;
+                }
                 None
             }
             Incoming::Notification { .. } | Incoming::Stray => None,

@@ -90,11 +90,12 @@ fn is_answerable(id: &Value) -> bool {
     }
 }
 
-/// The greeting. A server that may ask a person is told so; nothing else is offered.
-pub(crate) fn hello(asks: bool) -> Value {
+/// The greeting. A server may ask a person while a call of it waits; nothing else is offered. It is the same where a server
+/// is only looked at: what it offers to whom cannot be asked may be another list than the one that is pinned.
+pub(crate) fn hello() -> Value {
     json!({
         "protocolVersion": VERSION,
-        "capabilities": if asks { json!({ "elicitation": {} }) } else { json!({}) },
+        "capabilities": { "elicitation": {} },
         "clientInfo": { "name": "writ", "version": env!("CARGO_PKG_VERSION") },
     })
 }

@@ -98,7 +98,7 @@ async fn ask_and_call(
         let reply = if asked > MAX_QUESTIONS {
             Reply::Cancel
         } else {
-            place.elicit(server, &question, client, cancel).await?
+            place.elicit(server, &question, client.over(), cancel).await?
         };
         listening.reply(&question, reply);
     }

@@ -3,11 +3,11 @@
 //! The server's words are shown as its own, and what is filled in goes to that server and nowhere else: neither the model
 //! nor the ledger reads it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use writ_mcp::client::Client;
 use writ_mcp::elicitation::{Elicitation, Reply};
 use writ_policy::redact::Redactor;
 use writ_store::batch::{Batch, Op};
@@ -29,7 +29,7 @@ pub(crate) const MAX_QUESTIONS: usize = 8;
 const POINT: &str = "server";
 
 impl Place {
-    /// Asks a person what a server asks, and what is to be replied.
+    /// Asks a person what a server asks, and what is to be replied. When `over` ends, nobody waits for that any more.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Place {
         &self,
         server: &Server,
         question: &Elicitation,
-        client: &Client,
+        over: impl Future<Output = ()> + Send,
         cancel: &CancellationToken,
     ) -> Result<Reply, EngineError> {
         let asked = masked(question, &self.core.redactor);
@@ -56,7 +56,7 @@ impl Place {
             biased;
             answer = receiver => answer.ok(),
             () = cancel.cancelled() => None,
-            () = client.over() => None,
+            () = over => None,
             () = self.core.draining.cancelled() => None,
             () = tokio::time::sleep(ANSWER_TIME) => None,
         };

@@ -1,15 +1,20 @@
 //! Servers at a URL: one visit for each permit.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
 use secrecy::SecretString;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use writ_egress::error::EgressError;
 use writ_mcp::client::START_TIME;
 use writ_mcp::definition::Definition;
+use writ_mcp::elicitation::Reply;
 use writ_mcp::error::McpError;
 use writ_mcp::http::Visit;
+use writ_mcp::http::asked::{self, Person, Question};
 use writ_mcp::result::CallResult;
 use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::Permit;
@@ -23,6 +28,7 @@ use writ_types::entry::{ConnectionRecord, Fact, Risk, Verdict};
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::{Label, Taint};
 
+use super::elicit::MAX_QUESTIONS;
 use super::{STARTER, Server};
 use crate::act::{Place, outcome_entry};
 use crate::core::Core;
@@ -31,6 +37,9 @@ use crate::passage::{Passage, Standing};
 
 /// What stands for a tool where a server is only looked at.
 const LOOK: &str = "*";
+
+/// How a visit went, and how many bytes came in.
+type Went = Result<Result<(Visited, u64), McpError>, EgressError>;
 
 /// What a visit brings home.
 pub(crate) struct Visited {
@@ -66,20 +75,15 @@ impl Core {
             return Ok(Err(not_trusted()));
         }
         let pin = prepared.bindings.get(PIN).copied();
-        let wish = Wish { url, token: token.as_ref(), call, pin };
+        // What the owner looks at outside turns has no conversation in which they could be asked.
+        let (person, questions) = asked::person();
+        let person = place.turn.is_some().then_some(&person);
+        let wish = Wish { url, token: token.as_ref(), call, pin, person };
         let visiting = self.egress.perform(permit, self.clock.now(), |lent| async move {
             let visited = wish.visit(&lent).await;
             visited.map(|visited| (visited, lent.received_bytes()))
         });
-        let time = START_TIME.saturating_add(server.spec.time());
-        let visited = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Ok(Err(McpError::Cancelled)),
-            visited = tokio::time::timeout(time, visiting) => {
-                let late = McpError::Timeout { method: "tools/call", secs: time.as_secs() };
-                visited.unwrap_or(Ok(Err(late)))
-            }
-        };
+        let visited = place.attend(server, visiting, questions, cancel).await?;
         let received =
             visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
         self.note_visit(place, call, received, began).await?;
@@ -192,12 +196,62 @@ impl Core {
     }
 }
 
+impl Place {
+    /// Waits for the end of a visit, and asks a person meanwhile what the server asks them. That takes none of the visit's
+    /// time: the call has its own anew after each question that was put to them.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    async fn attend(
+        &self,
+        server: &Server,
+        visiting: impl Future<Output = Went> + Send,
+        mut questions: mpsc::Receiver<Question>,
+        cancel: &CancellationToken,
+    ) -> Result<Went, EngineError> {
+        tokio::pin!(visiting);
+        let mut time = START_TIME.saturating_add(server.spec.time());
+        let mut deadline = tokio::time::Instant::now() + time;
+        let mut asked = 0_usize;
+        loop {
+            let question = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Ok(Ok(Err(McpError::Cancelled))),
+                went = tokio::time::timeout_at(deadline, &mut visiting) => {
+                    let late = McpError::Timeout { method: "tools/call", secs: time.as_secs() };
+                    return Ok(went.unwrap_or(Ok(Err(late))));
+                }
+                Some(question) = questions.recv() => question,
+            };
+            asked += 1;
+            if asked > MAX_QUESTIONS {
+                // It has no more time for that: it could ask for ever.
+                question.reply(Reply::Cancel);
+                continue;
+            }
+            // The visit goes on meanwhile: where the server hangs up, the question is moot.
+            let mut went = None;
+            let over = async { went = Some(visiting.as_mut().await) };
+            let reply = self.elicit(server, &question.form, over, cancel).await?;
+            if let Some(went) = went {
+                return Ok(went);
+            }
+            question.reply(reply);
+            time = server.spec.time();
+            deadline = tokio::time::Instant::now() + time;
+        }
+    }
+}
+
 /// What a visit is for.
 struct Wish<'a> {
     url: &'a str,
     token: Option<&'a SecretString>,
     call: &'a CallTool,
     pin: Option<Digest>,
+    /// Whom the server may ask while the call waits.
+    person: Option<&'a Person>,
 }
 
 impl Wish<'_> {
@@ -206,7 +260,7 @@ impl Wish<'_> {
         let live = visit.tools().await?;
         let found = live.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
         let answer = if found.is_some() && found == self.pin {
-            Some(visit.call(&self.call.tool, &self.call.arguments).await)
+            Some(visit.call(&self.call.tool, &self.call.arguments, self.person).await)
         } else {
             None
         };

@@ -11,11 +11,12 @@ use super::super::{code, text};
 use super::Desk;
 
 /// What the server is told must not be on record.
-const TOLD: &str = "main-4711";
+pub(super) const TOLD: &str = "main-4711";
 
-struct Table {
-    desk: Desk,
-    link: Link,
+/// A conversation at which servers ask.
+pub(super) struct Table {
+    pub(super) desk: Desk,
+    pub(super) link: Link,
     _engine: Engine,
 }
 
@@ -24,7 +25,7 @@ impl Table {
         Self::of(Desk::with("[tools.behave]\neffect = false\nsinks = []\n"))
     }
 
-    fn of(desk: Desk) -> Self {
+    pub(super) fn of(desk: Desk) -> Self {
         let engine = Engine::start(&desk.bench.home, &[]).expect("ready");
         let mut link = Link::open(&desk.bench.home).expect("connects");
         link.join(None, None).expect("joined");
@@ -36,7 +37,7 @@ impl Table {
     }
 
     /// The next question: its id, and its frame.
-    fn asked(&mut self) -> (AskId, Value) {
+    pub(super) fn asked(&mut self) -> (AskId, Value) {
         let asked = self.link.until(|frame| {
             let ServerFrame::GateApproval { ask_id, .. } = &frame.frame else { return None };
             Some((ask_id.clone(), serde_json::to_value(&frame.frame).expect("JSON")))
@@ -44,7 +45,7 @@ impl Table {
         asked.expect("a question")
     }
 
-    fn settled(&mut self) -> String {
+    pub(super) fn settled(&mut self) -> String {
         let state = self.link.until(|frame| {
             let ServerFrame::ApprovalResolved { state, .. } = frame.frame else { return None };
             Some(state)
@@ -52,14 +53,14 @@ impl Table {
         state.expect("an end")
     }
 
-    fn respond(&mut self, ask_id: &AskId, decision: Decision, answers: &[(&str, &str)]) {
+    pub(super) fn respond(&mut self, ask_id: &AskId, decision: Decision, answers: &[(&str, &str)]) {
         let answers = answers.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let (ask_id, reason) = (ask_id.clone(), String::new());
         self.link.send(&ClientFrame::GateResponse { ask_id, decision, reason, answers }).expect("sent");
     }
 
     /// What the server said in the end.
-    fn end(&mut self) -> String {
+    pub(super) fn end(&mut self) -> String {
         let answer = self.link.answer().expect("an answer");
         assert_eq!(answer.exit, Exit::Done, "{}", answer.text);
         answer.text

@@ -1,0 +1,154 @@
+//! What a server at a URL asks a person while a call of it waits.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::client::MAX_QUESTIONS;
+use crate::elicitation::{Elicitation, Reply};
+use crate::message::{self, ELICITATION};
+
+/// A question, for whoever can put it to a person. Dropped without a reply, it is answered with [`Reply::Cancel`].
+#[derive(Debug)]
+pub struct Question {
+    /// What is asked.
+    pub form: Elicitation,
+    reply: oneshot::Sender<Reply>,
+}
+
+impl Question {
+    /// Answers it. That nobody waits for the answer any more is seen at the visit.
+    pub fn reply(self, reply: Reply) {
+        let _told = self.reply.send(reply);
+    }
+}
+
+/// A person who can be asked.
+#[derive(Debug)]
+pub struct Person(mpsc::Sender<Question>);
+
+/// A person, and where what they are asked comes out, in order. A few questions may wait there; more are refused.
+pub fn person() -> (Person, mpsc::Receiver<Question>) {
+    let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
+    (Person(questions), asked)
+}
+
+/// The questions of one call that have no reply yet, in order.
+#[derive(Debug, Default)]
+pub(super) struct Asked<'a> {
+    /// `None`: nobody can be asked.
+    person: Option<&'a Person>,
+    open: VecDeque<(Value, oneshot::Receiver<Reply>)>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn of(person: Option<&'a Person>) -> Self {
+        Self { person, open: VecDeque::new() }
+    }
+
+    /// What a request of the server is answered at once; nothing, where the person is asked.
+    pub(super) fn answered(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
+        let Some(Person(person)) = self.person.filter(|_| method == ELICITATION) else {
+            return Some(message::answer(&id, method));
+        };
+        let form = match Elicitation::read(id.clone(), params) {
+            Ok(form) => form,
+            Err(why) => return Some(message::invalid(&id, why)),
+        };
+        let (reply, coming) = oneshot::channel();
+        if self.open.len() >= MAX_QUESTIONS || person.try_send(Question { form, reply }).is_err() {
+            return Some(message::answer(&id, method));
+        }
+        self.open.push_back((id, coming));
+        None
+    }
+
+    /// The answer to the first of them, once there is one; waits for ever where there is none. What is dropped
+    /// meanwhile loses nothing.
+    pub(super) async fn replied(&mut self) -> Value {
+        let Some((id, coming)) = self.open.front_mut() else { return std::future::pending().await };
+        let reply = coming.await.unwrap_or(Reply::Cancel);
+        let answer = message::result(id, &reply.result());
+        self.open.pop_front();
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    fn ask(asked: &mut Asked<'_>, id: u64) -> Option<Value> {
+        asked.answered(json!(id), ELICITATION, &json!({ "message": format!("question {id}?") }))
+    }
+
+    fn code(answer: Option<Value>) -> Option<Value> {
+        answer.map(|answer| answer["error"]["code"].clone())
+    }
+
+    fn result(id: u64, result: Value) -> Value {
+        json!({ "jsonrpc": "2.0", "id": id, "result": result })
+    }
+
+    /// Whether there is no reply now.
+    async fn is_silent(asked: &mut Asked<'_>) -> bool {
+        tokio::select! {
+            biased;
+            _ = asked.replied() => false,
+            () = std::future::ready(()) => true,
+        }
+    }
+
+    #[tokio::test]
+    async fn questions_are_put_in_order_and_each_reply_names_its_own() {
+        let (person, mut questions) = person();
+        let mut asked = Asked::of(Some(&person));
+        assert!((1..=3).all(|id| ask(&mut asked, id).is_none()));
+        let mut next = || questions.try_recv().expect("a question");
+        let (first, second, third) = (next(), next(), next());
+        assert_eq!(first.form.message, "question 1?");
+        second.reply(Reply::Decline);
+        assert!(is_silent(&mut asked).await, "the first has none yet");
+        first.reply(Reply::Accept(Map::from_iter([("a".to_owned(), json!(1))])));
+        assert_eq!(asked.replied().await, result(1, json!({ "action": "accept", "content": { "a": 1 } })));
+        assert_eq!(asked.replied().await, result(2, json!({ "action": "decline" })));
+        drop(third);
+        assert_eq!(asked.replied().await, result(3, json!({ "action": "cancel" })), "nobody has answered");
+        assert!(is_silent(&mut asked).await);
+    }
+
+    #[tokio::test]
+    async fn a_few_questions_wait_and_more_are_refused() {
+        let (person, mut questions) = person();
+        let mut asked = Asked::of(Some(&person));
+        let most = u64::try_from(MAX_QUESTIONS).expect("few");
+        assert!((1..=most).all(|id| ask(&mut asked, id).is_none()));
+        let first = questions.try_recv().expect("a question");
+        assert_eq!(
+            code(ask(&mut asked, 99)),
+            Some(json!(message::METHOD_NOT_FOUND)),
+            "one is with the person"
+        );
+        first.reply(Reply::Decline);
+        asked.replied().await;
+        assert_eq!(ask(&mut asked, 100), None, "one was answered");
+    }
+
+    #[test]
+    fn what_is_no_question_and_what_nobody_can_be_asked_is_refused_at_once() {
+        let (person, mut questions) = person();
+        let mut asked = Asked::of(Some(&person));
+        assert_eq!(code(asked.answered(json!(1), ELICITATION, &json!({}))), Some(json!(-32_602)));
+        let sampling = asked.answered(json!(2), "sampling/createMessage", &json!({ "message": "m" }));
+        assert_eq!(code(sampling), Some(json!(message::METHOD_NOT_FOUND)));
+        assert_eq!(asked.answered(json!(3), "ping", &Value::Null), Some(result(3, json!({}))));
+        assert!(questions.try_recv().is_err());
+        let refused = Some(json!(message::METHOD_NOT_FOUND));
+        assert_eq!(code(ask(&mut Asked::default(), 4)), refused, "nobody is there");
+        drop(questions);
+        assert_eq!(code(ask(&mut asked, 5)), refused, "nobody is there any more");
+    }
+}
