@@ -67,7 +67,9 @@ async fn end_asks(core: &Core, session: SessionId) -> Result<(), EngineError> {
         let asks = core.store.asks(Some(state), MAX_READ_ROWS)?;
         for ask in asks.iter().filter(|ask| ask.card.session == Some(session)) {
             match core.is_performing(&ask.card.ask_id) {
-                true => core.acting.stop(&ask.card.ask_id),
+                true => {
+                    core.acting.stop(&ask.card.ask_id);
+                }
                 false => core.end_ask(ask, "Its session was closed.").await?,
             }
         }

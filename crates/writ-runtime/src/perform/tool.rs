@@ -46,7 +46,8 @@ pub(super) async fn call(
     if server.spec.url.is_some() {
         let visited = match place.core.visit(place, &server, permit, cancel).await? {
             Ok(visited) => visited,
-            Err(report) => return Ok(broken(report, call)),
+            Err(unvisited) if unvisited.called => return Ok(broken(unvisited.report, call)),
+            Err(unvisited) => return failed(unvisited.report),
         };
         place.core.note_tools(place, &server, &visited.live).await?;
         return match visited.answer {

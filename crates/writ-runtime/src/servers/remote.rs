@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use secrecy::SecretString;
@@ -49,6 +50,19 @@ pub(crate) struct Visited {
     pub(crate) answer: Option<Result<CallResult, McpError>>,
 }
 
+/// Why a visit came to nothing.
+pub(crate) struct Unvisited {
+    pub(crate) report: Report,
+    /// The call was on its way already: it may have been made.
+    pub(crate) called: bool,
+}
+
+impl From<Report> for Unvisited {
+    fn from(report: Report) -> Self {
+        Self { report, called: false }
+    }
+}
+
 impl Core {
     /// Visits a server: lists its tools, and makes the call if its tool is as it was pinned. The connection is on record.
     ///
@@ -61,10 +75,10 @@ impl Core {
         server: &Server,
         permit: Permit,
         cancel: &CancellationToken,
-    ) -> Result<Result<Visited, Report>, EngineError> {
+    ) -> Result<Result<Visited, Unvisited>, EngineError> {
         let token = match server.spec.token().map(|name| self.servers.source.secret(&name)).transpose() {
             Ok(token) => token,
-            Err(report) => return Ok(Err(report)),
+            Err(report) => return Ok(Err(report.into())),
         };
         let (began, prepared) = (Instant::now(), permit.prepared().clone());
         let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
@@ -72,13 +86,14 @@ impl Core {
         };
         // The file may have changed since the call was decided: its token goes to no other host than that.
         if server.spec.host() != call.host {
-            return Ok(Err(not_trusted()));
+            return Ok(Err(not_trusted().into()));
         }
         let pin = prepared.bindings.get(PIN).copied();
         // What the owner looks at outside turns has no conversation in which they could be asked.
         let (person, questions) = asked::person();
         let person = place.turn.is_some().then_some(&person);
-        let wish = Wish { url, token: token.as_ref(), call, pin, person };
+        let called = AtomicBool::new(false);
+        let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
         let visiting = self.egress.perform(permit, self.clock.now(), |lent| async move {
             let visited = wish.visit(&lent).await;
             visited.map(|visited| (visited, lent.received_bytes()))
@@ -87,10 +102,11 @@ impl Core {
         let received =
             visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
         self.note_visit(place, call, received, began).await?;
+        let unvisited = |report| Err(Unvisited { report, called: called.load(Ordering::Acquire) });
         Ok(match visited {
             Ok(Ok((visited, _))) => Ok(visited),
-            Ok(Err(error)) => Err(error.report()),
-            Err(error) => Err(error.report()),
+            Ok(Err(error)) => unvisited(error.report()),
+            Err(error) => unvisited(error.report()),
         })
     }
 
@@ -157,11 +173,11 @@ impl Core {
                 readers: BTreeSet::new(),
                 secret: false,
             },
-            Err(report) => PerformedOutcome::Failed { report: report.clone() },
+            Err(unvisited) => PerformedOutcome::Failed { report: unvisited.report.clone() },
         };
         let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &self.redactor));
         self.append(place.session.id, place.at(), entry).await?;
-        Ok(visited.map(|visited| visited.live))
+        Ok(visited.map(|visited| visited.live).map_err(|unvisited| unvisited.report))
     }
 
     /// The wish to look at a server.
@@ -252,6 +268,8 @@ struct Wish<'a> {
     pin: Option<Digest>,
     /// Whom the server may ask while the call waits.
     person: Option<&'a Person>,
+    /// Set before the call is sent.
+    called: &'a AtomicBool,
 }
 
 impl Wish<'_> {
@@ -260,6 +278,7 @@ impl Wish<'_> {
         let live = visit.tools().await?;
         let found = live.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
         let answer = if found.is_some() && found == self.pin {
+            self.called.store(true, Ordering::Release);
             Some(visit.call(&self.call.tool, &self.call.arguments, self.person).await)
         } else {
             None
