@@ -359,7 +359,7 @@ impl Core {
     }
 
     /// The authority of a turn that still runs: the same one, or a fresh one where it is about to end. What was
-    /// revoked is not renewed; the door says so then.
+    /// revoked, or ends with its order, is not renewed; the door says so then.
     ///
     /// # Errors
     ///
@@ -374,8 +374,13 @@ impl Core {
         if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
             return Ok(Arc::clone(authority));
         }
-        // What an order that has ended would renew ends with it.
-        if let Err(EngineError::Keys(KeysError::Order(_))) = self.order_of(session, None) {
+        let order = match self.order_of(session, None) {
+            // What an order that has ended would renew ends with it.
+            Err(EngineError::Keys(KeysError::Order(_))) => return Ok(Arc::clone(authority)),
+            in_force => in_force?,
+        };
+        // In its last minutes an order has nothing to add.
+        if order.is_some_and(|order| order.claims().expires_at <= authority.task().expires_at) {
             return Ok(Arc::clone(authority));
         }
         self.mint(session, turn, "renewed").await.map(Arc::new)

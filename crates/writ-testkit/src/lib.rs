@@ -17,4 +17,6 @@ pub mod passkey;
 
 pub mod solver;
 
+pub mod clock;
+
 pub mod demo;

@@ -1,39 +1,24 @@
 //! Who can sign, what a signature is good for, and where keys are not.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ed25519_dalek::{Signature, SigningKey};
-use secrecy::SecretString;
 use serde_json::{Value, json};
-use writ_egress::{Egress, EgressConfig};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
-use writ_policy::gate::GateSet;
 use writ_policy::principal::Evidence;
-use writ_policy::redact::{KnownSecret, Redactor};
-use writ_policy::rules::{RuleSet, RuleSource};
-use writ_runtime::clock::Clock;
-use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
-use writ_runtime::core::{EngineKeys, Parts};
+use writ_runtime::config::DRAIN_DEADLINE;
 use writ_runtime::engine::Join;
-use writ_runtime::rules::RuleFiles;
-use writ_runtime::secret::SecretSource;
-use writ_sandbox::Sandbox;
-use writ_sandbox::config::SandboxConfig;
-use writ_store::config::StoreConfig;
 use writ_store::ledger::row::LedgerQuery;
-use writ_store::store::Store;
+use writ_testkit::clock::Hand;
 use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_tools::registry::Registry;
-use writ_types::credential::CredentialRef;
 use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::Decision;
-use writ_types::error::Report;
 use writ_types::frame::{Card, ServerFrame};
 use writ_types::taint::Taint;
-use writ_types::unit::Timestamp;
 
 use super::super::engine::{Engine, Link};
+use super::super::handed;
 use super::super::turns::{Bench, calls};
 use super::super::{Home, code, text};
 use super::{ASK_REMEMBER, read, write};
@@ -369,90 +354,20 @@ fn an_issued_approval_has_the_hash_a_nonce_of_its_own_and_a_signature() {
     assert_eq!(engine.stop().code, Some(0));
 }
 
-/// Time that stands still.
-#[derive(Debug)]
-struct Still(Timestamp);
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        self.0
-    }
-}
-
-/// Projects without rules of their own.
-#[derive(Debug)]
-struct NoFiles;
-
-impl RuleFiles for NoFiles {
-    fn of_project(&self, _: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
-        Ok(None)
-    }
-}
-
 /// An engine is handed its parts, so a test hands it others; a part that is missing is no program
 /// (`writ_runtime::core::Parts`).
 ///
 /// Rows: SIL-269
 #[test]
 fn an_engine_is_made_of_the_parts_that_it_is_handed() {
-    let dir = tempfile::tempdir().expect("temp dir");
-    let now = Timestamp::from_millis(1_000_000_000_000);
-    let (root, harness) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-    let exe = Some(PathBuf::from(env!("CARGO_BIN_EXE_writ")));
-    let sandbox = Sandbox::start(SandboxConfig { exe, ..SandboxConfig::default() }).expect("starts");
+    let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), handed::sandbox());
+    let clock = Arc::new(handed::Moved(Arc::new(Hand::at(handed::BEGIN))));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let path = dir.path().join("writ.db");
-        let store = Store::open(&StoreConfig::new(&path), Arc::new(harness.clone())).expect("opens");
-        let config = RuntimeConfig {
-            agent: "handed".to_owned(),
-            installation: store.installation(),
-            epoch: store.epoch().expect("reads"),
-            posture: json!({}),
-            home_uid: 4_242,
-            overlays: dir.path().join("overlays"),
-            sent: dir.path().join("sent"),
-            credentials: Vec::new(),
-            approval_ttl: APPROVAL_TTL,
-            continue_after_answer: false,
-            budget: Default::default(),
-            agent_config: Default::default(),
-            system: Vec::new(),
-            max_chronicle_entries: 50,
-            servers: dir.path().join("servers"),
-            quarantine: Default::default(),
-            access: None,
-            gates: dir.path().join("gates"),
-            server_idle: writ_runtime::servers::SERVER_IDLE,
-            egress: Default::default(),
-            proxy: Default::default(),
-            timeouts: writ_tools::config::Config::default(),
-            tools: Vec::new(),
-            strict: false,
-            execution: Default::default(),
-            ledger: Default::default(),
-        };
-        let rules = RuleSet::load(&[RuleSource::shipped()]).expect("valid");
-        let keys = EngineKeys::mint(&config, &rules, &root, harness, now).expect("minted");
-        let parts = Parts {
-            models: None,
-            egress: Arc::new(Egress::new(&EgressConfig::default(), dir.path()).expect("egress")),
-            config,
-            clock: Arc::new(Still(now)),
-            store: store.clone(),
-            rules,
-            files: Arc::new(NoFiles),
-            gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
-            search: None,
-            tools: Registry::core(),
-            servers: Arc::new(writ_runtime::servers::NoServers),
-            sandbox,
-            keys,
-            secrets: Arc::new(NoSecrets),
-            redactor: Redactor::default(),
-        };
+        let store = handed::store(dir.path());
+        let parts = handed::parts(dir.path(), clock, &store, sandbox, "");
         let engine = writ_runtime::engine::Engine::start(parts).await.expect("starts");
-        let who = Evidence::PeerUid(4_242);
+        let who = handed::OWNER;
         assert!(
             engine.join(Evidence::PeerUid(4_243), Join::default()).await.is_err(),
             "the owner is whom it was told"
@@ -470,20 +385,10 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         assert!(engine.drain(DRAIN_DEADLINE).await);
         let query = LedgerQuery { event: Some("received".to_owned()), limit: 10, ..LedgerQuery::default() };
         let rows = store.ledger_search(&query).expect("reads");
-        assert_eq!(rows.iter().map(|row| row.at).collect::<Vec<_>>(), [now], "the time that it was handed");
+        assert_eq!(
+            rows.iter().map(|row| row.at).collect::<Vec<_>>(),
+            [handed::BEGIN],
+            "the time that it was handed"
+        );
     });
-}
-
-/// A home without secrets.
-#[derive(Debug)]
-struct NoSecrets;
-
-impl SecretSource for NoSecrets {
-    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
-        Ok(Vec::new())
-    }
-
-    fn value(&self, _: &CredentialRef) -> Result<Option<SecretString>, Report> {
-        Ok(None)
-    }
 }

@@ -1,0 +1,264 @@
+//! An engine in the test's own process, made of parts that it is handed: a clock that the test moves, a model that
+//! follows its script.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use writ_egress::{Egress, EgressConfig};
+use writ_models::Models;
+use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
+use writ_models::credential::{CredentialError, CredentialSource};
+use writ_policy::gate::GateSet;
+use writ_policy::principal::Evidence;
+use writ_policy::redact::{KnownSecret, Redactor};
+use writ_policy::rules::{RuleSet, RuleSource};
+use writ_runtime::clock::Clock;
+use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
+use writ_runtime::core::{EngineKeys, Parts};
+use writ_runtime::engine::{Engine, Join};
+use writ_runtime::rules::RuleFiles;
+use writ_runtime::secret::SecretSource;
+use writ_sandbox::Sandbox;
+use writ_sandbox::config::SandboxConfig;
+use writ_store::approvals::ApproverKey;
+use writ_store::batch::{Batch, Op};
+use writ_store::config::StoreConfig;
+use writ_store::ledger::row::LedgerQuery;
+use writ_store::store::Store;
+use writ_testkit::clock::Hand;
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
+use writ_tools::registry::Registry;
+use writ_types::credential::CredentialRef;
+use writ_types::entry::{DenyReason, Fact};
+use writ_types::error::{Exit, Report};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{KeyId, SessionId};
+use writ_types::taint::Taint;
+use writ_types::unit::Timestamp;
+
+/// The owner of the home.
+pub(crate) const OWNER: Evidence = Evidence::PeerUid(4_242);
+/// What the clock says at first.
+pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1_000_000_000_000);
+
+/// The time that a test's hand says.
+#[derive(Debug)]
+pub(crate) struct Moved(pub(crate) Arc<Hand>);
+
+impl Clock for Moved {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Projects without rules of their own.
+#[derive(Debug)]
+struct NoFiles;
+
+impl RuleFiles for NoFiles {
+    fn of_project(&self, _: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+        Ok(None)
+    }
+}
+
+/// A home without secrets.
+#[derive(Debug)]
+struct NoSecrets;
+
+impl SecretSource for NoSecrets {
+    fn known(&self) -> Result<Vec<KnownSecret>, Report> {
+        Ok(Vec::new())
+    }
+
+    fn value(&self, _: &CredentialRef) -> Result<Option<SecretString>, Report> {
+        Ok(None)
+    }
+}
+
+impl CredentialSource for NoSecrets {
+    fn resolve<'a>(&'a self, _: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
+        Box::pin(std::future::ready(Err(CredentialError::Missing)))
+    }
+}
+
+/// The keys of the home: root, harness, approver.
+pub(crate) fn keys() -> [SigningKey; 3] {
+    [1, 2, 3].map(|n| SigningKey::from_bytes(&[n; 32]))
+}
+
+/// A sandbox, made before there is a runtime.
+pub(crate) fn sandbox() -> Sandbox {
+    let exe = Some(PathBuf::from(env!("CARGO_BIN_EXE_writ")));
+    Sandbox::start(SandboxConfig { exe, ..SandboxConfig::default() }).expect("starts")
+}
+
+/// The store of a home in `dir`.
+pub(crate) fn store(dir: &Path) -> Store {
+    let [_, harness, _] = keys();
+    Store::open(&StoreConfig::new(dir.join("writ.db")), Arc::new(harness)).expect("opens")
+}
+
+/// The shipped rules, and the owner's beside them.
+fn rules(own: &str) -> RuleSet {
+    let own = RuleSource { origin: "own".to_owned(), text: own.to_owned(), ..RuleSource::shipped() };
+    RuleSet::load(&[RuleSource::shipped(), own]).expect("valid")
+}
+
+/// The parts of an engine in `dir`, without a model; `own` are the owner's rules.
+pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: Sandbox, own: &str) -> Parts {
+    let [root, harness, _] = keys();
+    let config = RuntimeConfig {
+        agent: "handed".to_owned(),
+        installation: store.installation(),
+        epoch: store.epoch().expect("reads"),
+        posture: json!({}),
+        home_uid: 4_242,
+        overlays: dir.join("overlays"),
+        sent: dir.join("sent"),
+        credentials: Vec::new(),
+        approval_ttl: APPROVAL_TTL,
+        budget: Default::default(),
+        agent_config: Default::default(),
+        system: Vec::new(),
+        max_chronicle_entries: 50,
+        servers: dir.join("servers"),
+        quarantine: Default::default(),
+        access: None,
+        gates: dir.join("gates"),
+        server_idle: writ_runtime::servers::SERVER_IDLE,
+        egress: Default::default(),
+        proxy: Default::default(),
+        timeouts: writ_tools::config::Config::default(),
+        tools: Vec::new(),
+        strict: false,
+        execution: Default::default(),
+        ledger: Default::default(),
+    };
+    let rules = rules(own);
+    let keys = EngineKeys::mint(&config, &rules, &root, harness, clock.now()).expect("minted");
+    Parts {
+        models: None,
+        egress: Arc::new(Egress::new(&EgressConfig::default(), dir).expect("egress")),
+        config,
+        clock,
+        store: store.clone(),
+        rules,
+        files: Arc::new(NoFiles),
+        gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
+        search: None,
+        tools: Registry::core(),
+        servers: Arc::new(writ_runtime::servers::NoServers),
+        sandbox,
+        keys,
+        secrets: Arc::new(NoSecrets),
+        redactor: Redactor::default(),
+    }
+}
+
+/// A running engine with a scripted model, an approver's key, and a clock that stands still.
+pub(crate) struct Handed {
+    pub(crate) clock: Arc<Hand>,
+    pub(crate) store: Store,
+    pub(crate) engine: Engine,
+    pub(crate) server: ModelServer,
+    _dir: tempfile::TempDir,
+    // Its tasks serve the others; dropped last.
+    pub(crate) runtime: Runtime,
+}
+
+impl Handed {
+    /// An engine whose model follows `script`, which may move the clock; `rules` are the owner's beside the shipped ones.
+    pub(crate) fn new<S>(rules: &str, script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), sandbox());
+        let clock = Arc::new(Hand::at(BEGIN));
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let (store, engine, server) = runtime.block_on(async {
+            let server = ModelServer::start(script(Arc::clone(&clock))).await.expect("serves");
+            let store = store(dir.path());
+            let [_, _, approver] = keys();
+            let key = ApproverKey {
+                id: KeyId::from_parts(BEGIN, 1),
+                kind: "cli".to_owned(),
+                label: "terminal".to_owned(),
+                public_key: approver.verifying_key().as_bytes().to_vec(),
+                enrolled_at: BEGIN,
+                revoked_at: None,
+            };
+            store.commit(Batch::synced(vec![Op::EnrollKey(key)])).await.expect("enrolled");
+            let mut parts = parts(dir.path(), Arc::new(Moved(Arc::clone(&clock))), &store, sandbox, rules);
+            let mut models = ModelsConfig::default();
+            models.models.default = Some("test/scripted".to_owned());
+            let table = ProviderTable {
+                kind: Some(ProviderKind::OpenAi),
+                base_url: Some(server.base_url()),
+                ..ProviderTable::default()
+            };
+            models.providers.insert("test".to_owned(), table);
+            let models = Models::new(&models, Arc::new(NoSecrets), Arc::clone(&parts.egress));
+            parts.models = Some(models.expect("models"));
+            (store, Engine::start(parts).await.expect("starts"), server)
+        });
+        Self { clock, store, engine, server, _dir: dir, runtime }
+    }
+
+    /// Says the first thing in a session, or in a new one, and waits for the end of the turn: how it ended, and what it said.
+    pub(crate) async fn say(&self, session: Option<SessionId>, text: &str) -> (Exit, String) {
+        let join = Join { session, ..Join::default() };
+        let mut joined = self.engine.join(OWNER, join).await.expect("joined");
+        let (session, text) = (joined.session, text.to_owned());
+        self.engine.receive(OWNER, session, "one".to_owned(), text, Taint::Owner).await.expect("stored");
+        loop {
+            let frame = joined.live.recv().await.expect("a frame").frame.clone();
+            if let ServerFrame::Error { code, text, .. } = &frame {
+                panic!("{code}: {text}");
+            }
+            if let ServerFrame::Message { text, exit, last: true, .. } = frame {
+                return (exit, text);
+            }
+        }
+    }
+
+    /// What the engine answers to a question of its owner.
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value, Report> {
+        self.engine.call(OWNER, None, method, params).await
+    }
+
+    /// The facts of a kind, oldest first.
+    pub(crate) fn facts(&self, event: &str) -> Vec<Fact> {
+        let query = LedgerQuery { event: Some(event.to_owned()), limit: 100, ..LedgerQuery::default() };
+        let mut rows = self.store.ledger_search(&query).expect("reads");
+        rows.reverse();
+        rows.iter().map(|row| row.entry().expect("kept").fact).collect()
+    }
+
+    /// The task keys and what became of them, oldest first.
+    pub(crate) fn task_keys(&self) -> Vec<(KeyId, String)> {
+        let of_tasks = |fact| {
+            let Fact::Keyed { key, role, change, .. } = fact else { return None };
+            (role == "task").then_some((key, change))
+        };
+        self.facts("keyed").into_iter().filter_map(of_tasks).collect()
+    }
+
+    /// What was denied, and why, oldest first.
+    pub(crate) fn denials(&self) -> Vec<(&'static str, DenyReason)> {
+        let denied = |fact| {
+            let Fact::Denied { kind, reason, .. } = fact else { return None };
+            Some((kind.as_str(), reason))
+        };
+        self.facts("denied").into_iter().filter_map(denied).collect()
+    }
+
+    /// Ends it.
+    pub(crate) fn end(self) {
+        assert!(self.runtime.block_on(self.engine.drain(DRAIN_DEADLINE)));
+    }
+}

@@ -1,0 +1,51 @@
+//! A clock that stands still until a test moves it.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use writ_types::unit::Timestamp;
+
+/// The hand of a clock. Tests of an engine make a `writ_runtime::clock::Clock` of it.
+#[derive(Debug)]
+pub struct Hand(AtomicI64);
+
+impl Hand {
+    /// A clock that says this time.
+    pub const fn at(now: Timestamp) -> Self {
+        Self(AtomicI64::new(now.as_millis()))
+    }
+
+    /// What it says.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Lets so much time go by, in whole milliseconds.
+    pub fn go_on(&self, by: Duration) {
+        self.0.fetch_add(millis(by), Ordering::SeqCst);
+    }
+
+    /// Sets it back by so much, in whole milliseconds.
+    pub fn set_back(&self, by: Duration) {
+        self.0.fetch_sub(millis(by), Ordering::SeqCst);
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stands_still_until_it_is_moved() {
+        let hand = Hand::at(Timestamp::from_millis(1_000));
+        assert_eq!([hand.now(), hand.now()], [Timestamp::from_millis(1_000); 2]);
+        hand.go_on(Duration::from_secs(60));
+        assert_eq!(hand.now(), Timestamp::from_millis(61_000));
+        hand.set_back(Duration::from_millis(61_001));
+        assert_eq!(hand.now(), Timestamp::from_millis(-1));
+    }
+}
