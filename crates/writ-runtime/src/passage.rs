@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetFacts, Spent};
@@ -17,6 +17,7 @@ use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict};
+use writ_types::id::AskId;
 
 use crate::commit::frames;
 use crate::config::Execution;
@@ -71,12 +72,32 @@ pub(crate) struct Standing<'a> {
     pub(crate) origins: Option<&'a Origins>,
 }
 
-/// What a person has said yes to earlier.
-enum Earlier {
+/// What a person has said yes to earlier that an action is tried with.
+#[derive(Default)]
+struct Earlier {
     /// What is alike.
-    Approval(Box<Approval>),
+    approval: Option<Result<Approval, ApprovalError>>,
     /// A plan.
-    Plan(Box<Writ>),
+    writ: Option<Box<Writ>>,
+    /// Whether what is alike was looked for.
+    looked: bool,
+    /// The plans that it was tried with.
+    tried: BTreeSet<AskId>,
+}
+
+impl Earlier {
+    const fn is_any(&self) -> bool {
+        self.approval.is_some() || self.writ.is_some()
+    }
+
+    /// What the door is told where it may cover the action.
+    fn govern<'a>(&'a self, mut facts: Facts<'a>) -> Facts<'a> {
+        if let Some(writ) = &self.writ {
+            writ.govern(&mut facts);
+        }
+        facts.approval = self.approval.as_ref().or(facts.approval);
+        facts
+    }
 }
 
 /// What the door is told, held for as long as it decides.
@@ -224,53 +245,46 @@ impl Core {
             Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact }))
         };
         let known = self.known(&prepared, standing)?;
-        let (mut facts, at) = (known.facts(self, standing), known.session.as_deref());
-        let (mut may_reuse, reused) = (standing.task, OnceLock::new());
-        let writ: OnceLock<Box<Writ>> = OnceLock::new();
-        let must_be_planned = standing.task && facts.plan.only && plan::is_needed(&prepared);
-        if let Some(found) = must_be_planned.then(|| self.writ_for(&prepared)).transpose()?.flatten() {
+        let (mut earlier, at) = (Earlier::default(), known.session.as_deref());
+        let only = standing.task && self.config.execution == Execution::Planned;
+        if only && plan::is_needed(&prepared) {
+            earlier.writ = self.writ_for(&prepared, &mut earlier.tried)?;
             // The turn's own key counts as well: a plan is done by whoever may still do anything.
-            if let Err(denial) = door::precheck(prepared.clone(), &facts, now) {
+            if earlier.writ.is_some()
+                && let Err(denial) = door::precheck(prepared.clone(), &known.facts(self, standing), now)
+            {
                 return self.refused(at, first, denial, entry).await;
             }
-            writ.get_or_init(|| found).govern(&mut facts);
         }
+        let mut is_told = false;
         let denial = loop {
+            let facts = earlier.govern(known.facts(self, standing));
             let checked = match door::precheck(prepared, &facts, now) {
                 Err(denial) => break denial,
                 Ok(checked) => checked,
             };
-            // Once for each wish, not for each approval that it is tried with.
-            if reused.get().is_none() {
+            // Once for each wish, not for each approval and plan that it is tried with.
+            if !std::mem::replace(&mut is_told, true) {
                 first.extend(door::shadowed(&checked, &self.rules, &facts).into_iter().map(entry));
             }
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {
-                    let earlier = if may_reuse { self.earlier(&ask)? } else { None };
-                    may_reuse = false;
-                    match earlier {
-                        Some(Earlier::Approval(approval)) => {
-                            facts.approval = Some(reused.get_or_init(|| Ok(*approval)));
-                        }
-                        Some(Earlier::Plan(found)) => writ.get_or_init(|| found).govern(&mut facts),
-                        None => {
-                            self.metrics.asked();
-                            self.write(at, first).await?;
-                            return Ok(Passage::Ask(ask));
-                        }
+                    if !standing.task || !self.find_earlier(&mut earlier, &ask)? {
+                        self.metrics.asked();
+                        self.write(at, first).await?;
+                        return Ok(Passage::Ask(ask));
                     }
                     prepared = ask.prepared;
                 }
                 Decided::Grant(grant) => {
-                    let is_reused = reused.get().is_some() || writ.get().is_some();
-                    let again = is_reused.then(|| grant.prepared().clone());
+                    let again = earlier.is_any().then(|| grant.prepared().clone());
                     match (self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await?, again) {
                         (Ok(passage), _) => return Ok(passage),
-                        // Others have used up what was left of it: a person is asked after all.
+                        // Others have used up what was left of it: another plan covers it, or a person is asked after all.
                         (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
-                            (facts.approval, facts.plan.in_force) = (None, None);
-                            facts.authority = standing.authority;
+                            earlier.approval = None;
+                            earlier.writ = self.writ_for(&again, &mut earlier.tried)?;
                             prepared = again;
                         }
                         (Err(denial), _) => break denial,
@@ -295,12 +309,15 @@ impl Core {
         Ok(Passage::Denied(denial))
     }
 
-    /// What a person has said yes to earlier that may cover an ask.
-    fn earlier(&self, ask: &Ask) -> Result<Option<Earlier>, EngineError> {
-        if let Some(approval) = self.task_approval(ask)? {
-            return Ok(Some(Earlier::Approval(Box::new(approval))));
+    /// Looks for what else a person has said yes to earlier that may cover an ask, and says whether there is anything: what
+    /// is alike, then each plan, the newest first.
+    fn find_earlier(&self, earlier: &mut Earlier, ask: &Ask) -> Result<bool, EngineError> {
+        let looked = std::mem::replace(&mut earlier.looked, true);
+        earlier.approval = if looked { None } else { self.task_approval(ask)?.map(Ok) };
+        if earlier.approval.is_none() {
+            earlier.writ = self.writ_for(&ask.prepared, &mut earlier.tried)?;
         }
-        Ok(self.writ_for(&ask.prepared)?.map(Earlier::Plan))
+        Ok(earlier.is_any())
     }
 
     async fn write(&self, at: Option<&Session>, ops: Vec<Op>) -> Result<(), EngineError> {

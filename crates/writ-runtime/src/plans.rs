@@ -1,4 +1,6 @@
-//! Approved plans: the key that the approval of one mints, and finding the one that covers an action.
+//! Approved plans: the key that the approval of one mints, and finding those that may cover an action.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use writ_policy::approval::ApprovalToken;
@@ -14,6 +16,7 @@ use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::{Action, Plan};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report};
+use writ_types::id::AskId;
 
 use crate::act::Place;
 use crate::core::Core;
@@ -101,14 +104,22 @@ pub(crate) fn mint(
 }
 
 impl Core {
-    /// An approved plan of an action's session that has a step for it, checked as if it had just been given.
+    /// The newest approved plan of an action's session that has a step for it and was not `tried`, checked as if it had just
+    /// been given. What was looked at is tried from then on.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn writ_for(&self, prepared: &Prepared) -> Result<Option<Box<Writ>>, EngineError> {
+    pub(crate) fn writ_for(
+        &self,
+        prepared: &Prepared,
+        tried: &mut BTreeSet<AskId>,
+    ) -> Result<Option<Box<Writ>>, EngineError> {
         let (Some(session), now) = (prepared.session, self.clock.now()) else { return Ok(None) };
         for row in self.store.plans(Some(session), now, MAX_PLANS)? {
+            if !tried.insert(row.ask.clone()) {
+                continue;
+            }
             let Some(writ) = self.writ(&row)? else { continue };
             if writ.plan.steps(prepared).next().is_some() {
                 return Ok(Some(Box::new(writ)));

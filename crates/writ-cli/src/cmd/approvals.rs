@@ -100,21 +100,15 @@ async fn gate(
     (reason, set): (&str, &BTreeMap<String, String>),
 ) -> Result<bool, Failure> {
     let shown = client.call("gates.show", json!({ "ask": ask })).await?;
-    let field = |name: &str| shown.get(name).and_then(Value::as_str).unwrap_or_default();
     if shown.is_null() {
         return Ok(false);
     }
-    let server = field("gate").strip_prefix("mcp:").filter(|_| field("point") == "server");
-    let head = match server {
-        Some(server) => format!("the server '{}' asks you; {}", escape_line(server), field("reason")),
-        None => format!("gate '{}' asks: {}", field("gate"), field("reason")),
-    };
-    let head = escape_line(&head);
-    for line in std::iter::once(head).chain(field("shown").lines().map(escape_line)) {
+    let text = shown.get("shown").and_then(Value::as_str).unwrap_or_default();
+    for line in std::iter::once(head(&shown)).chain(text.lines().map(escape_line)) {
         if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
     }
     if !yes {
-        approve::confirm(ask, if server.is_some() { "Tell it this?" } else { "Let it pass?" })?;
+        approve::confirm(ask, if server_of(&shown).is_some() { "Tell it this?" } else { "Let it pass?" })?;
     }
     let params = json!({ "ask": ask, "decision": decision, "reason": reason, "answers": set });
     let answer = client.call("gates.answer", params).await?;
@@ -123,6 +117,21 @@ async fn gate(
         context.out.either(&json!({ "state": "answered" }), |_| vec!["it has its answer".to_owned()])?;
     }
     Ok(answered)
+}
+
+/// The server of tools that asks, if it is no gate.
+fn server_of(asks: &Value) -> Option<&str> {
+    let field = |name: &str| asks.get(name).and_then(Value::as_str).unwrap_or_default();
+    field("gate").strip_prefix("mcp:").filter(|_| field("point") == "server")
+}
+
+/// Who asks about a text, and why.
+fn head(asks: &Value) -> String {
+    let field = |name: &str| asks.get(name).and_then(Value::as_str).unwrap_or_default();
+    escape_line(&match server_of(asks) {
+        Some(server) => format!("the server '{}' asks you; {}", escape_line(server), field("reason")),
+        None => format!("gate '{}' asks: {}", field("gate"), field("reason")),
+    })
 }
 
 /// Prints what came of an answer.
@@ -220,9 +229,14 @@ async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
     let asks = answer.get("asks").cloned().unwrap_or(Value::Array(Vec::new()));
     let cards: Vec<Card> =
         serde_json::from_value(asks).map_err(|error| Failure::bug("reading the asks", error))?;
-    if cards.is_empty() {
+    let gates = answer.get("gates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if cards.is_empty() && gates.is_empty() {
         return context.out.line("nothing is asked");
     }
+    gates.iter().try_for_each(|gate| {
+        let ask = gate.get("ask_id").and_then(Value::as_str).unwrap_or_default();
+        context.out.line(format!("{ask}  {}", head(gate)))
+    })?;
     cards.iter().try_for_each(|card| {
         let intent = escape_line(&card.intent);
         context

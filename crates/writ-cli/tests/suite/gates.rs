@@ -225,6 +225,33 @@ fn needs_userns_an_action_that_a_gate_asks_about_waits_for_a_person() {
     assert_eq!(said(&bench, "deploys", "require_approval"), 2, "it is judged again before it is performed");
 }
 
+const LATE: &str = r#"
+[[gates]]
+name = "late"
+on = "execution"
+provider = "script"
+script = '''
+if [ "$WRIT_ARGS" = null ]; then echo '{"tool_args": {"argv": ["echo", "other"]}}'; fi
+'''
+"#;
+
+/// When what was approved is performed later, nobody has the words of its call any more: a script is told none, and one that
+/// has others for it blocks.
+#[test]
+fn needs_userns_a_script_sees_the_words_of_a_call_once() {
+    let bench =
+        Bench::new("openai", calls(vec![("shell_exec", json!({"argv": ["echo", "deploy"]}))], "Asked."));
+    let asks = EXECUTION.replace("\"^deploy$\"", "\"(?m)^deploy$\"");
+    configure(&bench, &format!("{asks}{LATE}"));
+    assert_eq!(code(&bench.chat("work", &[])), 5);
+    let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
+    assert_ne!(code(&approved), 0, "{}", text(&approved));
+    assert_eq!(commands(&bench), Vec::<String>::new());
+    let why = "it would change what was decided about already";
+    let blocked = ["tool_args", "block", why].map(str::to_owned);
+    assert!(gated(&bench).contains(&blocked.into()), "{:?}", gated(&bench));
+}
+
 const WORDS: &str = r#"
 [[gates]]
 name = "words"

@@ -8,7 +8,7 @@ use super::turns::Bench;
 use super::{code, text};
 
 /// A hook of the home: its table, and its program.
-fn hook(bench: &Bench, name: &str, settings: &str, program: &str) {
+pub(super) fn hook(bench: &Bench, name: &str, settings: &str, program: &str) {
     let (root, file) = (bench.home.root(), format!("{name}.hook"));
     std::fs::create_dir_all(root.join("hooks")).expect("made");
     std::fs::write(root.join("hooks").join(&file), program).expect("written");

@@ -175,6 +175,45 @@ fn needs_userns_a_plan_ends_with_its_rules_and_when_it_is_taken_back() {
     desk.verify();
 }
 
+/// Where the newest plan leaves open what is asked about beside it, an older one that says it exactly covers it.
+#[test]
+fn an_older_plan_covers_what_a_newer_one_leaves_open() {
+    let mirror = Mirror::start();
+    let [own, exact, open] = ["/own", "/exact", "/open"].map(|page| mirror.url("depot", page));
+    let step = |url: &str| json!([{ "tool": "web_fetch", "arguments": { "url": url } }]);
+    let (first, mut second) = (plan(&step(&exact)), plan(&step(&open)));
+    second["steps"][0]["free"] = json!("page");
+    let fetches = [own.clone(), exact];
+    // The owner does not name what the plans name.
+    let script = move |request: &ParsedRequest| {
+        let is_wish = |text: &str| ["first", "second", "read "].iter().any(|word| text.starts_with(word));
+        let at = request.messages.iter().rposition(|message| is_wish(&message.text)).expect("a wish");
+        let done = request.messages.iter().skip(at).map(|message| message.results.len()).sum::<usize>();
+        match (&*request.messages[at].text, fetches.get(done)) {
+            ("first", _) if done == 0 => Reply::call("plan_propose", first.clone()),
+            ("second", _) if done == 0 => Reply::call("plan_propose", second.clone()),
+            (wish, Some(url)) if wish.starts_with("read") => Reply::call("web_fetch", json!({ "url": url })),
+            _ => Reply::text("Done."),
+        }
+    };
+    let bench = Bench::new("openai", script);
+    mirror.list_in(&bench);
+    let asks = ["first", "second"].map(|wish| {
+        let proposed = bench.chat(wish, &[]);
+        assert_eq!(code(&proposed), WAITING, "{}", text(&proposed));
+        let ask = bench.ask();
+        let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+        assert_eq!(code(&approved), 0, "{}", text(&approved));
+        ask
+    });
+    let read = bench.chat(&format!("read {own}"), &[]);
+    assert_eq!(code(&read), 0, "nobody is asked: {}", text(&read));
+    assert_eq!(mirror.asked(), ["GET /own HTTP/1.1", "GET /exact HTTP/1.1"]);
+    let intents = bench.events("intent");
+    let newest = intents.iter().find(|row| row["payload"]["action"]["kind"] == "fetch").expect("a fetch");
+    assert_eq!(newest["payload"]["approval"], json!(asks[0]), "{newest}");
+}
+
 /// Revoking the key of a plan ends the plan and kills what runs under it.
 #[test]
 fn needs_userns_what_runs_under_a_plan_is_killed_with_its_key() {

@@ -131,5 +131,9 @@ fn needs_userns_a_turn_works_on_an_overlay_and_the_approved_diff_is_applied() {
     let verified = bench.home.run(&["audit", "verify", "--every-signature"]);
     assert_eq!(code(&verified), 0, "{}", text(&verified));
     assert_eq!(bench.events("applied").len(), 1);
+    let intents = bench.events("intent");
+    let programs: Vec<&str> =
+        intents.iter().filter_map(|row| row["payload"]["action"]["profile"].as_str()).collect();
+    assert_eq!(programs, ["task"], "the one that the agent has wished: nothing is verified by itself");
     assert_eq!(bench.server.recorded().len(), 4);
 }

@@ -751,6 +751,9 @@ fn a_script_is_given_an_action_as_json_up_to_a_bound() {
     let action: Value = serde_json::from_str(&due.env["WRIT_ACTION"]).expect("JSON");
     assert_eq!(action["argv"], json!(["ls", "-l"]), "{action}");
     assert_eq!(due.env["WRIT_ARGS"], r#"{"argv":["ls"]}"#);
+    let mut later = gates.begin(point, Subject::action(point, &prepared), None);
+    let Some(Due::Script(due)) = later.due() else { panic!("a script") };
+    assert_eq!(due.env["WRIT_ARGS"], "null", "what was approved earlier has no call any more");
 
     let gates = set(vec![gate(Point::Input, Provider::Script)]);
     let mut judging = gates.begin(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);

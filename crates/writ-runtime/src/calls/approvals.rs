@@ -12,7 +12,7 @@ use writ_store::approvals::{Ask, AskState};
 use writ_types::frame::Card;
 use writ_types::id::{AskId, AttemptId, SessionId};
 
-use super::{MAX_LISTED, MAX_LISTED_BYTES, WhichSession, value};
+use super::{MAX_LISTED, MAX_LISTED_BYTES, WhichSession, gates, value};
 use crate::core::Core;
 use crate::engine::{Answered, Undone};
 use crate::error::EngineError;
@@ -27,12 +27,12 @@ pub(super) struct ListAsks {
     all: bool,
 }
 
-/// What is asked.
+/// What is asked, and which gates ask about a text.
 pub(super) fn list(core: &Core, list: &ListAsks) -> Result<Value, EngineError> {
     let state = if list.all { None } else { Some(AskState::Open) };
     let asks = core.store.asks(state, MAX_LISTED)?;
     let (cards, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
-    Ok(json!({ "asks": cards, "more": more }))
+    Ok(json!({ "asks": cards, "more": more, "gates": gates::waiting(core) }))
 }
 
 /// The first cards that fit into `most` bytes of JSON, and how many are left out.

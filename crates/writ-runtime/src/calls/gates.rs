@@ -9,6 +9,7 @@ use writ_policy::prepared::Prepared;
 use writ_store::batch::Batch;
 use writ_types::action::Action;
 use writ_types::entry::{Decision, GatePoint};
+use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
 
@@ -44,6 +45,22 @@ pub(super) fn show(core: &Core, meant: &Meant) -> Value {
         state.gates.get(&meant.ask).map(|waiting| waiting.frame.clone())
     });
     frame.and_then(|frame| serde_json::to_value(frame).ok()).unwrap_or(Value::Null)
+}
+
+/// Who asks about a text now, at most one for each turn that runs: what each shows is had with [`show`].
+pub(super) fn waiting(core: &Core) -> Vec<Value> {
+    let mut waiting = Vec::new();
+    for session in core.sessions().values() {
+        for one in session.state().gates.values() {
+            if let ServerFrame::GateApproval { ask_id, gate, point, reason, .. } = &one.frame {
+                let session = session.id;
+                waiting.push(json!({
+                    "ask_id": ask_id, "session": session, "gate": gate, "point": point, "reason": reason,
+                }));
+            }
+        }
+    }
+    waiting
 }
 
 /// Hands it to the turn that waits, and says whether one does: the ask may be one of another kind.

@@ -1,5 +1,11 @@
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+
+use crate::config::StoreConfig;
 use crate::ledger::export::read_heads;
-use crate::ledger::head::Checkpoint;
+use crate::ledger::head::{Checkpoint, HeadSigner as _};
+use crate::ledger::rotation::Rotation;
 use crate::ledger::verify::ProblemKind;
 use crate::testing::*;
 
@@ -100,6 +106,39 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
     let kind = report.problem.map(|problem| problem.kind);
     assert_eq!(kind, Some(ProblemKind::OlderCopy), "it gave up one entry, not four");
+}
+
+/// The new key records the rotation again before the restore is told of: a head of exactly that size, of what was given up,
+/// is explained by nothing; one after it is.
+#[test]
+fn a_restore_from_before_a_rotation_explains_one_entry_less() {
+    let home = Home::new().with_session(1);
+    phases(&home, &["one", "two"]);
+    let copy = home.dir.path().join("backup.db");
+    let copied = copy_database(&home.path(), &copy).expect("copies");
+    let held = ["three", "four"].map(|word| {
+        phases(&home, &[word]);
+        heads(&home).pop().expect("a head")
+    });
+    assert_eq!(held.each_ref().map(|head| head.size), [copied.entries + 1, copied.entries + 2]);
+    let next = Arc::new(SigningKey::from_bytes(&[7; 32]));
+    let rotation = Rotation::sign(signer().as_ref(), next.public_key());
+    home.commit(vec![Op::Append(Box::new(rotation.entry(KeyId::from_parts(at(1), 1), at(1))))]);
+    let lost = home.store.ledger_size().expect("reads") - copied.entries;
+    let Home { dir, store } = home;
+    drop(store);
+    let path = dir.path().join("data/writ.db");
+    std::fs::copy(&copy, &path).expect("copies");
+    let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(path) };
+    let store = Store::open(&config, next).expect("follows");
+    let marked = store.mark_restored(Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9));
+    assert_eq!(marked.expect("marks").from.0, copied.entries + 1);
+    let found = |head: &Checkpoint| {
+        let options = VerifyOptions { keys: keys(), held: vec![head.clone()], every_signature: false };
+        let report = store.verify_ledger(&options).expect("reads");
+        (report.given_up, report.problem.map(|problem| problem.kind))
+    };
+    assert_eq!(held.each_ref().map(found), [(0, Some(ProblemKind::Rewritten)), (1, None)]);
 }
 
 fn approver_key(n: u128, kind: &str) -> ApproverKey {

@@ -241,6 +241,42 @@ fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
     assert_eq!(exchanged(&second), None, "twin: the key that the old one has signed for");
 }
 
+/// Whoever has an old key goes on with an older ledger as its owner once did, and what the old key has signed for the new
+/// one leads on from there. Only a head that somebody holds tells.
+#[test]
+fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone() {
+    let home = Home::new();
+    home.append(3);
+    let older = home.dir.path().join("older.db");
+    crate::backup::copy_database(&home.path(), &older).expect("copies");
+    home.append(3);
+    let next = Arc::new(SigningKey::from_bytes(&[1; 32]));
+    let rotation = Rotation::sign(signer().as_ref(), next.public_key());
+    home.commit(vec![Op::Append(Box::new(rotation.entry(KeyId::from_parts(at(0), 1), at(0))))]);
+    let path = home.path();
+    let Home { dir, store } = home;
+    drop(store);
+    let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(&path) };
+    let store = Store::open(&config, next.clone()).expect("follows");
+    let mut heads = Vec::new();
+    store.export_heads(&mut heads).expect("exports");
+    drop(store);
+
+    std::fs::copy(&older, &path).expect("copies");
+    let forger = open_store(path).expect("opens with the old key");
+    forger.commit_blocking(Batch::synced(vec![phase("forged")])).expect("writes");
+    drop(forger);
+    let store = Store::open(&config, next.clone()).expect("the kept word leads on");
+    let heads = String::from_utf8(heads).expect("text");
+    let held = crate::ledger::export::read_heads(&heads, &[next.public_key()]).expect("reads");
+    let found = |held| {
+        let options = crate::ledger::verify::VerifyOptions { keys: keys(), held, every_signature: true };
+        store.verify_ledger(&options).expect("reads").problem.map(|problem| problem.kind)
+    };
+    assert_eq!((found(Vec::new()), found(held)), (None, Some(ProblemKind::OlderCopy)));
+    drop(dir);
+}
+
 #[test]
 fn nothing_is_appended_to_a_ledger_that_was_cut() {
     let home = Home::new();

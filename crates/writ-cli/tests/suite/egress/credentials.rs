@@ -9,6 +9,7 @@ use writ_types::error::Exit;
 use super::super::engine::{Engine, Link};
 use super::super::turns::Bench;
 use super::super::{code, text};
+use super::mirror::Mirror;
 use super::packages::{WORD, mirror, results};
 use super::{connections, last_request};
 
@@ -164,6 +165,53 @@ fn needs_userns_needs_curl_needs_pip_needs_git_programs_use_a_secret_that_they_n
     let ended = engine.stop();
     assert!(!ended.said.contains(SECRET), "{}", ended.said);
     assert_eq!(code(&bench.home.run(&["audit", "verify", "--every-signature"])), 0);
+}
+
+/// A program goes on with the secret that there was when it was started; where it was removed meanwhile, the next one has
+/// none.
+#[test]
+fn needs_userns_needs_curl_a_secret_that_is_removed_is_gone_for_the_next_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mirror = Mirror::start();
+    let (hosts, tls, wait) = (mirror.hosts(), mirror.tls_port, mirror.url("depot", "/wait"));
+    let curl = format!(
+        "curl -sS -o /dev/null -w %{{http_code}} -H \"Authorization: Bearer $DEPOT_TOKEN\" https://depot.test:{tls}/echo"
+    );
+    let scripts = [format!("curl -sS -o /dev/null {wait}; {curl}"), curl];
+    let script = move |request: &ParsedRequest| match scripts.get(request.results().count()) {
+        Some(script) => Reply::call("shell_exec", json!({ "argv": ["sh", "-c", script], "hosts": hosts })),
+        None => Reply::text("Done."),
+    };
+    let mut bench = Bench::new("openai", script);
+    mirror.list_in(&bench);
+    let config = bench.home.root().join("config.toml");
+    let lists = std::fs::read_to_string(&config).expect("reads");
+    std::fs::write(&config, format!("{lists}{}", bound(tls))).expect("written");
+    let authority = folder.path().join("depot.pem");
+    std::fs::write(&authority, &mirror.certificate).expect("written");
+    bench.home = bench.home.with("SSL_CERT_FILE", authority.to_str().expect("UTF-8"));
+    let set = bench.home.run_with(&["secrets", "set", "depot"], SECRET.as_bytes());
+    assert_eq!(code(&set), 0, "{}", text(&set));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, Some(&bench.project())).expect("joined");
+    std::thread::scope(|scope| {
+        let held = mirror.hold();
+        let running = scope.spawn(|| link.ask("try it", "one").expect("answered"));
+        while !mirror.asked().iter().any(|line| line.contains("/wait")) {
+            assert!(!running.is_finished(), "it waits for the host");
+            std::thread::yield_now();
+        }
+        let removed = bench.home.run(&["secrets", "remove", "depot"]);
+        assert_eq!(code(&removed), 0, "{}", text(&removed));
+        drop(held);
+        running.join().expect("ends");
+    });
+    assert_eq!(results(&bench), ["200", "403"]);
+    assert_eq!(mirror.credentials(), [format!("Bearer {SECRET}")]);
+    assert!(connections(&bench).iter().any(|one| one["rule"] == "credential.missing"));
+    drop(link);
+    assert_eq!(engine.stop().code, Some(0));
 }
 
 /// What cannot stand is told with its name before anything starts.

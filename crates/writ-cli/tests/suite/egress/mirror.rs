@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -91,6 +91,11 @@ impl Mirror {
     /// Gives nothing of its folder without this `authorization`.
     pub(crate) fn guard(&self, authorization: String) {
         *self.shared.guard.lock().expect("a lock") = Some(authorization);
+    }
+
+    /// Answers nothing until this is dropped; what it was asked meanwhile is in the log.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Option<String>> {
+        self.shared.guard.lock().expect("a lock")
     }
 
     pub(crate) fn url(&self, host: &str, rest: &str) -> String {

@@ -109,6 +109,14 @@ fn a_gate_asks_again_after_a_restart_and_a_stopped_turn_asks_no_more() {
     say(&mut socket, "what is a falcon", "1");
     let asked = socket.until("gate_approval");
     let ask = asked["ask_id"].as_str().expect("an id").to_owned();
+    let waits = json!({
+        "ask_id": ask, "session": session, "gate": "falcon-input", "point": "input",
+        "reason": "It names the falcon.",
+    });
+    let listed = |web: &Web| web.bench.home.json(&["approvals", "list"])["gates"].clone();
+    assert_eq!(listed(&web), json!([waits]));
+    let told = text(&web.bench.home.run(&["approvals", "list"]));
+    assert_eq!(told.trim(), format!("{ask}  gate 'falcon-input' asks: It names the falcon."));
     drop(socket);
     let Web { engine, bench, .. } = web;
     assert_eq!(engine.stop().code, Some(0));
@@ -119,6 +127,7 @@ fn a_gate_asks_again_after_a_restart_and_a_stopped_turn_asks_no_more() {
     let answered = web.bench.home.run(&["approvals", "approve", &ask, "--yes"]);
     assert_eq!(code(&answered), 0, "{}", text(&answered));
     assert_eq!(last(&mut socket)["text"], "It is a bird.");
+    assert_eq!(listed(&web), json!([]));
     say(&mut socket, "another falcon", "2");
     let asked = socket.until("gate_approval");
     socket.say(&json!({ "type": "cancel", "turn": asked["turn"] }));

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::chat::Role;
 
+use super::super::hooks::hook;
 use super::super::{code, text};
 use super::{Desk, stop_engine_of};
 
@@ -183,4 +184,51 @@ fn needs_userns_needs_python_what_is_kept_does_not_come_back_another_way() {
     let last = read(&desk).pop().expect("a request");
     assert_eq!(last.matches("not put into files, memories and programs").count(), 3, "{last}");
     assert!(last.contains("does not fit this argument"), "{last}");
+}
+
+/// A question about what is kept is a call of a model: gates see no tool of that name. The twin is the tool beside it, which
+/// the same gate stops.
+#[test]
+fn needs_userns_needs_python_gates_do_not_see_a_question_by_its_tool() {
+    let (desk, script) = desk("external");
+    let gate = "[[gates]]\nname = \"by-name\"\non = \"execution\"\nprovider = \"regex\"\npattern = \".\"\n\
+                tools = [\"result_ask\", \"crm__send\"]\n";
+    std::fs::write(desk.bench.home.root().join("config.toml"), gate).expect("written");
+    let steps = vec![look(&["crm__send"]), ask("bool", json!({})), send("$r1.1", "yes")];
+    set(&script, steps, &[r#"{"answer": true}"#]);
+    let done = desk.chat(WISH);
+    let blocks = |row: &&Value| row["payload"]["gate"] == "by-name" && row["payload"]["verdict"] == "block";
+    assert_eq!(desk.bench.events("gated").iter().filter(blocks).count(), 1, "{}", text(&done));
+    assert!(desk.calls().iter().all(|call| call.starts_with("look")), "{:?}", desk.calls());
+    let outcomes = desk.bench.events("outcome");
+    let asked = |row: &&Value| {
+        row["payload"]["summary"].as_str().is_some_and(|summary| summary.starts_with("asked about $r1"))
+    };
+    let asked: Vec<_> = outcomes.iter().filter(asked).map(|row| &row["payload"]["outcome"]).collect();
+    assert_eq!(asked, ["done"]);
+    desk.verify();
+}
+
+/// Keeps what the first call says, and says it in the calls after that.
+const KEEPER: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(sys.stdin)\n\
+    said, kept = read['arguments'], read['state']\n\
+    print(json.dumps({'tool_args': dict(said, text=kept)} if kept else {'state': said['text']}))\n";
+
+/// What a hook keeps has no label: where it puts that into a later call, the call has the label that it had without.
+#[test]
+fn needs_userns_needs_python_what_a_hook_keeps_has_no_label() {
+    let (desk, script) = desk("external");
+    let settings = "on = \"before_tool_call\"\ntools = [\"crm__send\"]\npermissions = [\"read\", \"write\"]";
+    hook(&desk.bench, "keeper", settings, KEEPER);
+    set(&script, vec![look(&[]), send("$r1.1", "$r1"), send("bob@example.org", "hello")], &[]);
+    let done = desk.chat(WISH);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let last = desk.calls().pop().expect("a call");
+    assert!(last.contains("bob@example.org") && last.contains(ORDER) && !last.contains("hello"), "{last}");
+    let intents = desk.bench.events("intent");
+    let sends = intents.iter().rev().map(|row| &row["payload"]).filter(|one| {
+        (&one["action"]["kind"], &one["action"]["effect"]) == (&json!("call_tool"), &json!(true))
+    });
+    assert_eq!(sends.map(|one| &one["label"]["taint"]).collect::<Vec<_>>(), ["external", "owner"]);
+    desk.verify();
 }

@@ -228,6 +228,22 @@ async fn a_placeholder_anywhere_else_is_refused_and_recorded_and_nothing_is_sent
     assert!(sent <= 2, "{sent}");
 }
 
+/// What a host reads out of a parameter is not known here: it goes with the secret as it is.
+#[tokio::test]
+async fn a_parameter_that_stands_for_another_method_is_not_seen() {
+    let stage = Stage::new(echo, true).await;
+    let answer = stage.ask(&bearer("/me/one?_method=DELETE"), "").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let heads = stage.heads();
+    assert!(
+        heads[0].starts_with("GET /me/one?_method=DELETE HTTP/1.1\r\n") && heads[0].contains(SECRET),
+        "{heads:?}"
+    );
+    let records = stage.records().await;
+    let told: Vec<_> = records.iter().map(|one| (one.rule.as_str(), one.credential.as_deref())).collect();
+    assert_eq!(told, [("allowed", Some("git"))]);
+}
+
 /// A host may answer before it has read everything: what comes then is cut off, and the record says why.
 #[tokio::test]
 async fn a_placeholder_that_comes_after_the_answer_is_cut_off_and_recorded() {
