@@ -122,6 +122,7 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
         sent: dir.join("sent"),
         credentials: Vec::new(),
         approval_ttl: APPROVAL_TTL,
+        continue_after_answer: false,
         budget: Default::default(),
         agent_config: Default::default(),
         system: Vec::new(),
