@@ -47,7 +47,7 @@ pub(crate) fn mint(
     permit: Permit,
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
-    let (core, now) = (&place.core, place.core.clock.now());
+    let (core, now) = (&place.core, place.core.valid_now());
     let ask = permit.approval().cloned();
     let prepared = crate::perform::opened(place, permit)?;
     let (Action::Plan(plan), Some(ask)) = (&prepared.action, ask) else {
@@ -107,7 +107,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn writ_for(&self, prepared: &Prepared) -> Result<Option<Box<Writ>>, EngineError> {
-        let (Some(session), now) = (prepared.session, self.clock.now()) else { return Ok(None) };
+        let (Some(session), now) = (prepared.session, self.valid_now()) else { return Ok(None) };
         for row in self.store.plans(Some(session), now, MAX_PLANS)? {
             let Some(writ) = self.writ(&row)? else { continue };
             if writ.plan.steps(prepared).next().is_some() {
@@ -141,7 +141,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn plans_in_force(&self) -> Result<Vec<Value>, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let mut shown = Vec::new();
         for row in self.store.plans(None, now, MAX_PLANS)? {
             let Some(ask) = self.store.ask(&row.ask)? else { continue };
