@@ -18,6 +18,8 @@ mod presence;
 
 mod fuzz;
 
+mod model;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -60,6 +62,12 @@ pub(crate) struct Options {
     /// Fuzz every reader of what others have written, two targets at once.
     #[arg(long, group = "kind", conflicts_with = "presence")]
     fuzz: bool,
+    /// Compare the door with the slow model of it.
+    #[arg(long, conflicts_with_all = ["presence", "fuzz"])]
+    model: bool,
+    /// In how many cases they are compared.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..), requires = "model")]
+    cases: u32,
     /// How long each target is fuzzed.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "fuzz")]
     seconds: u32,
@@ -123,6 +131,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if options.presence {
         return presence::run(options);
+    }
+    if options.model {
+        return model::run(options.seed.unwrap_or_else(arbitrary), options.cases);
     }
     let kills = options.kills();
     let seed = options.seed.unwrap_or_else(arbitrary);

@@ -171,7 +171,7 @@ pub(crate) async fn engine(
     };
     let exporter = exporter(config, &credentials, &egress, resource)?;
     let clock = Arc::new(SystemClock);
-    let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now())?;
+    let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.not_before()?))?;
     drop(root);
     let search = search(config, &credentials, &egress).await?;
     let known = Known::of(config, &credentials);

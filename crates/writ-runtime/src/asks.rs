@@ -61,7 +61,7 @@ impl Core {
             Ok(shown) => shown,
             Err(unshowable) => return Ok(Err(unshowable.to_string())),
         };
-        let now = self.clock.now();
+        let now = self.valid_now();
         let expires_at = now.plus(self.config.approval_ttl);
         let id = self.ids.ask();
         let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
@@ -99,7 +99,7 @@ impl Core {
             expires_at,
         };
         let entry = Entry {
-            at: now,
+            at: self.clock.now(),
             session: Some(session.id),
             turn: ask.prepared.turn,
             turn_number: ask.prepared.turn_number,
@@ -249,7 +249,7 @@ impl Core {
         decision: Decision,
         scope: ApprovalScope,
     ) -> Result<ApprovalToken, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
         let claims = ApprovalClaims {
             installation: self.config.installation,

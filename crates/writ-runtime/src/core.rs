@@ -33,7 +33,7 @@ use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::asks::acting::Acting;
-use crate::clock::{Clock, Ids};
+use crate::clock::{Clock, Floor, Ids};
 use crate::config::{MAX_RUNNING_TURNS, RENEW_BEFORE, RuntimeConfig};
 use crate::error::{EngineError, KeysError};
 use crate::heads::Copied;
@@ -163,6 +163,8 @@ pub struct Parts {
 pub(crate) struct Core {
     pub(crate) config: RuntimeConfig,
     pub(crate) clock: Arc<dyn Clock>,
+    /// See [`Self::valid_now`].
+    floor: Floor,
     pub(crate) ids: Ids,
     pub(crate) store: Store,
     pub(crate) rules: Arc<RuleSet>,
@@ -220,7 +222,7 @@ pub(crate) struct Core {
 impl Core {
     /// # Errors
     ///
-    /// If what the owner says of servers cannot stand.
+    /// If what the owner says of servers cannot stand, or the store cannot be read.
     pub(crate) fn new(parts: Parts) -> Result<Self, EngineError> {
         let Parts {
             config,
@@ -252,6 +254,7 @@ impl Core {
         let proxy = proxy.with_authority(egress.authority());
         Ok(Self {
             started_at: clock.now(),
+            floor: Floor::new(store.not_before()?),
             config,
             clock,
             ids: Ids,
@@ -315,6 +318,11 @@ impl Core {
         fact
     }
 
+    /// The time by which keys, asks and approvals are good; entries have the clock's.
+    pub(crate) fn valid_now(&self) -> Timestamp {
+        self.floor.valid(self.clock.now())
+    }
+
     /// A time on the UTC date by which the budget's day is counted.
     pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
         self.config.budget.date(now)
@@ -336,7 +344,7 @@ impl Core {
         let held = session.state().authority.clone();
         if let Some(held) = held
             && held.task().grants == session.grants()
-            && held.task().expires_at.since(self.clock.now()) >= RENEW_BEFORE
+            && held.task().expires_at.since(self.valid_now()) >= RENEW_BEFORE
             && self.revoked(&held)?.is_empty()
         {
             return Ok((held, None));
@@ -370,7 +378,7 @@ impl Core {
         turn: Option<(TurnId, u64)>,
         authority: &Arc<Authority>,
     ) -> Result<Arc<Authority>, EngineError> {
-        let left = authority.task().expires_at.since(self.clock.now());
+        let left = authority.task().expires_at.since(self.valid_now());
         if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
             return Ok(Arc::clone(authority));
         }
@@ -414,7 +422,7 @@ impl Core {
         if session.state().over {
             return Err(EngineError::SessionClosed(session.id));
         }
-        let now = self.clock.now();
+        let now = self.valid_now();
         let ends = now.plus(TASK_KEY_TTL);
         let order = order.map(Order::claims);
         let claims = TaskClaims {

@@ -199,7 +199,7 @@ impl Core {
             return Ok(Gathered::default());
         }
         let known = self.known(prepared, standing)?;
-        let checked = door::precheck(prepared.clone(), &known.facts(self, standing), self.clock.now());
+        let checked = door::precheck(prepared.clone(), &known.facts(self, standing), self.valid_now());
         if let Err(denial) = checked {
             // What no gate has heard is not done, even if its keys were good a moment later.
             let mut gathered = Gathered::default();
@@ -238,11 +238,11 @@ impl Core {
         standing: Standing<'_>,
         verdicts: &Verdicts,
     ) -> Result<Passage, EngineError> {
-        let now = self.clock.now();
+        let (at, now) = (self.clock.now(), self.valid_now());
         let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
         let entry = |fact| {
             let fact = self.scrubbed(fact);
-            Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact }))
+            Op::Append(Box::new(Entry { at, session, turn, turn_number, fact }))
         };
         let known = self.known(&prepared, standing)?;
         let (mut earlier, at) = (Earlier::default(), known.session.as_deref());

@@ -91,7 +91,7 @@ impl Core {
     ///
     /// If it does not count, or was used.
     pub(crate) fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let here = (self.config.installation, self.config.epoch);
         let leave = enrolment::verify(grant, here, &self.approvers()?, now)?;
         let (nonce, expires_at) = (leave.claims().nonce.clone(), leave.claims().expires_at);
@@ -110,7 +110,7 @@ impl Core {
     ///
     /// If there is no such leave, or passkeys cannot be used under the page's name.
     pub(crate) fn begin_passkey(&self, code: &str, origin: &str) -> Result<Value, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
         let known = self.passkeys()?;
         let mut waiting = self.waiting();
@@ -151,7 +151,7 @@ impl Core {
         made: &Registration,
         origin: &str,
     ) -> Result<Value, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let challenge = challenge_of(&made.response.client_data).ok_or(ApprovalError::Challenge)?;
         let begun = take(&mut self.waiting().enrolments, &challenge, now).ok_or(ApprovalError::Challenge)?;
         if begun.origin != origin {
@@ -218,7 +218,7 @@ impl Core {
         shown: Option<Digest>,
         origin: &str,
     ) -> Result<Value, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
         let ask = self.store.ask(id)?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
         if ask.state != AskState::Open {
@@ -270,7 +270,7 @@ impl Core {
     /// If no such challenge waits, or it is about another ask.
     pub(crate) fn answered(&self, ask: &AskId, signed: Assertion) -> Result<ApprovalToken, ApprovalError> {
         let challenge = challenge_of(&signed.response.client_data).ok_or(ApprovalError::Challenge)?;
-        let begun = take(&mut self.waiting().answers, &challenge, self.clock.now());
+        let begun = take(&mut self.waiting().answers, &challenge, self.valid_now());
         let claims = begun.ok_or(ApprovalError::Challenge)?.what;
         if claims.ask != *ask {
             return Err(ApprovalError::Mismatch("another ask"));

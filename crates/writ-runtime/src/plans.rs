@@ -50,7 +50,7 @@ pub(crate) fn mint(
     permit: Permit,
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
-    let (core, now) = (&place.core, place.core.clock.now());
+    let (core, now) = (&place.core, place.core.valid_now());
     let ask = permit.approval().cloned();
     let prepared = crate::perform::opened(place, permit)?;
     let (Action::Plan(plan), Some(ask)) = (&prepared.action, ask) else {
@@ -115,7 +115,7 @@ impl Core {
         prepared: &Prepared,
         tried: &mut BTreeSet<AskId>,
     ) -> Result<Option<Box<Writ>>, EngineError> {
-        let (Some(session), now) = (prepared.session, self.clock.now()) else { return Ok(None) };
+        let (Some(session), now) = (prepared.session, self.valid_now()) else { return Ok(None) };
         for row in self.store.plans(Some(session), now, MAX_PLANS)? {
             if !tried.insert(row.ask.clone()) {
                 continue;
@@ -152,7 +152,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn plans_in_force(&self) -> Result<Vec<Value>, EngineError> {
-        let now = self.clock.now();
+        let now = self.valid_now();
         let mut shown = Vec::new();
         for row in self.store.plans(None, now, MAX_PLANS)? {
             let Some(ask) = self.store.ask(&row.ask)? else { continue };

@@ -200,19 +200,20 @@ fn millionths(amount: Amount) -> i64 {
     i64::try_from(amount.millionths()).unwrap_or(i64::MAX)
 }
 
-/// How far a clock may have gone back since the last entry of the ledger before nothing that stands is covered any
-/// more, in milliseconds: as much as whoever signs may be ahead.
-const MAX_CLOCK_BACK_MS: i64 = 60_000;
+/// How far a clock may have gone back since the latest entry of the ledger, in milliseconds: as much as whoever signs
+/// may be ahead.
+pub const MAX_CLOCK_BACK_MS: i64 = 60_000;
 
 /// How many of the latest entries tell how late it was.
 const CLOCK_ENTRIES: i64 = 4_096;
 
-/// Whether the clock was set back: what has ended by the ledger's time does not begin again. An entry or two that were
-/// written since with the earlier time do not hide the later ones.
-fn is_set_back(conn: &Connection, now: Timestamp) -> Result<bool, StoreError> {
+/// The time before which it cannot be, by the ledger: a clock that says less was set back, and what has ended does not
+/// begin again. An entry or two that were written since with the earlier time do not hide the later ones.
+fn not_before(conn: &Connection) -> Result<Timestamp, StoreError> {
     let sql = "SELECT max(at) AS at FROM (SELECT at FROM ledger ORDER BY seq DESC LIMIT ?1)";
-    let last: Option<Option<i64>> = query_one(conn, sql, [CLOCK_ENTRIES], |row| Ok(row.get(0)?))?;
-    Ok(last.flatten().is_some_and(|last: i64| now.as_millis().saturating_add(MAX_CLOCK_BACK_MS) < last))
+    let latest: Option<Option<i64>> = query_one(conn, sql, [CLOCK_ENTRIES], |row| Ok(row.get(0)?))?;
+    let latest = latest.flatten().unwrap_or(i64::MIN);
+    Ok(Timestamp::from_millis(latest.saturating_sub(MAX_CLOCK_BACK_MS)))
 }
 
 /// Uses an approval: compare-and-swap, its nonce, and the ask's state. What was shown is done first; only then does an
@@ -222,7 +223,9 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
     if let Some(used) = approval.plan {
         return plans::consume(conn, approval, used, now);
     }
-    if approval.task.is_some() && is_set_back(conn, now)? {
+    let valid = now.max(not_before(conn)?);
+    // That time stands still while the clock is behind it: what lasts would last for as long.
+    if approval.task.is_some() && valid > now {
         return Err(spent());
     }
     let row: Option<(i64, u64)> = query_one(
@@ -238,7 +241,7 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
             approval.ask.as_str(),
             approval.prepared.to_string(),
             approval.nonce,
-            now.as_millis(),
+            valid.as_millis(),
             approval.task.map_or(1, |task| task.uses),
             approval.task.map(|task| task.pattern.to_string()),
             approval.amount.map(millionths),
@@ -445,6 +448,16 @@ impl Store {
             };
             approvals.into_iter().filter_map(|approval| with_ask(approval).transpose()).collect()
         })
+    }
+
+    /// The time before which it cannot be now: the latest of the last 4,096 entries of the ledger, less a minute. By it
+    /// ends what a clock that was set back would let begin again.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn not_before(&self) -> Result<Timestamp, StoreError> {
+        self.read(not_before)
     }
 
     /// Whether a nonce was recorded.

@@ -34,7 +34,7 @@ use writ_testkit::clock::Hand;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
 use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
-use writ_types::entry::{DenyReason, Fact};
+use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{KeyId, SessionId};
@@ -178,6 +178,14 @@ impl Handed {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
+        Self::after(&[], rules, script)
+    }
+
+    /// The same, where entries of these times are in its ledger already.
+    pub(crate) fn after<S>(earlier: &[Timestamp], rules: &str, script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
         let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), sandbox());
         let clock = Arc::new(Hand::at(BEGIN));
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -193,7 +201,12 @@ impl Handed {
                 enrolled_at: BEGIN,
                 revoked_at: None,
             };
-            store.commit(Batch::synced(vec![Op::EnrollKey(key)])).await.expect("enrolled");
+            let entry = |at: &Timestamp| {
+                let fact = Fact::Checkpoint { name: "earlier".to_owned() };
+                Op::Append(Box::new(Entry { at: *at, session: None, turn: None, turn_number: 0, fact }))
+            };
+            let ops = std::iter::once(Op::EnrollKey(key)).chain(earlier.iter().map(entry)).collect();
+            store.commit(Batch::synced(ops)).await.expect("written");
             let mut parts = parts(dir.path(), Arc::new(Moved(Arc::clone(&clock))), &store, sandbox, rules);
             let mut models = ModelsConfig::default();
             models.models.default = Some("test/scripted".to_owned());

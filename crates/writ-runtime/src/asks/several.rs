@@ -84,7 +84,7 @@ impl Core {
         ask: &AskRow,
         token: &ApprovalToken,
     ) -> Result<Result<Approval, ApprovalError>, EngineError> {
-        let (expected, approvers, now) = (self.expected(ask)?, self.approvers()?, self.clock.now());
+        let (expected, approvers, now) = (self.expected(ask)?, self.approvers()?, self.valid_now());
         // A no needs nobody else.
         if expected.approvers <= 1 || token.claims.decision == Decision::Deny {
             return Ok(approval::verify(token, &expected, &approvers, now));
@@ -107,7 +107,7 @@ impl Core {
         reason: &str,
     ) -> Result<Answered, EngineError> {
         let (card, now) = (&ask.card, self.clock.now());
-        let approval = approval::verify(token, &self.expected(ask)?, &self.approvers()?, now)?;
+        let approval = approval::verify(token, &self.expected(ask)?, &self.approvers()?, self.valid_now())?;
         let by = approval.by().iter().next().cloned().unwrap_or_default();
         let given = card.approved_by.len().saturating_add(1);
         let covers = format!("{given} of {} people have said yes", card.approvers);

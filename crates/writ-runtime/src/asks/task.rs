@@ -101,7 +101,7 @@ impl Core {
     pub(crate) fn task_approval(&self, ask: &Ask) -> Result<Option<Approval>, EngineError> {
         let own = ask.pattern.as_ref().map(pattern::digest).transpose()?;
         let recurring = standing::digests(&ask.recurring)?;
-        let now = self.clock.now();
+        let now = self.valid_now();
         for (pattern, amount) in own.map(|own| (own, None)).into_iter().chain(recurring) {
             for (asked, stored) in self.store.task_approvals(Some(pattern), now, MAX_LISTED)? {
                 let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
@@ -127,7 +127,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn approvals_in_force(&self) -> Result<Value, EngineError> {
-        let rows = self.store.task_approvals(None, self.clock.now(), MAX_LISTED)?;
+        let rows = self.store.task_approvals(None, self.valid_now(), MAX_LISTED)?;
         let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
         shown.extend(self.plans_in_force()?);
         shown.extend(self.store.endorsements(None)?.iter().map(|(ask, _)| endorsed(ask)));
@@ -163,12 +163,13 @@ impl Core {
         let none = || EngineError::NotInForce(id.clone());
         let stored = self.store.approval(id)?.ok_or_else(none)?;
         let lasts = stored.max_uses > 1 || stored.standing;
-        let is_left = lasts && stored.executions_used < stored.max_uses && now < stored.expires_at;
+        let is_left =
+            lasts && stored.executions_used < stored.max_uses && self.valid_now() < stored.expires_at;
         // One whose last use runs, a server that was started on it for instance, is in force for as long as that takes.
         let in_force = is_left || self.acting.is_on(id);
         // What was called the owner's is so for as long as its conversation.
         let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
-        let plan = self.store.plan_of(id, now)?;
+        let plan = self.store.plan_of(id, self.valid_now())?;
         let host = stored.token.pointer("/claims/host").and_then(Value::as_str);
         if stored.revoked || !(values || host.is_some() || plan.is_some() || in_force) {
             return Err(none());

@@ -37,7 +37,7 @@ impl Core {
     ///
     /// If the store cannot be read or written.
     pub(crate) async fn expire_asks(&self) -> Result<(), EngineError> {
-        for ask in self.store.overdue_asks(self.clock.now(), MAX_EXPIRED)? {
+        for ask in self.store.overdue_asks(self.valid_now(), MAX_EXPIRED)? {
             let id = &ask.card.ask_id;
             let why = match ask.state {
                 AskState::Approved if self.is_performing(id) => continue,
@@ -60,7 +60,7 @@ impl Core {
         Op::ResolveAsk {
             ask: ask.card.ask_id.clone(),
             state: AskState::Expired,
-            at: self.clock.now(),
+            at: self.valid_now(),
             by: "harness".to_owned(),
             reason: why.to_owned(),
         }

@@ -103,7 +103,7 @@ fn expired(what: &str) -> Refused {
 ///
 /// If it is none of this installation, or has ended.
 pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let now = core.valid_now();
     let checked = base_in_force(core, &token, now)?;
     let base = told(core, "base key", checked).await?;
     let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -126,7 +126,7 @@ pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Valu
 ///
 /// If the base key is not in force, or the document says what no task key may.
 pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let now = core.valid_now();
     let checked = base_in_force(core, &base, now)?.and_then(|claims| {
         let task = document::task(document).map_err(Refused::from);
         match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
@@ -155,7 +155,7 @@ pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<V
 ///
 /// If the keys are not in force, or the copy would be more than they are.
 pub(super) async fn narrow(core: &Core, wanted: Narrow) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let now = core.valid_now();
     let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
         match narrowed(authority.task(), wanted.document, core.ids.key(now), now) {
@@ -185,7 +185,7 @@ fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> C
 ///
 /// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
 pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let now = core.valid_now();
     let checked = pair_in_force(core, &base, &token, now)?;
     let renewed = checked.and_then(|authority| {
         let task = authority.task();
@@ -209,7 +209,7 @@ pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<V
 /// If the store cannot be read.
 pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<Value>, EngineError> {
     let mut listed = Vec::new();
-    for key in core.store.issued_keys(core.clock.now(), limit)? {
+    for key in core.store.issued_keys(core.valid_now(), limit)? {
         listed.push(json!({
             "key": key.id, "role": key.role, "agent": key.agent, "about": key.about,
             "expires_at": key.expires_at, "revoked": core.store.is_revoked(&key.id.to_string())?,
@@ -224,7 +224,7 @@ pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<Value>, EngineError>
 ///
 /// If the store cannot be read.
 pub(super) fn in_force(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    let known = core.store.issued_key(key)?.filter(|key| core.clock.now() < key.expires_at);
+    let known = core.store.issued_key(key)?.filter(|key| core.valid_now() < key.expires_at);
     Ok(known.map(|key| (key.role, key.expires_at)))
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Revoke {
 ///
 /// If the store cannot be read.
 pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let now = core.valid_now();
     let base = &core.keys.base_claims;
     let mut tasks = Vec::new();
     for (session, task) in held(core) {
@@ -74,7 +74,7 @@ pub(super) async fn revoke(
     who: &Authenticated<()>,
     Revoke { key, reason }: Revoke,
 ) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let (at, now) = (core.clock.now(), core.valid_now());
     if core.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
     }
@@ -102,8 +102,8 @@ pub(super) async fn revoke(
     let grants = format!("by {}: {reason}", who.principal());
     let fact = Fact::Keyed { key, role: role.clone(), change: "revoked".to_owned(), grants };
     let session = if role == "task" { first } else { None };
-    let entry = Entry { at: now, session, turn: None, turn_number: 0, fact };
-    let revoke = Op::Revoke { id: key.to_string(), at: now, expires_at: Some(expires_at) };
+    let entry = Entry { at, session, turn: None, turn_number: 0, fact };
+    let revoke = Op::Revoke { id: key.to_string(), at, expires_at: Some(expires_at) };
     core.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // Written first: whatever begins from here on is refused, and what has begun is told to stop.
     if let Some(plan) = &plan {
@@ -118,11 +118,11 @@ pub(super) async fn revoke(
 
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known and not over.
 fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    let order = core.store.standing_order(key)?.filter(|order| core.clock.now() < order.expires_at);
+    let order = core.store.standing_order(key)?.filter(|order| core.valid_now() < order.expires_at);
     if let Some(order) = order {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    match core.store.plan_under(key, core.clock.now())? {
+    match core.store.plan_under(key, core.valid_now())? {
         Some(plan) => Ok(Some(("plan".to_owned(), plan.ends_at))),
         None => issued::in_force(core, key),
     }

@@ -6,7 +6,7 @@ use writ_policy::permit::{ApprovalUse, PlanUse};
 use writ_types::id::{AskId, KeyId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp};
 
-use super::{is_set_back, record_nonce};
+use super::{not_before, record_nonce};
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
@@ -92,7 +92,7 @@ pub(super) fn consume(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
-    if is_set_back(conn, now)? {
+    if not_before(conn)? > now {
         return Err(spent());
     }
     let sql = format!(

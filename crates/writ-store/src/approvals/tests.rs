@@ -130,6 +130,26 @@ fn looking_at_an_approval_does_not_use_it() {
     assert_eq!(home.store.is_used(NONCE_NAMESPACE, "nonce 1"), Ok(true));
 }
 
+/// Threat 5: the ledger has seen its end, and the clock was set back since.
+#[test]
+fn an_approval_that_has_ended_does_not_begin_again_when_the_clock_is_set_back() {
+    let entry = |millis| {
+        let fact = Fact::Checkpoint { name: "seen".into() };
+        Op::Append(Box::new(Entry { at: at(millis), session: None, turn: None, turn_number: 0, fact }))
+    };
+    let use_after = |seen: i64, millis: i64| {
+        let home = given(approval(1, "q"), "q");
+        home.commit(vec![entry(seen), entry(3)]);
+        assert_eq!(home.store.not_before(), Ok(at(seen - MAX_CLOCK_BACK_MS)));
+        home.try_commit(vec![counted(&approval(1, "q"), "q", None, at(millis))]).map(drop)
+    };
+    let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
+    // It ends after a minute; clocks may differ by one.
+    assert_eq!(use_after(119_999, 3), Ok(()));
+    assert_eq!(use_after(120_000, 3), spent);
+    assert_eq!(use_after(119_999, 60_000), spent, "the twin: it is over by the clock");
+}
+
 #[test]
 fn a_revoked_approval_is_spent() {
     let home = Home::new().with_session(1);

@@ -163,7 +163,9 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
         approval: None,
         used: Some(&used),
     };
-    if let Err(denial) = precheck(asked(&authority, action), &facts, clock::now()) {
+    // A clock that was set back lets nothing begin again, here as in the engine.
+    let now = clock::now().max(store.not_before()?);
+    if let Err(denial) = precheck(asked(&authority, action), &facts, now) {
         let hint = format!("decided by the {}", denial.rule);
         return Err(Failure::new(Exit::Denied, "key.denied", denial.text, hint));
     }

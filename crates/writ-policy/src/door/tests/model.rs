@@ -5,15 +5,18 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use writ_types::action::{CallTool, ModelCall};
+use writ_types::action::{CallTool, Free, ModelCall, Plan, PlanStep};
 use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
 use writ_types::taint::Label;
 
 use super::*;
-use crate::approval::{Approval, StandingTerms, TaskTerms};
-use crate::fixture::{AGENT, call_tool};
+use crate::approval::{Approval, Approver, Approvers, Expected, StandingTerms, TaskTerms, verify_all};
+use crate::fixture::{AGENT, call_tool, key};
+use crate::keys::limits::{Amount, Limits};
 use crate::pattern;
-use crate::rules::RuleSet;
+use crate::plan::InForce;
+use crate::reach::Reach;
+use crate::rules::{RuleSet, RuleSource};
 
 /// An action with what the model must know of it, written by hand.
 #[derive(Clone, Debug)]
@@ -25,24 +28,62 @@ struct Wish {
     memory: Option<(MemoryTrust, Taint)>,
     /// Tokens are counted and money may cost: `Some(ceiling)` for model calls.
     model: Option<Option<u64>>,
+    /// How much harm a wrong yes could do.
+    risk: Risk,
+    /// How far it would reach, where the owner has listed nothing, docs.rs, or docs.rs as blocked.
+    reach: [Reach; 3],
+}
+
+/// How far what names docs.rs would reach.
+const DOCS: [Reach; 3] = [Reach::Unknown, Reach::Granted, Reach::Blocked];
+
+impl Wish {
+    fn new(action: Action, touches: &[(Dimension, &'static str)], leaves: bool, risk: Risk) -> Self {
+        let touches = touches.to_vec();
+        let (network, memory, model) = (false, None, None);
+        Self { action, touches, leaves, network, memory, model, risk, reach: [Reach::None; 3] }
+    }
+}
+
+/// What reaches docs.rs, crates.io, which is a registry of packages, or both.
+fn reaching() -> Vec<Wish> {
+    let (docs, crates) = ((Dimension::Host, "docs.rs"), (Dimension::Host, "crates.io"));
+    let profile = (Dimension::Profile, "task");
+    let program = |hosts: &[&str], touches: &[(Dimension, &'static str)], reach| {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let wish = Wish::new(Action::Exec(Exec { hosts, ..exec() }), touches, true, Risk::Medium);
+        Wish { network: true, reach, ..wish }
+    };
+    let page = |fetch: Fetch, touches: &[(Dimension, &'static str)], reach| Wish {
+        reach,
+        ..Wish::new(Action::Fetch(fetch), touches, true, Risk::Medium)
+    };
+    let (post, saved) = (String::from("POST"), Some(String::from("a.txt")));
+    let both = [Reach::Unknown, Reach::Known, Reach::Blocked];
+    vec![
+        program(&["docs.rs", "crates.io"], &[profile, docs, crates], both),
+        program(&["crates.io"], &[profile, crates], [Reach::Known; 3]),
+        page(fetch("https://crates.io/x"), &[crates], [Reach::Known; 3]),
+        // A registry is there to be read.
+        page(Fetch { method: post.clone(), ..fetch("https://crates.io/x") }, &[crates], [Reach::Unknown; 3]),
+        page(Fetch { method: post, ..fetch("https://docs.rs/x") }, &[docs], DOCS),
+        page(
+            Fetch { save_to: saved, ..fetch("https://docs.rs/x") },
+            &[docs, (Dimension::Path, "/work/a.txt")],
+            DOCS,
+        ),
+    ]
 }
 
 fn wishes() -> &'static [Wish] {
     static WISHES: OnceLock<Vec<Wish>> = OnceLock::new();
     WISHES.get_or_init(|| {
-        let plain = |action: Action, touches: &[(Dimension, &'static str)], leaves| Wish {
-            action,
-            touches: touches.to_vec(),
-            leaves,
-            network: false,
-            memory: None,
-            model: None,
-        };
+        let plain = Wish::new;
         // A plan is decided step by step, which its own tests look at.
         let mut wishes: Vec<Wish> = samples()
             .into_iter()
             .filter(|sample| sample.action.kind() != ActionKind::Plan)
-            .map(|sample| plain(sample.action, &sample.touches, sample.leaves))
+            .map(|sample| plain(sample.action, &sample.touches, sample.leaves, sample.risk))
             .collect();
         for wish in &mut wishes {
             if wish.action.kind() == ActionKind::Remember {
@@ -51,27 +92,31 @@ fn wishes() -> &'static [Wish] {
             if wish.action.kind() == ActionKind::ModelCall {
                 wish.model = Some(Some(10));
             }
+            if [ActionKind::Fetch, ActionKind::Browse, ActionKind::Connect].contains(&wish.action.kind()) {
+                wish.reach = DOCS;
+            }
+            if wish.action.kind() == ActionKind::Search {
+                // Whoever searches is the owner's word.
+                wish.reach = [Reach::Granted; 3];
+            }
         }
-        let hosts = vec!["docs.rs".to_owned(), "crates.io".to_owned()];
-        let touches =
-            [(Dimension::Profile, "task"), (Dimension::Host, "docs.rs"), (Dimension::Host, "crates.io")];
-        wishes.push(Wish { network: true, ..plain(Action::Exec(Exec { hosts, ..exec() }), &touches, true) });
+        wishes.extend(reaching());
         let touches = [
             (Dimension::Place, "project"),
             (Dimension::Path, "/home/me/p/a"),
             (Dimension::Path, "/home/me/q"),
         ];
-        wishes.push(plain(Action::WriteFile(project_write(&["a", "../q"])), &touches, true));
+        wishes.push(plain(Action::WriteFile(project_write(&["a", "../q"])), &touches, true, Risk::Medium));
         let inside = WriteFile { place: Place::Overlay, root: "/work".into(), ..project_write(&["x/y"]) };
         let touches = [(Dimension::Place, "overlay"), (Dimension::Path, "/work/x/y")];
-        wishes.push(plain(Action::WriteFile(inside), &touches, false));
+        wishes.push(plain(Action::WriteFile(inside), &touches, false, Risk::Low));
         for (trust, noted) in [
             (MemoryTrust::Verified, Taint::Owner),
             (MemoryTrust::Working, Taint::Owner),
             (MemoryTrust::Verified, Taint::External),
         ] {
             let touches = [(Dimension::Memory, "session")];
-            let wish = plain(Action::Remember(remember(trust, noted)), &touches, false);
+            let wish = plain(Action::Remember(remember(trust, noted)), &touches, false, Risk::Low);
             wishes.push(Wish { memory: Some((trust, noted)), ..wish });
         }
         let touches = [(Dimension::Name, "crm/look")];
@@ -79,14 +124,27 @@ fn wishes() -> &'static [Wish] {
             Action::CallTool(CallTool { effect: false, sends: false, ..call_tool() }),
             &touches,
             true,
+            Risk::Medium,
         ));
-        wishes.push(plain(Action::CallTool(CallTool { sends: false, ..call_tool() }), &touches, true));
+        let harmful = CallTool { risk: Risk::Irreversible, declared: true, ..call_tool() };
+        wishes.push(plain(Action::CallTool(harmful), &touches, true, Risk::Irreversible));
+        wishes.push(plain(
+            Action::CallTool(CallTool { sends: false, ..call_tool() }),
+            &touches,
+            true,
+            Risk::Medium,
+        ));
         let by_name = CallTool { sends: false, named: vec!["to".into()], ..call_tool() };
-        wishes.push(plain(Action::CallTool(by_name), &touches, true));
+        wishes.push(plain(Action::CallTool(by_name), &touches, true, Risk::Medium));
         let harmful = CallTool { sends: false, declared: true, risk: Risk::High, ..call_tool() };
-        wishes.push(plain(Action::CallTool(harmful), &touches, true));
+        wishes.push(plain(Action::CallTool(harmful), &touches, true, Risk::High));
         let touches = [(Dimension::Provider, "local")];
-        let unpriced = plain(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }), &touches, false);
+        let unpriced = Wish::new(
+            Action::ModelCall(ModelCall { ceiling: None, ..model_call() }),
+            &touches,
+            false,
+            Risk::Low,
+        );
         wishes.push(Wish { model: Some(None), ..unpriced });
         wishes
     })
@@ -104,13 +162,26 @@ struct Seen<'a> {
     wish: &'a Wish,
     external: bool,
     preapproved: bool,
+    reach: Reach,
+    /// Whether it reads only, from where the owner or a field says.
+    owned: bool,
 }
 
 type Meaning = fn(&Seen<'_>) -> RuleSays;
 
 /// Rules, and what they mean.
-fn rule_sets() -> &'static [(RuleSet, Meaning)] {
-    static RULES: OnceLock<Vec<(RuleSet, Meaning)>> = OnceLock::new();
+struct Rules {
+    set: RuleSet,
+    says: Meaning,
+    /// How much harm they say that a wrong yes could do, and how many people must say it, where they ask.
+    asks: (Risk, usize),
+}
+
+/// The number of the shipped rules among the sets.
+const SHIPPED: usize = 11;
+
+fn rule_sets() -> &'static [Rules] {
+    static RULES: OnceLock<Vec<Rules>> = OnceLock::new();
     RULES.get_or_init(|| {
         let all = PERMIT_ALL;
         let ask_all = r#"@id("ask") @ask("Sure?") forbid (principal, action, resource);"#;
@@ -146,8 +217,64 @@ fn rule_sets() -> &'static [(RuleSet, Meaning)] {
                 },
             ),
         ];
-        table.into_iter().map(|(text, meaning)| (rules(&text), meaning)).collect()
+        let plainly = |(text, says): (String, Meaning)| Rules { set: rules(&text), says, asks: (Risk::Low, 1) };
+        let asking = |words: &str, asks| {
+            let text = format!("{all} @id(\"w\") @ask(\"Sure?\") {words} forbid (principal, action, resource);");
+            Rules { set: rules(&text), says: |_| RuleSays::Ask, asks }
+        };
+        let mut sets: Vec<Rules> = table.into_iter().map(plainly).collect();
+        sets.extend([
+            asking("@risk(\"high\")", (Risk::High, 1)),
+            asking("@risk(\"irreversible\")", (Risk::Irreversible, 1)),
+            asking("@approvers(\"2\")", (Risk::Low, 2)),
+        ]);
+        assert_eq!(sets.len(), SHIPPED);
+        let set = RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules are valid");
+        sets.push(Rules { set, says: shipped_rules, asks: (Risk::Low, 1) });
+        sets
     })
+}
+
+/// What the shipped rules mean, kind by kind.
+fn shipped_rules(seen: &Seen<'_>) -> RuleSays {
+    let unless = |free: bool| if free { RuleSays::Permit } else { RuleSays::Ask };
+    let is_listed = matches!(seen.reach, Reach::Granted | Reach::Known);
+    if seen.reach == Reach::Blocked {
+        return RuleSays::Forbid;
+    }
+    match &seen.wish.action {
+        Action::Exec(_) => unless(!seen.wish.network || is_listed),
+        Action::Fetch(_) | Action::Search(_) => unless(seen.owned || is_listed),
+        // Nobody can be asked about it turn by turn.
+        Action::Subscribe(_) if seen.owned || is_listed || seen.reach == Reach::None => RuleSays::Permit,
+        Action::Subscribe(_) => RuleSays::Forbid,
+        Action::WriteFile(write) => unless(write.place == Place::Overlay || seen.preapproved),
+        Action::CallTool(call) => unless((!call.effect || call.declared) && call.risk != Risk::Irreversible),
+        Action::Remember(remember) if seen.external && remember.trust != MemoryTrust::Working => {
+            RuleSays::Forbid
+        }
+        Action::Say(say) if say.to != "owner" => RuleSays::Forbid,
+        Action::SendFile(send) => unless(send.to == "owner"),
+        Action::ReadFile(_)
+        | Action::Recall(_)
+        | Action::Remember(_)
+        | Action::Say(_)
+        | Action::ModelCall(_) => RuleSays::Permit,
+        Action::Browse(_)
+        | Action::Forget(_)
+        | Action::CreateTool(_)
+        | Action::InstallSkill(_)
+        | Action::Docker(_)
+        | Action::Message(_)
+        | Action::Handoff(_)
+        | Action::Spawn(_)
+        | Action::Escalate(_)
+        | Action::Vcs(_)
+        | Action::ModifySelf(_)
+        | Action::Operate(_)
+        | Action::Connect(_)
+        | Action::Plan(_) => RuleSays::Ask,
+    }
 }
 
 /// What is wrong with one key, if anything.
@@ -165,9 +292,11 @@ enum Flaw {
 enum Answer {
     None,
     Bad,
+    /// By one person or by two.
     Given {
         deny: bool,
         other: bool,
+        two: bool,
         ends: i64,
     },
     /// For something else that was shown, and for the task: perhaps for what is alike, perhaps at too low a risk.
@@ -213,9 +342,38 @@ struct Values {
     strict: bool,
 }
 
+/// A plan that a person has approved, of one step.
+#[derive(Clone, Copy, Debug)]
+struct InPlan {
+    /// Whether its step is the action, and whether it may still be done.
+    means: bool,
+    left: bool,
+    /// Whether the task key is that of the plan.
+    own: bool,
+    /// The risk that its card has shown.
+    risk: Risk,
+    ends: i64,
+}
+
+/// What the task key and its base key say of operations.
+#[derive(Clone, Copy, Debug)]
+struct Operations {
+    another_case: bool,
+    /// The most that a refund may be: of the base key, of the task key. That of the sample is 100.
+    most: [Option<i64>; 2],
+}
+
 #[derive(Clone, Debug)]
 struct Case {
     values: Values,
+    /// What the owner has listed: nothing, docs.rs, or docs.rs as blocked.
+    listed: usize,
+    /// Whether it was begun before, and nobody knows whether it was done.
+    lost: bool,
+    /// Whether what runs and writes must be planned.
+    planned: bool,
+    plan: Option<InPlan>,
+    operations: Operations,
     wish: usize,
     taint: Taint,
     flaws: [Flaw; 2],
@@ -249,21 +407,42 @@ fn flaw() -> impl Strategy<Value = Flaw> {
 
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
-        3 => Just(Answer::None),
+        5 => Just(Answer::None),
         1 => Just(Answer::Bad),
         3 => (seldom(4), seldom(4), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
             .prop_map(|(unlike, low, ends)| Answer::Task { alike: !unlike, low, ends }),
         3 => (seldom(4), seldom(4), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
             .prop_map(|(unlike, low, total, ends)| Answer::Standing { alike: !unlike, low, total, ends }),
-        6 => (seldom(6), seldom(6), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
-            .prop_map(|(deny, other, ends)| Answer::Given { deny, other, ends }),
+        6 => (seldom(6), seldom(6), any::<bool>(), prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64])
+            .prop_map(|(deny, other, two, ends)| Answer::Given { deny, other, two, ends }),
     ]
+}
+
+fn plan() -> impl Strategy<Value = Option<InPlan>> {
+    let risk = prop_oneof![
+        1 => Just(Risk::Low),
+        3 => Just(Risk::Medium),
+        1 => Just(Risk::High),
+        1 => Just(Risk::Irreversible),
+    ];
+    let ends = prop_oneof![8 => Just(100_000_i64), 1 => 1..200_i64];
+    let plan =
+        (seldom(5), seldom(6), seldom(6), risk, ends).prop_map(|(another, used, foreign, risk, ends)| {
+            InPlan { means: !another, left: !used, own: !foreign, risk, ends }
+        });
+    prop_oneof![3 => Just(None), 1 => plan.prop_map(Some)]
+}
+
+fn operations() -> impl Strategy<Value = Operations> {
+    let most =
+        || prop_oneof![2 => Just(None), 1 => Just(Some(99)), 2 => Just(Some(100)), 2 => Just(Some(500))];
+    (seldom(6), [most(), most()]).prop_map(|(another_case, most)| Operations { another_case, most })
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let taint = prop_oneof![Just(Taint::Owner), Just(Taint::Auth), Just(Taint::External)];
     let gate = prop_oneof![8 => Just(GateVerdict::Pass), 2 => Just(GateVerdict::Transform), 1 => Just(GateVerdict::Block),
-        1 => Just(GateVerdict::Advise), 1 => Just(GateVerdict::RequireApproval)];
+        1 => Just(GateVerdict::Advise), 1 => Just(GateVerdict::RequireApproval), 1 => Just(GateVerdict::Halt)];
     let ends = || prop_oneof![6 => Just(100_000_i64), 1 => 1..200_i64];
     let cost = || prop_oneof![4 => Just(None), 1 => (0..30_u64).prop_map(Some)];
     let keys = (
@@ -276,7 +455,7 @@ fn cases() -> impl Strategy<Value = Case> {
     );
     let rest = (
         proptest::collection::vec(gate, 0..3),
-        prop_oneof![3 => Just(0), 3 => Just(3), 4 => 0..8_usize],
+        prop_oneof![3 => Just(0), 3 => Just(3), 5 => 0..SHIPPED, 4 => Just(SHIPPED)],
         any::<bool>(),
         prop_oneof![6 => 0..20_u64, 1 => 19..22_u64],
         [prop_oneof![6 => Just(0_u64), 1 => 98..102_u64], prop_oneof![6 => Just(0_u64), 1 => 198..202_u64]],
@@ -289,11 +468,18 @@ fn cases() -> impl Strategy<Value = Case> {
         Values { sink, used, outside, private, readers, confided, told, strict }
     });
     let wish = prop_oneof![3 => 0..wishes().len(), 1 => of_values()];
-    (wish, taint, keys, rest, values).prop_map(|(wish, taint, keys, rest, values)| {
+    let beyond = (0..3_usize, seldom(3), seldom(6), plan(), operations());
+    (wish, taint, keys, rest, values, beyond).prop_map(|(wish, taint, keys, rest, values, beyond)| {
+        let (listed, planned, lost, plan, operations) = beyond;
         let (flaws, binding, revoked, now, ends, preapproved) = keys;
         let (gates, rules, by_model, calls, tokens, costs, answer) = rest;
         Case {
             values,
+            listed,
+            lost,
+            planned,
+            plan,
+            operations,
             wish,
             taint,
             flaws,
@@ -323,10 +509,9 @@ enum Outcome {
     Deny,
 }
 
-/// The model: everything that must hold, in plain words.
-fn model(case: &Case) -> Outcome {
+/// Whether the keys grant it, here and now.
+fn is_granted(case: &Case) -> bool {
     let wish = &wishes()[case.wish];
-    let external = case.taint == Taint::External;
     let covered = case.flaws.iter().all(|flaw| match flaw {
         Flaw::None | Flaw::Wide => true,
         Flaw::Kind => false,
@@ -335,85 +520,160 @@ fn model(case: &Case) -> Outcome {
     let own = case.binding == [false, false, false];
     let unrevoked = case.revoked > 1;
     let in_time = case.now >= 0 && case.now < case.ends[0] && case.now < case.ends[1];
-    if !(covered && own && unrevoked && in_time) || case.gates.contains(&GateVerdict::Block) {
+    let Operations { another_case, most } = case.operations;
+    let refunds = !another_case && most.iter().all(|most| most.is_none_or(|most| 100 <= most));
+    let in_limits = wish.action.kind() != ActionKind::Operate || refunds;
+    covered && own && unrevoked && in_time && in_limits
+}
+
+/// Whether what was spent and what it may cost leave room for it.
+fn is_affordable(case: &Case) -> bool {
+    let Some(price) = wishes()[case.wish].model else { return !case.by_model || case.calls < 20 };
+    let limits = case.costs.iter().zip(SPENT);
+    let mut money = limits.map(|(limit, spent)| match (limit, price) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(limit), Some(price)) => spent + price <= *limit,
+    });
+    case.tokens[0] < 100 && case.tokens[1] < 200 && money.all(|one| one)
+}
+
+/// Whether a memory would be noted as better than what it rests on.
+fn is_laundered(wish: &Wish, taint: Taint) -> bool {
+    let Some((trust, noted)) = wish.memory else { return false };
+    let cleaner = match (noted, taint) {
+        (Taint::Owner, Taint::Auth | Taint::External) | (Taint::Auth, Taint::External) => true,
+        (Taint::Owner | Taint::Auth | Taint::External, _) => false,
+    };
+    cleaner || (trust != MemoryTrust::Working && noted == Taint::External)
+}
+
+/// The model: everything that must hold, in plain words.
+fn model(case: &Case) -> Outcome {
+    let wish = &wishes()[case.wish];
+    let (external, reach) = (case.taint == Taint::External, wish.reach[case.listed]);
+    let stopped = [GateVerdict::Block, GateVerdict::Halt].iter().any(|no| case.gates.contains(no));
+    if !is_granted(case) || stopped {
         return Outcome::Deny;
     }
     let preapproved = case.preapproved[1];
-    let mut ask = match rule_sets()[case.rules].1(&Seen { wish, external, preapproved }) {
+    let owned = reads(&wish.action) && case.values.sink != Of::Nobody;
+    let rules = &rule_sets()[case.rules];
+    let (by_rules, (raised, people)) = match (rules.says)(&Seen { wish, external, preapproved, reach, owned })
+    {
         RuleSays::Forbid => return Outcome::Deny,
-        RuleSays::Ask => true,
-        RuleSays::Permit => false,
+        RuleSays::Ask => (true, rules.asks),
+        RuleSays::Permit => (false, (Risk::Low, 1)),
     };
-    if let Some((trust, noted)) = wish.memory {
-        let cleaner = match (noted, case.taint) {
-            (Taint::Owner, Taint::Auth | Taint::External) | (Taint::Auth, Taint::External) => true,
-            (Taint::Owner | Taint::Auth | Taint::External, _) => false,
-        };
-        if cleaner || (trust != MemoryTrust::Working && noted == Taint::External) {
-            return Outcome::Deny;
-        }
-    } else if !preapproved {
-        let foreign = external && wish.leaves && !excused(wish, case.values);
-        ask = ask || foreign || (!external && is_ordered(wish, case.values));
-    }
-    let by_gate = case.gates.contains(&GateVerdict::RequireApproval);
-    ask |= by_gate;
-    let affordable = match wish.model {
-        Some(price) => {
-            let limits = case.costs.iter().zip(SPENT);
-            let mut money = limits.map(|(limit, spent)| match (limit, price) {
-                (None, _) => true,
-                (Some(_), None) => false,
-                (Some(limit), Some(price)) => spent + price <= *limit,
-            });
-            case.tokens[0] < 100 && case.tokens[1] < 200 && money.all(|one| one)
-        }
-        None => !case.by_model || case.calls < 20,
-    };
-    if !affordable {
+    if is_laundered(wish, case.taint) || !is_affordable(case) {
         return Outcome::Deny;
     }
-    match (ask, case.answer) {
-        (false, _) => Outcome::Grant { with_approval: false },
-        (true, Answer::None) => Outcome::Ask,
-        (true, Answer::Bad) => Outcome::Deny,
-        (true, Answer::Given { deny, other, ends }) => {
-            if deny || other || case.now >= ends {
-                Outcome::Deny
-            } else {
-                Outcome::Grant { with_approval: true }
-            }
-        }
-        (true, Answer::Task { alike, low, ends }) => {
-            if alike && !by_gate && has_likes(&wish.action) && (!low || is_low(wish)) && case.now < ends {
-                Outcome::Grant { with_approval: true }
-            } else {
-                Outcome::Deny
-            }
-        }
-        (true, Answer::Standing { alike, low, total, ends }) => {
-            let in_risk = if low { is_low(wish) } else { !is_high(&wish.action) };
-            let covered = alike && !by_gate && recurs(&wish.action, case.taint) && in_risk;
-            if covered && !total && case.now < ends {
-                Outcome::Grant { with_approval: true }
-            } else {
-                Outcome::Deny
-            }
-        }
+    let foreign = external && wish.leaves && !excused(wish, case.values, reach);
+    let by_labels = foreign || (!external && is_ordered(wish, case.values));
+    let by_labels = by_labels && wish.memory.is_none() && !preapproved;
+    let by_gate = case.gates.contains(&GateVerdict::RequireApproval);
+    let by_doubt = case.lost && case.by_model && leaves_something(&wish.action);
+    let asked = Asked {
+        asks: by_rules || by_labels || by_gate || by_doubt,
+        this_once: by_gate || by_doubt,
+        risk: wish.risk.max(raised),
+        people,
+        unplanned: case.planned && case.by_model && is_to_be_planned(&wish.action),
+    };
+    if !asked.asks && !asked.unplanned {
+        return Outcome::Grant { with_approval: false };
     }
+    if case.plan.is_some_and(|plan| is_in_plan(plan, case.now, &asked)) {
+        return Outcome::Grant { with_approval: true };
+    }
+    answer_to(case, &asked)
+}
+
+/// What is asked about an action, and by whom.
+struct Asked {
+    asks: bool,
+    /// Whether a gate has seen just this, or it may have been done already.
+    this_once: bool,
+    risk: Risk,
+    people: usize,
+    /// Whether there must be a plan that it belongs to.
+    unplanned: bool,
+}
+
+/// Whether an approved plan covers it. What a gate has seen, what may be done already, and what more people must approve, it does not.
+fn is_in_plan(plan: InPlan, now: i64, asked: &Asked) -> bool {
+    let in_force = plan.own && now < plan.ends;
+    plan.means && plan.left && in_force && asked.risk <= plan.risk && asked.people == 1 && !asked.this_once
+}
+
+/// What comes of a question, or of what no plan covers.
+fn answer_to(case: &Case, asked: &Asked) -> Outcome {
+    let (wish, now) = (&wishes()[case.wish], case.now);
+    let in_some_plan = case.plan.is_some_and(|plan| plan.means && plan.left);
+    // What no plan means is not asked about either.
+    let is_shown = asked.asks && (!asked.unplanned || in_some_plan);
+    // What can be offered beside a plain yes.
+    let has_more = is_shown && asked.people == 1 && asked.risk < Risk::Irreversible && !asked.this_once;
+    let covers = |low: bool| has_more && asked.risk <= if low { Risk::Low } else { Risk::Medium };
+    let granted = match case.answer {
+        Answer::None if is_shown => return Outcome::Ask,
+        Answer::None | Answer::Bad => false,
+        Answer::Given { deny, other, two, ends } => {
+            !deny && !other && (two || asked.people == 1) && now < ends
+        }
+        Answer::Task { alike, low, ends } => alike && covers(low) && has_likes(&wish.action) && now < ends,
+        Answer::Standing { alike, low, total, ends } => {
+            alike && covers(low) && recurs(&wish.action, case.taint) && !total && now < ends
+        }
+    };
+    if granted { Outcome::Grant { with_approval: true } } else { Outcome::Deny }
+}
+
+/// What is done in an approved plan alone, where the owner wants plans: programs, files, pages that are saved or driven.
+fn is_to_be_planned(action: &Action) -> bool {
+    let saves = |fetch: &Fetch| fetch.save_to.is_some();
+    matches!(action, Action::Exec(_) | Action::Browse(_))
+        || matches!(action, Action::WriteFile(write) if write.place == Place::Overlay)
+        || matches!(action, Action::Fetch(fetch) if saves(fetch))
+}
+
+/// Whether doing it twice may do more than doing it once: reading, talking, thinking and searching do not.
+fn leaves_something(action: &Action) -> bool {
+    let reads = [
+        ActionKind::ReadFile,
+        ActionKind::Recall,
+        ActionKind::Say,
+        ActionKind::ModelCall,
+        ActionKind::Search,
+        ActionKind::Connect,
+    ];
+    !reads.contains(&action.kind()) && !matches!(action, Action::CallTool(call) if !call.effect)
+}
+
+/// Whether it asks for something, and sends nothing but where it is.
+fn reads(action: &Action) -> bool {
+    matches!(action, Action::Fetch(fetch) if fetch.method == "GET" && fetch.body.is_none())
+        || matches!(action, Action::Search(_))
 }
 
 /// The wishes whose values matter, drawn more often than others.
 fn of_values() -> impl Strategy<Value = usize> {
-    let matters =
-        |wish: &Wish| matches!(wish.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
+    let matters = |wish: &Wish| {
+        matches!(
+            wish.action,
+            Action::CallTool(_) | Action::Fetch(_) | Action::Search(_) | Action::Exec(_) | Action::Operate(_)
+        )
+    };
     let chosen: Vec<usize> = (0..wishes().len()).filter(|n| matters(&wishes()[*n])).collect();
     proptest::sample::select(chosen)
 }
 
 /// Whether where its values come from excuses an action that rests on external content.
-fn excused(wish: &Wish, values: Values) -> bool {
+fn excused(wish: &Wish, values: Values, reach: Reach) -> bool {
     let known = values.sink != Of::Nobody;
+    if matches!(wish.action, Action::Exec(_)) {
+        return matches!(reach, Reach::Granted | Reach::Known);
+    }
     if values.strict {
         return false;
     }
@@ -459,20 +719,14 @@ fn recurs(action: &Action, taint: Taint) -> bool {
     matches!(action, Action::Exec(_))
 }
 
-/// What is more than the medium risk for which these standing approvals are given.
-fn is_high(action: &Action) -> bool {
-    matches!(action, Action::CallTool(call) if call.risk >= Risk::High)
-}
-
-/// Of these, what stays inside is of low risk.
-fn is_low(wish: &Wish) -> bool {
-    matches!(wish.action, Action::Exec(_)) && !wish.network
-}
-
-fn granted(case: &Case, flaw: Flaw) -> Grants {
+fn granted(case: &Case, flaw: Flaw, most: Option<i64>) -> Grants {
     let wish = &wishes()[case.wish];
     let kind = wish.action.kind();
     let mut grants = Grants::default().allow(ActionKind::Recall, [(Dimension::Memory, "session")]);
+    if let Some(max) = most.filter(|_| kind == ActionKind::Operate) {
+        let amounts = [("amount".to_owned(), Amount { min: 1, max, daily: None })].into();
+        grants.limits.insert("refund".to_owned(), Limits { amounts, ..Limits::default() });
+    }
     if !matches!(flaw, Flaw::Kind) {
         let mut scopes: Vec<(Dimension, String)> =
             wish.touches.iter().map(|(dimension, value)| (*dimension, (*value).to_owned())).collect();
@@ -538,21 +792,67 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
         }
         Answer::None => None,
         Answer::Bad => Some(Err(ApprovalError::Signature)),
-        Answer::Given { deny, other, ends } => {
+        Answer::Given { deny, other, two, ends } => {
             let hash = if other { Digest::of(b"something else") } else { hash };
             let decision = if deny { Decision::Deny } else { Decision::Approve };
-            Some(Ok(approved(ApprovalClaims { decision, expires_at: later(ends), ..claims(hash) })))
+            let claims = ApprovalClaims { decision, expires_at: later(ends), ..claims(hash) };
+            Some(Ok(if two { approved_by_two(claims) } else { approved(claims) }))
         }
     }
 }
 
+/// A verified answer that two people have signed.
+fn approved_by_two(claims: ApprovalClaims) -> Approval {
+    let other = key(77);
+    let public = hex::encode(other.verifying_key().as_bytes());
+    let mut who: Approvers = approvers();
+    who.keys.insert(public.clone(), other.verifying_key());
+    let wanted = Expected { approvers: 2, ..expected(&claims) };
+    let approver = Approver::Key { public };
+    let second = ApprovalClaims { approver, nonce: "ab".repeat(16), ..claims.clone() };
+    let tokens = [signed(claims), ApprovalToken::sign(second, &other).expect("signs")];
+    verify_all(&tokens, &wanted, &who, NOW).expect("verifies")
+}
+
+/// The hash of an approved plan, and the plan as it is in force.
+fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, InForce) {
+    let sinks = wished.sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect();
+    let step = PlanStep {
+        tool: if plan.means { wished.tool.clone() } else { "another_tool".to_owned() },
+        action: wished.action.clone(),
+        sinks,
+        bindings: wished.bindings.clone(),
+        times: 2,
+        free: Free::Nothing,
+        external: BTreeSet::new(),
+    };
+    let whole =
+        Plan { title: "tidy up".into(), steps: vec![step], minutes: 30, max_cost: None, branch: None };
+    let (whole, policy) = (prepared(Action::Plan(whole)), world.rules.digest());
+    let hash = whole.hash(policy).expect("canonical");
+    let approval = approved(ApprovalClaims { expires_at: later(plan.ends), ..claims(hash) });
+    let left = vec![u32::from(plan.left)];
+    (hash, InForce::new(&whole, &approval, (plan.risk, policy), left).expect("it was approved"))
+}
+
 fn door(case: &Case) -> Outcome {
     let wish = &wishes()[case.wish];
-    let rules = &rule_sets()[case.rules].0;
+    let rules = &rule_sets()[case.rules].set;
     let mut world = World::new(rules);
     let kind = wish.action.kind();
-    world.base.grants = granted(case, case.flaws[0]);
-    world.task.grants = granted(case, case.flaws[1]);
+    world.base.grants = granted(case, case.flaws[0], case.operations.most[0]);
+    world.task.grants = granted(case, case.flaws[1], case.operations.most[1]);
+    if case.operations.another_case {
+        world.task.case =
+            Some(crate::keys::Case { customer: "cust_tk_other".into(), ..crate::fixture::case() });
+    }
+    let docs = || vec!["docs.rs".parse().expect("a pattern")];
+    match case.listed {
+        0 => {}
+        1 => world.egress.allowed = docs(),
+        _ => world.egress.blocked = docs(),
+    }
+    (world.planned, world.lost) = (case.planned, case.lost);
     if case.preapproved[0] {
         world.base.grants = world.base.grants.preapprove(kind);
     }
@@ -607,6 +907,11 @@ fn door(case: &Case) -> Outcome {
     if !case.by_model {
         prepared.call = None;
     }
+    if let Some(plan) = case.plan {
+        let (hash, in_force) = in_force(&world, plan, &prepared);
+        world.plan = Some(in_force);
+        world.task.plan = plan.own.then_some(hash);
+    }
     world.approval = answered(&world, case.answer, &prepared);
     match world.decide(prepared) {
         Ok(grant) => Outcome::Grant { with_approval: grant.approval().is_some() },
@@ -649,13 +954,23 @@ fn origins(values: Values) -> Origins {
     origins
 }
 
+/// A number of the environment, for whoever looks for longer or again; `otherwise` in every usual run.
+#[expect(clippy::disallowed_methods, reason = "the task that soaks the door says so")]
+fn number(name: &str, otherwise: u64) -> u64 {
+    let Some(text) = std::env::var_os(name) else { return otherwise };
+    text.to_str().and_then(|text| text.parse().ok()).expect("a number")
+}
+
 /// The door allows nothing that the model forbids, and forbids nothing that it allows.
+///
+/// `cargo xtask soak --model` runs it with a seed of chance and many more cases.
 #[test]
 fn the_door_agrees_with_the_model() {
-    const CASES: u32 = 800;
+    let seed = number("WRIT_MODEL_SEED", u64::from_le_bytes([7; 8]));
+    let count = u32::try_from(number("WRIT_MODEL_CASES", 800)).expect("a small number");
     let seen = [const { Cell::new(0_u32) }; 4];
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let config = Config { cases: count, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
     let result = TestRunner::new_with_rng(config, rng).run(&cases(), |case| {
         let expected = model(&case);
         let n = match expected {
@@ -669,8 +984,10 @@ fn the_door_agrees_with_the_model() {
         Ok(())
     });
     if let Err(found) = result {
-        panic!("{found}");
+        panic!("seed {seed}, {count} cases: {found}");
     }
     let seen = seen.map(|count| count.get());
-    assert!(seen.iter().all(|count| *count >= CASES / 40), "the cases are lopsided: {seen:?}");
+    // Fewer cases say little of how they lie.
+    let enough = count < 400 || seen.iter().all(|seen| *seen >= count / 40);
+    assert!(enough, "seed {seed}, {count} cases: they are lopsided: {seen:?}");
 }
