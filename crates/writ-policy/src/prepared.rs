@@ -94,12 +94,16 @@ impl Prepared {
 ///
 /// If a value in the action has no canonical form.
 pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
-    match action {
-        Action::Exec(exec) => Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() })),
-        Action::CallTool(call) => Digest::of_canonical(&(&call.server, &call.tool, &call.arguments)),
-        Action::Remember(remember) => Digest::of_canonical(&(&remember.text, remember.memory_kind)),
-        action => Digest::of_canonical(action),
+    if let Action::Exec(exec) = action {
+        return Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() }));
     }
+    if let Action::CallTool(call) = action {
+        return Digest::of_canonical(&(&call.server, &call.tool, &call.arguments));
+    }
+    if let Action::Remember(remember) = action {
+        return Digest::of_canonical(&(&remember.text, remember.memory_kind));
+    }
+    Digest::of_canonical(action)
 }
 
 /// Whether an action leaves nothing behind that a second one would leave twice.

@@ -182,11 +182,8 @@ fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Sug
             Now::Passes | Now::Refused => {}
         }
     }
-    (saved >= MIN_APPROVED).then(|| Suggestion {
-        advice: Advice::Allow { host: name },
-        asked: asked.len(),
-        would_ask,
-    })
+    let advice = Advice::Allow { host: name };
+    (saved >= MIN_APPROVED).then_some(Suggestion { advice, asked: asked.len(), would_ask })
 }
 
 /// The hosts that an action would reach.

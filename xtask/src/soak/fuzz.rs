@@ -52,13 +52,18 @@ pub(super) fn run(seconds: u32, only: Option<&str>, write: bool) -> Result<ExitC
     ensure!(!names.is_empty(), "there is no such target in fuzz/corpus");
     let folder = process::target_directory(&root).join("fuzz");
     let binary = build(&root, &folder)?;
+    // Before any of them runs: a program that is being written cannot be started, and whatever is started meanwhile holds it.
+    std::fs::create_dir_all(folder.join("programs"))?;
+    for name in &names {
+        std::fs::copy(&binary, folder.join("programs").join(name))?;
+    }
     let due = Mutex::new(names.clone());
     let (broken, ran) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(name) = take(&due) {
-                    let told = fuzz(&root, &folder, &binary, &name, seconds);
+                    let told = fuzz(&root, &folder, &name, seconds);
                     let held = told.as_ref().is_ok_and(|ran| ran.held);
                     let line =
                         told.as_ref().map_or_else(|error| format!("{error:#}"), |ran| ran.line.clone());
@@ -104,7 +109,7 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
 }
 
 /// One target: what came of it.
-fn fuzz(root: &Path, folder: &Path, binary: &Path, name: &str, seconds: u32) -> Result<Ran> {
+fn fuzz(root: &Path, folder: &Path, name: &str, seconds: u32) -> Result<Ran> {
     let (found, kept) = (folder.join("found").join(name), folder.join("artifacts").join(name));
     for one in [&found, &kept] {
         std::fs::create_dir_all(one)?;
@@ -113,8 +118,6 @@ fn fuzz(root: &Path, folder: &Path, binary: &Path, name: &str, seconds: u32) -> 
     let prefix = format!("-artifact_prefix={}/", kept.display());
     let options = [time.as_str(), MAX_INPUT, HANG, MEMORY, &prefix, "-print_final_stats=1", "-verbosity=1"];
     let program = folder.join("programs").join(name);
-    std::fs::create_dir_all(folder.join("programs"))?;
-    std::fs::copy(binary, &program)?;
     let began = Instant::now();
     let told = Program::new(&program, &options)
         .argument(&found)

@@ -188,6 +188,12 @@ fn a_result_without_its_call_gives_nothing_and_what_is_known_is_bounded() {
     let messages: Vec<ChatMessage> = calls.chain(results).collect();
     origins.read(&messages);
     assert_eq!(origins.fields.len(), MAX_KNOWN_FIELDS);
+    // Nor are the lists of what comes after that kept.
+    let before = origins.lists.clone();
+    let late =
+        [said(owner(), call("99", "list", json!({}))), result("99", &json!([{ "id": "a" }, { "id": "b" }]))];
+    origins.read(&late);
+    assert_eq!(origins.lists, before);
 }
 
 #[test]

@@ -104,8 +104,8 @@ static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().match_kind(MatchKind::Standard).build(prefixes).ok()
 });
 
-/// Where credentials stand. A text is read once for prefixes, and what follows one is read at most three times more: a
-/// group of characters that was found not to be a JWT is not looked at again from further inside.
+/// Where credentials stand. A text is read once for prefixes, and what follows one is read at most three times more: no
+/// token begins within the characters of another one.
 pub(super) fn find(text: &str) -> Vec<Span> {
     searched(text, &mut 0)
 }
@@ -113,7 +113,7 @@ pub(super) fn find(text: &str) -> Vec<Span> {
 /// As [`find`]; counts the bytes that were read after prefixes.
 pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
     let bytes = text.as_bytes();
-    let (mut spans, mut free, mut dead) = (Vec::new(), 0, 0);
+    let (mut spans, mut free) = (Vec::new(), 0);
     let Some(prefixes) = PREFIXES.as_ref() else {
         // The table is a constant that a test builds: without its automaton nothing is let through.
         return vec![Span { at: 0..text.len(), what: What::Format("unknown") }];
@@ -129,12 +129,7 @@ pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
             body if begins(bytes, found.start()) => match body {
                 Body::From(class, least) => run(class, rest, least, read),
                 Body::Exactly(class, count) => exactly(class, rest, count, read),
-                Body::Dotted(groups) if found.start() >= dead => {
-                    let length = dotted(format.prefix, groups, rest, read);
-                    dead = if length.is_none() { found.end() + group(rest, read) } else { dead };
-                    length
-                }
-                Body::Dotted(_) => None,
+                Body::Dotted(groups) => dotted(format.prefix, groups, rest, read),
                 Body::Pem => pem(rest, read),
                 Body::Bot => None,
             }

@@ -417,6 +417,7 @@ fn requests_replies_and_reports_lose_their_secrets() {
     assert!(
         clean == *format!("a {mask}").as_str()
             && clean == format!("a {mask}")
+            && clean == format!("a {mask}").as_str()
             && clean != *"a"
             && clean != "b"
             && clean != "b".to_owned()
