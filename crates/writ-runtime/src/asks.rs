@@ -44,6 +44,10 @@ use crate::undo::{UNDO, UNDO_WINDOW};
 use several::Checked;
 use tell::resolved;
 
+/// What is said where a card does not say all that is known by now.
+const BEGUN_SINCE: &str =
+    "Not performed: it was begun since this was asked, and nobody knows whether it was done.";
+
 impl Core {
     /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
     /// What cannot be shown completely cannot be asked: that is the inner error, in words.
@@ -388,28 +392,23 @@ impl Core {
             mode: session.mode(),
             origins: None,
         };
-        let not_done = |text: String, outcome| Rendered { text: self.redactor.clean(text), label, outcome };
+        let not_done = |text: String, outcome, exit| {
+            let rendered = Rendered { text: self.redactor.clean(text), label: label.clone(), outcome };
+            (rendered, exit, vec![self.take_back(ask)])
+        };
+        let refused = |why: String| not_done(why, ToolOutcome::Denied, Exit::Denied);
         let mut undo = None;
         let passage = match begun_since {
             true => None,
             false => Some(self.pass(prepared, standing).await?),
         };
         let (rendered, exit, ops) = match passage {
-            None => {
-                let text =
-                    "Not performed: it was begun since this was asked, and nobody knows whether it was done.";
-                (not_done(text.to_owned(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
-            }
-            Some(Passage::Denied(denial)) => {
-                (not_done(denial.outside(), ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
-            }
+            None => refused(BEGUN_SINCE.to_owned()),
+            Some(Passage::Denied(denial)) => refused(denial.outside()),
+            Some(Passage::Ask(_)) => refused("Not performed: it must be asked again.".to_owned()),
             Some(Passage::Simulated(_)) => {
                 let text = "Not performed: this session only simulates.".to_owned();
-                (not_done(text, ToolOutcome::Simulated), Exit::Done, vec![self.take_back(ask)])
-            }
-            Some(Passage::Ask(_)) => {
-                let text = "Not performed: it must be asked again.".to_owned();
-                (not_done(text, ToolOutcome::Denied), Exit::Denied, vec![self.take_back(ask)])
+                not_done(text, ToolOutcome::Simulated, Exit::Done)
             }
             Some(Passage::Permit(permit)) => {
                 let place = Place {

@@ -240,8 +240,8 @@ impl Core {
             ..
         } = parts;
         let (keys, secrets, redactor) = (parts.keys, parts.secrets, parts.redactor);
-        let tools = if search.is_some() { tools.with_search() } else { tools };
-        let tools = tools.with_quarantine(config.quarantine.clone());
+        let tools = if search.is_some() { tools.with_search() } else { tools }
+            .with_quarantine(config.quarantine.clone());
         let servers = Servers::new(servers, tools, config.server_idle);
         let servers = servers.map_err(|report| EngineError::Server(Box::new(report)))?;
         let verifier = Verifier {
@@ -250,8 +250,8 @@ impl Core {
             installation: config.installation,
             epoch: config.epoch,
         };
-        let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
-        let proxy = proxy.with_authority(egress.authority());
+        let (resolver, authority) = (Arc::new(SystemResolver), egress.authority());
+        let proxy = Proxy::new(config.proxy.clone(), resolver).with_authority(authority);
         Ok(Self {
             started_at: clock.now(),
             floor: Floor::new(store.not_before()?),

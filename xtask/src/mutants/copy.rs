@@ -136,9 +136,10 @@ impl Copy {
                 Compiled::Bad(refused) => refused,
             };
             println!("round {round}: {} errors", refused.len());
-            let known = refused.iter().fold(false, |known, one| {
-                self.blame(one, &places, (&mut apart, &mut kept), outcomes) || known
-            });
+            let mut known = false;
+            for one in &refused {
+                known |= self.blame(one, &places, (&mut apart, &mut kept), outcomes);
+            }
             if !known {
                 let texts: Vec<&str> = refused.iter().map(|one| one.text.as_str()).collect();
                 bail!("the woven crate does not compile:\n{}", texts.join("\n"));
@@ -164,8 +165,9 @@ impl Copy {
             Some(Culprit::Mutant(id)) if !is_constant => outcomes.insert(id, Outcome::Unviable).is_none(),
             Some(Culprit::Mutant(id)) => apart.insert(id),
             Some(Culprit::Place(id)) => {
-                let ids = places.get(&id).into_iter().flatten();
-                ids.fold(false, |known, id| apart.insert(*id) || known)
+                let before = apart.len();
+                apart.extend(places.get(&id).into_iter().flatten());
+                apart.len() > before
             }
             None => false,
         }

@@ -251,6 +251,7 @@ fn needs_userns_needs_python_declared_sinks_pass_the_rules_and_undeclared_ones_a
 }
 
 /// Tells what came of calls of tools that are not the pinned ones: `passed` are those of the pinned ones beside them.
+#[expect(clippy::print_stdout, reason = "the table of the hostile cases is made of it")]
 fn tell_pinned(desk: &Desk, attempts: usize, passed: usize) {
     let gated = desk.bench.events("gated");
     let is_pin =

@@ -639,9 +639,9 @@ fn needs_userns_an_answer_opens_a_turn_where_that_is_wished() {
     let mut link = Link::open(&bench.home).expect("an engine");
     link.join(Some(session), None).expect("joined");
     let mut ended = || {
-        link.until(|numbered| match numbered.frame {
-            ServerFrame::Message { last: true, exit, .. } => Some(exit),
-            _ => None,
+        link.until(|numbered| {
+            let ServerFrame::Message { last: true, exit, .. } = numbered.frame else { return None };
+            Some(exit)
         })
     };
     assert_eq!(ended(), Some(Exit::Waiting));

@@ -414,13 +414,14 @@ fn requests_replies_and_reports_lose_their_secrets() {
     assert_eq!((report.outside.as_str(), report.hint.as_str()), (mask, mask));
     let clean = redactor.clean(format!("a {PLAIN}"));
     assert_eq!((clean.to_string(), format!("{clean:?}")), (format!("a {mask}"), format!("\"a {mask}\"")));
+    let other = "b".to_owned();
     assert!(
         clean == *format!("a {mask}").as_str()
             && clean == format!("a {mask}")
             && clean == format!("a {mask}").as_str()
             && clean != *"a"
             && clean != "b"
-            && clean != "b".to_owned()
+            && clean != other
     );
     assert_eq!((clean.secrets(), format!("{redactor:?}").as_str()), (&named, "Redactor"));
 }

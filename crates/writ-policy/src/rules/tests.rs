@@ -314,37 +314,34 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
 /// An action in every form that the shipped rules look at.
 fn forms(action: Action) -> Vec<Action> {
     const FLAGS: [bool; 2] = [false, true];
-    match action {
-        Action::CallTool(call) => {
-            let mut all = Vec::new();
-            for risk in [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible] {
-                for (effect, declared) in FLAGS.into_iter().flat_map(|e| FLAGS.map(|d| (e, d))) {
-                    for sends in FLAGS {
-                        all.push(Action::CallTool(CallTool {
-                            risk,
-                            effect,
-                            declared,
-                            sends,
-                            ..call.clone()
-                        }));
-                    }
+    if let Action::CallTool(call) = &action {
+        let mut all = Vec::new();
+        for risk in [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible] {
+            for (effect, declared) in FLAGS.into_iter().flat_map(|e| FLAGS.map(|d| (e, d))) {
+                for sends in FLAGS {
+                    all.push(Action::CallTool(CallTool { risk, effect, declared, sends, ..call.clone() }));
                 }
             }
-            all
         }
-        Action::Fetch(fetch) => ["GET", "POST", "DELETE"]
-            .into_iter()
-            .flat_map(|method| FLAGS.map(|large| (method.to_owned(), large)))
-            .map(|(method, large)| Action::Fetch(Fetch { method, large, ..fetch.clone() }))
-            .collect(),
-        Action::WriteFile(write) => [Place::Overlay, Place::Project]
-            .map(|place| Action::WriteFile(WriteFile { place, ..write.clone() }))
-            .into(),
-        Action::SendFile(send) => {
-            ["owner", "ann"].map(|to| Action::SendFile(SendFile { to: to.into(), ..send.clone() })).into()
-        }
-        other => vec![other],
+        return all;
     }
+    if let Action::Fetch(fetch) = &action {
+        let forms =
+            ["GET", "POST", "DELETE"].into_iter().flat_map(|method| FLAGS.map(|large| (method, large)));
+        let form =
+            |(method, large): (&str, bool)| Fetch { method: method.to_owned(), large, ..fetch.clone() };
+        return forms.map(|one| Action::Fetch(form(one))).collect();
+    }
+    if let Action::WriteFile(write) = &action {
+        let placed = |place| Action::WriteFile(WriteFile { place, ..write.clone() });
+        return [Place::Overlay, Place::Project].map(placed).into();
+    }
+    if let Action::SendFile(send) = &action {
+        return ["owner", "ann"]
+            .map(|to| Action::SendFile(SendFile { to: to.into(), ..send.clone() }))
+            .into();
+    }
+    vec![action]
 }
 
 /// Every kind in every form and circumstance that rules may look at: what cannot be undone, or changes what the agent

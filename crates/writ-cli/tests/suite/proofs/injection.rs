@@ -334,6 +334,7 @@ fn check(strict: bool, then: Then, all: &Count) {
 }
 
 /// Tells the numbers of what was played. What was never read was never attempted, and what was missed is known, as was checked.
+#[expect(clippy::print_stdout, reason = "the table of the hostile cases is made of it")]
 fn tell(all: &Count, asked: usize) {
     println!(
         "THREAT 11 attempts={} refused={} known={} entries={} entry=asked twins={}",
