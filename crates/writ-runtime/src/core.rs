@@ -240,18 +240,18 @@ impl Core {
             ..
         } = parts;
         let (keys, secrets, redactor) = (parts.keys, parts.secrets, parts.redactor);
-        let tools = if search.is_some() { tools.with_search() } else { tools }
-            .with_quarantine(config.quarantine.clone());
-        let servers = Servers::new(servers, tools, config.server_idle);
-        let servers = servers.map_err(|report| EngineError::Server(Box::new(report)))?;
+        let tools = if search.is_some() { tools.with_search() } else { tools };
+        let tools = tools.with_quarantine(config.quarantine.clone());
+        let servers = Servers::new(servers, tools, config.server_idle)
+            .map_err(|report| EngineError::Server(Box::new(report)))?;
         let verifier = Verifier {
             root: keys.root,
             router: keys.harness.verifying_key(),
             installation: config.installation,
             epoch: config.epoch,
         };
-        let (resolver, authority) = (Arc::new(SystemResolver), egress.authority());
-        let proxy = Proxy::new(config.proxy.clone(), resolver).with_authority(authority);
+        let resolver = Arc::new(SystemResolver);
+        let proxy = Proxy::new(config.proxy.clone(), resolver).with_authority(egress.authority());
         Ok(Self {
             started_at: clock.now(),
             floor: Floor::new(store.not_before()?),
