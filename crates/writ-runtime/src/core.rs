@@ -250,8 +250,7 @@ impl Core {
             installation: config.installation,
             epoch: config.epoch,
         };
-        let resolver = Arc::new(SystemResolver);
-        let proxy = Proxy::new(config.proxy.clone(), resolver).with_authority(egress.authority());
+        let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
         Ok(Self {
             started_at: clock.now(),
             floor: Floor::new(store.not_before()?),
@@ -263,7 +262,7 @@ impl Core {
             files,
             gates,
             models,
-            proxy,
+            proxy: proxy.with_authority(egress.authority()),
             egress,
             search,
             servers,
