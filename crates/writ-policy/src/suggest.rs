@@ -188,8 +188,8 @@ fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Sug
 
 /// The hosts that an action would reach.
 fn reached(action: &Action) -> BTreeSet<Host> {
-    let of_name =
-        |text: &str| Target::from_authority(Scheme::Https, text, None).ok().map(|target| target.host);
+    let port = Some(Scheme::Https.default_port());
+    let of_name = |text: &str| Some(Target::from_authority(Scheme::Https, text, port).ok()?.host);
     if let Action::Exec(exec) = action {
         return exec.hosts.iter().filter_map(|host| of_name(host)).collect();
     }
