@@ -417,8 +417,9 @@ impl Core {
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<(Authority, Op), EngineError> {
-        // Whatever is left of it, messages that wait and turns that a crash has cut off among it, acts no more.
-        if session.state().over {
+        // Whatever is left of it, messages that wait and turns that a crash has cut off among it, acts no more; the hooks that
+        // are told of its end do, outside turns.
+        if turn.is_some() && session.state().closed {
             return Err(EngineError::SessionClosed(session.id));
         }
         let now = self.valid_now();

@@ -197,7 +197,6 @@ impl Core {
             rehydrated: row.turn_number > 0,
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
-            over: row.metadata.contains_key(CLOSED_AT),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
             subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscriptions::read).unwrap_or_default(),

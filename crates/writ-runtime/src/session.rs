@@ -172,8 +172,6 @@ pub(crate) struct State {
     pub(crate) last_kept: Option<u64>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
-    /// No key is made for it any more: it is closed, and its hooks were told.
-    pub(crate) over: bool,
 }
 
 /// A turn that runs.

@@ -9,7 +9,7 @@ use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{SessionId, TurnId};
 
 use super::engine::{Answer, Engine, Link, runs};
-use super::turns::Bench;
+use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
 /// Waits until a program runs that has this word among its arguments.
@@ -279,5 +279,25 @@ fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
 
     other.call("sessions.close", json!({ "session": kept })).expect("closed");
     assert_eq!(tasks(), Vec::<Value>::new(), "nothing ran under this one");
+    assert_eq!(engine.stop().code, Some(0));
+}
+
+/// What a closed session has asked is over: it is not listed any more, nobody can say yes to it, and nothing of it is done.
+#[test]
+fn needs_userns_what_a_closed_session_has_asked_is_over() {
+    let reaching = json!({ "argv": ["true"], "hosts": ["unlisted.example"] });
+    let bench = Bench::new("openai", calls(vec![("shell_exec", reaching)], "It waits."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, Some(&bench.project())).expect("joined");
+    assert_eq!(link.ask("do it", "one").expect("answered").exit, Exit::Waiting);
+    let ask = bench.ask();
+    link.call("sessions.close", json!({ "session": session })).expect("closed");
+    let listed = bench.home.json(&["approvals", "list"]);
+    assert_eq!(listed["asks"], json!([]), "{listed}");
+    let late = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
+    assert_ne!(code(&late), 0, "{}", text(&late));
+    let ran = bench.events("intent").iter().filter(|row| row["payload"]["action"]["kind"] == "exec").count();
+    assert_eq!(ran, 0);
     assert_eq!(engine.stop().code, Some(0));
 }

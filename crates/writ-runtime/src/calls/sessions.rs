@@ -54,10 +54,8 @@ pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, Eng
     for plan in &plans {
         core.acting.stop(&plan.ask);
     }
-    let told = core.tell_of_session(&session, HookEvent::SessionClosed).await;
-    session.state().over = true;
     end_asks(core, session.id).await?;
-    told?;
+    core.tell_of_session(&session, HookEvent::SessionClosed).await?;
     Ok(json!({ "session": session.id, "closed_at": now.to_string() }))
 }
 
