@@ -236,7 +236,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
 /// A session that is closed has no key any more: not the one that something runs under, nor the one that its last turn has
 /// left. Other sessions keep theirs.
 ///
-/// Rows: SLO-016
+/// Rows: SLO-016 (in part: closing; that its time ends it is shown at the door)
 #[test]
 fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
     let bench = Bench::new("openai", sleeps("987655"));

@@ -48,8 +48,6 @@ fn needs_userns_needs_python_what_cannot_be_undone_asks_however_well_it_is_decla
 
 /// A server that dies over a call may have done it: the same call asks before it is made again, whatever would let it pass
 /// otherwise, and a yes makes it once. Twin: what the owner says may be repeated is repeated.
-///
-/// Rows: SIL-007 (in part: what is not known is not repeated)
 #[test]
 fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_made_again() {
     let wish = r#"crm__behave {"how": "die"}"#;
