@@ -67,6 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let apart = woven(&mut copy, &mutants, &mut outcomes)?;
     let apart: Vec<&Mutant> = mutants.iter().filter(|mutant| apart.contains(&mutant.id)).collect();
     println!("{} are tried one by one", apart.len());
+    copy.unweave()?;
     for mutant in apart {
         let outcome = copy.alone(mutant)?;
         println!("{outcome}  {}", mutant.name);

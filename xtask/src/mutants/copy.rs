@@ -11,7 +11,7 @@ use ignore::WalkBuilder;
 use super::listed::Mutant;
 use super::report::Outcome;
 use super::trial::Tests;
-use super::weave::{self, Culprit, Lines};
+use super::weave::{self, Culprit, Lines, Names, Places};
 use crate::process::Program;
 
 /// How often the compiler is asked again without what it refused: it does not tell everything at once.
@@ -43,6 +43,23 @@ mod mutant_in_force {
         }
         number == *CURRENT
     }
+
+    /// What a function returns that says nothing but that it is an iterator.
+    pub(crate) enum Either<One, Other> {
+        One(One),
+        Other(Other),
+    }
+
+    impl<Of, One: Iterator<Item = Of>, Other: Iterator<Item = Of>> Iterator for Either<One, Other> {
+        type Item = Of;
+
+        fn next(&mut self) -> Option<Of> {
+            match self {
+                Self::One(one) => one.next(),
+                Self::Other(other) => other.next(),
+            }
+        }
+    }
 }
 "#;
 
@@ -66,6 +83,20 @@ pub(crate) struct Built {
     pub(crate) folder: PathBuf,
 }
 
+/// What is known of all mutants while they are woven.
+struct Asking<'a> {
+    apart: BTreeSet<u32>,
+    names: Names,
+    outcomes: &'a mut BTreeMap<u32, Outcome>,
+}
+
+impl Asking<'_> {
+    /// Whether a mutant is not to be woven.
+    fn is_known(&self, id: u32) -> bool {
+        self.apart.contains(&id) || self.outcomes.contains_key(&id)
+    }
+}
+
 /// What the compiler says.
 enum Compiled {
     Good(Built),
@@ -75,7 +106,8 @@ enum Compiled {
 
 struct Refused {
     file: String,
-    at: usize,
+    /// First where it points, then what it shows beside: a type that does not fit may stand before the body.
+    at: Vec<usize>,
     code: Option<String>,
     text: String,
 }
@@ -124,21 +156,17 @@ impl Copy {
         mutants: &[Mutant],
         outcomes: &mut BTreeMap<u32, Outcome>,
     ) -> Result<(Built, Vec<u32>)> {
-        let (mut apart, mut kept): (BTreeSet<u32>, BTreeSet<String>) = Default::default();
+        let mut asking = Asking { apart: BTreeSet::new(), names: self.names(mutants)?, outcomes };
         for round in 1..=MOST_ROUNDS {
-            let due: Vec<&Mutant> = mutants
-                .iter()
-                .filter(|mutant| !apart.contains(&mutant.id) && !outcomes.contains_key(&mutant.id))
-                .collect();
-            let places = self.write(mutants, &due, &kept, &mut apart, outcomes)?;
+            let places = self.write(mutants, &mut asking)?;
             let refused = match self.compile()? {
-                Compiled::Good(built) => return Ok((built, apart.into_iter().collect())),
+                Compiled::Good(built) => return Ok((built, asking.apart.into_iter().collect())),
                 Compiled::Bad(refused) => refused,
             };
             println!("round {round}: {} errors", refused.len());
             let mut known = false;
             for one in &refused {
-                known |= self.blame(one, &places, (&mut apart, &mut kept), outcomes);
+                known |= self.blame(one, &places, &mut asking);
             }
             if !known {
                 let texts: Vec<&str> = refused.iter().map(|one| one.text.as_str()).collect();
@@ -148,88 +176,106 @@ impl Copy {
         bail!("the woven crate does not compile after {MOST_ROUNDS} rounds")
     }
 
+    /// The constants with mutants whose value no type and no pattern has to know.
+    fn names(&self, mutants: &[Mutant]) -> Result<Names> {
+        let mut asked = BTreeSet::new();
+        let mut fixed = BTreeSet::new();
+        for (file, text) in &self.originals {
+            let places = Places::of(text).with_context(|| file.clone())?;
+            let lines = Lines::of(text);
+            let here = mutants.iter().filter(|mutant| mutant.file == *file);
+            for span in here.filter_map(|mutant| lines.range(mutant)) {
+                let item = places.items.iter().find(|item| item.value.contains(&span.start));
+                asked.extend(item.map(|item| item.name.clone()));
+            }
+            fixed.extend(places.fixed);
+        }
+        asked.retain(|name| !fixed.contains(name));
+        Ok(Names { asked, ..Names::default() })
+    }
+
     /// Finds whom an error belongs to; whether that is something new.
-    fn blame(
-        &self,
-        refused: &Refused,
-        places: &BTreeMap<u32, Vec<u32>>,
-        (apart, kept): (&mut BTreeSet<u32>, &mut BTreeSet<String>),
-        outcomes: &mut BTreeMap<u32, Outcome>,
-    ) -> bool {
+    fn blame(&self, refused: &Refused, places: &BTreeMap<u32, Vec<u32>>, asking: &mut Asking<'_>) -> bool {
         let is_constant = refused.code.as_ref().is_some_and(|code| CONSTANT.contains(&code.as_str()));
         if is_constant && let Some(name) = ordinary(&refused.text) {
-            return kept.insert(name);
+            return asking.names.kept.insert(name);
         }
         let text = std::fs::read_to_string(self.tree.join(&refused.file)).unwrap_or_default();
-        match weave::culprit(&text, refused.at) {
-            Some(Culprit::Mutant(id)) if !is_constant => outcomes.insert(id, Outcome::Unviable).is_none(),
-            Some(Culprit::Mutant(id)) => apart.insert(id),
+        match refused.at.iter().find_map(|at| weave::culprit(&text, *at)) {
+            Some(Culprit::Mutant(id)) if !is_constant => {
+                asking.outcomes.insert(id, Outcome::Unviable).is_none()
+            }
+            Some(Culprit::Mutant(id)) => asking.apart.insert(id),
             Some(Culprit::Place(id)) => {
-                let before = apart.len();
-                apart.extend(places.get(&id).into_iter().flatten());
-                apart.len() > before
+                let before = asking.apart.len();
+                asking.apart.extend(places.get(&id).into_iter().flatten());
+                asking.apart.len() > before
+            }
+            Some(Culprit::Constant(name)) => {
+                println!("{name} cannot be asked for: {}", refused.text);
+                asking.names.asked.remove(&name)
             }
             None => false,
         }
     }
 
     /// Writes the woven files; which mutants share a place.
-    fn write(
-        &self,
-        all: &[Mutant],
-        due: &[&Mutant],
-        kept: &BTreeSet<String>,
-        apart: &mut BTreeSet<u32>,
-        outcomes: &mut BTreeMap<u32, Outcome>,
-    ) -> Result<BTreeMap<u32, Vec<u32>>> {
-        // A file that has none left is written, too: without them.
-        let mut files: BTreeMap<&str, Vec<&Mutant>> =
-            all.iter().map(|mutant| (mutant.file.as_str(), Vec::new())).collect();
-        for mutant in due {
-            files.entry(&mutant.file).or_default().push(mutant);
-        }
+    fn write(&self, all: &[Mutant], asking: &mut Asking<'_>) -> Result<BTreeMap<u32, Vec<u32>>> {
         let lib = format!("{}/src/lib.rs", self.folder);
-        files.entry(&lib).or_default();
         let most = all.iter().map(|mutant| mutant.id).max().unwrap_or(0) + 1;
-        let mut places = BTreeMap::new();
-        for (file, mutants) in files {
-            let original = self.original(file)?;
-            let mut woven = weave::weave(&original, &mutants, kept).with_context(|| file.to_owned())?;
-            apart.extend(woven.apart);
-            outcomes.extend(woven.unviable.into_iter().map(|id| (id, Outcome::Unviable)));
-            places.extend(woven.places);
-            if file == lib {
-                woven.text.push_str(&ASKED.replace("COUNT", &most.to_string()));
+        loop {
+            let (mut places, mut fixed) = (BTreeMap::new(), BTreeSet::new());
+            // A file that has none is written, too: it may have had some, or use a constant that has.
+            for (file, original) in &self.originals {
+                let due = |mutant: &&Mutant| mutant.file == *file && !asking.is_known(mutant.id);
+                let mutants: Vec<&Mutant> = all.iter().filter(due).collect();
+                let mut woven =
+                    weave::weave(original, &mutants, &asking.names).with_context(|| file.clone())?;
+                asking.apart.extend(woven.apart);
+                asking.outcomes.extend(woven.unviable.into_iter().map(|id| (id, Outcome::Unviable)));
+                places.extend(woven.places);
+                fixed.extend(woven.fixed);
+                if *file == lib {
+                    woven.text.push_str(&ASKED.replace("COUNT", &most.to_string()));
+                }
+                std::fs::write(self.tree.join(file), woven.text).with_context(|| file.clone())?;
             }
-            std::fs::write(self.tree.join(file), woven.text).with_context(|| file.to_owned())?;
+            if fixed.is_empty() {
+                return Ok(places);
+            }
+            asking.names.asked.retain(|name| !fixed.contains(name));
         }
-        Ok(places)
+    }
+
+    /// Writes the files as they were before anything was woven into them.
+    pub(crate) fn unweave(&self) -> Result<()> {
+        self.originals.iter().try_for_each(|(file, original)| {
+            std::fs::write(self.tree.join(file), original).with_context(|| file.clone())
+        })
     }
 
     fn original(&self, file: &str) -> Result<String> {
         self.originals.get(file).cloned().with_context(|| format!("{file} was not there"))
     }
 
-    /// Compiles one mutant by itself, as `cargo mutants` does, and runs every test.
+    /// Compiles one mutant by itself, as `cargo mutants` does, and runs every test. Nothing may be woven.
     pub(crate) fn alone(&self, mutant: &Mutant) -> Result<Outcome> {
-        let woven = std::fs::read_to_string(self.tree.join(&mutant.file))?;
         let original = self.original(&mutant.file)?;
         let range = Lines::of(&original).range(mutant).context("a mutant lies outside its file")?;
-        let mut changed = original;
+        let mut changed = original.clone();
         changed.replace_range(range, &mutant.replacement);
-        if mutant.file.ends_with("src/lib.rs") {
-            changed.push_str(&ASKED.replace("COUNT", "1"));
-        }
-        std::fs::write(self.tree.join(&mutant.file), changed)?;
+        let file = self.tree.join(&mutant.file);
+        std::fs::write(&file, changed)?;
         let outcome = match self.compile()? {
             Compiled::Bad(_) => Outcome::Unviable,
             Compiled::Good(built) => Tests::all(&built)?,
         };
-        std::fs::write(self.tree.join(&mutant.file), woven)?;
+        std::fs::write(&file, original)?;
         Ok(outcome)
     }
 
     fn compile(&self) -> Result<Compiled> {
+        let optimised = format!("profile.dev.package.{}.opt-level=1", self.package);
         let arguments = [
             "test",
             "--locked",
@@ -239,6 +285,9 @@ impl Copy {
             "--tests",
             "--no-run",
             "--message-format=json",
+            // The tests run thousands of times: what they take counts, more than what the compiler does.
+            "--config",
+            &optimised,
         ];
         let told = Program::cargo(&arguments)
             .directory(&self.tree)
@@ -290,11 +339,15 @@ fn ordinary(text: &str) -> Option<String> {
 fn places(error: &Diagnostic) -> Vec<Refused> {
     let primary = error.spans.iter().filter(|span| span.is_primary);
     primary
-        .map(|span| Refused {
-            file: span.file_name.clone(),
-            at: span.byte_start as usize,
-            code: error.code.as_ref().map(|code| code.code.clone()),
-            text: error.rendered.clone().unwrap_or_default(),
+        .map(|span| {
+            let beside = error.spans.iter().filter(|other| !other.is_primary);
+            let beside = beside.filter(|other| other.file_name == span.file_name);
+            Refused {
+                file: span.file_name.clone(),
+                at: [span].into_iter().chain(beside).map(|span| span.byte_start as usize).collect(),
+                code: error.code.as_ref().map(|code| code.code.clone()),
+                text: error.rendered.clone().unwrap_or_default(),
+            }
         })
         .collect()
 }

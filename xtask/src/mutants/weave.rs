@@ -14,10 +14,13 @@ use std::ops::Range;
 use anyhow::{Context as _, Result};
 
 use super::listed::{Genre, Mutant, Place};
-use places::{Arm, Infix, Literal, Places, Prefix};
+pub(crate) use places::Places;
+use places::{Arm, Infix, Item, Literal, Prefix, Returned};
 
 /// The function of the woven crate that says whether a mutant is in force.
 const IS: &str = "crate::mutant_in_force::is";
+/// The iterator of the woven crate that is one of two.
+const EITHER: &str = "crate::mutant_in_force::Either";
 /// How often an operand may be written anew: an expression of many operators in each other grows with each.
 const MOST_TEXT: usize = 4 << 20;
 
@@ -31,15 +34,28 @@ pub(crate) struct Woven {
     pub(crate) unviable: Vec<u32>,
     /// Which share a place, by the first of them.
     pub(crate) places: BTreeMap<u32, Vec<u32>>,
+    /// Constants that are used where nothing can be asked.
+    pub(crate) fixed: BTreeSet<String>,
+}
+
+/// What is known of names in all files of the crate.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// Functions that the compiler has to evaluate.
+    pub(crate) kept: BTreeSet<String>,
+    /// Constants whose uses can ask.
+    pub(crate) asked: BTreeSet<String>,
 }
 
 /// What is known of whom an error of the compiler belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Culprit {
     /// The text of one mutant alone.
     Mutant(u32),
     /// A place, whichever of its mutants it is.
     Place(u32),
+    /// A constant, or a use of it.
+    Constant(String),
 }
 
 /// A place that has mutants, and how it is written.
@@ -54,6 +70,12 @@ struct Site<'a> {
 enum Kind<'a> {
     /// Before the first statement of a body.
     Body,
+    /// A whole body, where what it returns is an iterator of some type.
+    Iterator,
+    /// Behind a constant, whose value its users then ask for.
+    Item(&'a Item),
+    /// The name of such a constant.
+    Use,
     /// The word `const` of a function that is made an ordinary one.
     Word,
     /// Between a pattern and its arrow.
@@ -68,45 +90,39 @@ impl Kind<'_> {
     /// What holds the other where two have the same range.
     fn depth(&self) -> u8 {
         match self {
-            Self::Body | Self::Word | Self::Bare => 0,
-            Self::Guard => 1,
+            Self::Body | Self::Iterator | Self::Item(_) | Self::Word | Self::Bare => 0,
+            Self::Guard | Self::Use => 1,
             Self::Infix(_) | Self::Prefix(_) | Self::Literal(_) => 2,
         }
     }
 }
 
-/// Weaves the mutants of a file into its text. `kept` are functions that the compiler has to evaluate.
+/// Weaves the mutants of a file into its text.
 ///
 /// # Errors
 ///
 /// If it is no Rust.
-pub(crate) fn weave(text: &str, mutants: &[&Mutant], kept: &BTreeSet<String>) -> Result<Woven> {
+pub(crate) fn weave(text: &str, mutants: &[&Mutant], names: &Names) -> Result<Woven> {
     let places = Places::of(text)?;
     let lines = Lines::of(text);
     let (mut apart, mut unviable) = (Vec::new(), Vec::new());
-    let mut sites: BTreeMap<(usize, u8, Reverse<usize>), Site<'_>> = BTreeMap::new();
+    let mut sites = Sites::default();
     for mutant in mutants {
         let span = lines.range(mutant).with_context(|| format!("{} lies outside its file", mutant.name))?;
-        match found(&places, mutant, &span, kept) {
-            Found::At(range, kind) => {
-                let key = (range.start, kind.depth(), Reverse(range.end));
-                let new = || Site { range, kind, mutants: Vec::new() };
-                sites.entry(key).or_insert_with(new).mutants.push(mutant);
-            }
+        match found(&places, mutant, &span, names) {
+            Found::At(range, kind) => sites.at(range, kind).mutants.push(mutant),
             Found::Never => unviable.push(mutant.id),
             Found::Apart => apart.push(mutant.id),
         }
     }
-    for function in places.functions.iter().filter(|function| !kept.contains(&function.name)) {
-        let within = |site: &Site<'_>| function.body.contains(&site.range.start);
-        if sites.values().any(within) {
-            let range = function.word.clone();
-            let key = (range.start, Kind::Word.depth(), Reverse(range.end));
-            sites.insert(key, Site { range, kind: Kind::Word, mutants: Vec::new() });
+    let fixed = sites.constants(&places, names);
+    for function in places.functions.iter().filter(|function| !names.kept.contains(&function.name)) {
+        if sites.0.values().any(|site| function.body.contains(&site.range.start)) {
+            sites.at(function.word.clone(), Kind::Word);
         }
     }
     // What lies in another has to come after it; an empty range comes before what begins with it.
-    let mut sites: Vec<Site<'_>> = sites.into_values().collect();
+    let mut sites: Vec<Site<'_>> = sites.0.into_values().collect();
     sites.sort_by_key(|site| {
         (site.range.start, !site.range.is_empty(), Reverse(site.range.end), site.kind.depth())
     });
@@ -114,7 +130,31 @@ pub(crate) fn weave(text: &str, mutants: &[&Mutant], kept: &BTreeSet<String>) ->
     anyhow::ensure!(text.len() <= MOST_TEXT, "the woven file would have {} bytes", text.len());
     let ids = sites.iter().map(|site| site.mutants.iter().map(|mutant| mutant.id).collect::<Vec<_>>());
     let places = ids.filter_map(|ids| Some((*ids.first()?, ids))).collect();
-    Ok(Woven { text, apart, unviable, places })
+    Ok(Woven { text, apart, unviable, places, fixed })
+}
+
+/// The sites of a file, by where they are.
+#[derive(Default)]
+struct Sites<'a>(BTreeMap<(usize, u8, Reverse<usize>), Site<'a>>);
+
+impl<'a> Sites<'a> {
+    fn at(&mut self, range: Range<usize>, kind: Kind<'a>) -> &mut Site<'a> {
+        let key = (range.start, kind.depth(), Reverse(range.end));
+        self.0.entry(key).or_insert_with(|| Site { range, kind, mutants: Vec::new() })
+    }
+
+    /// The constants that are asked for, and their uses; which of them are used where nothing can be asked.
+    fn constants(&mut self, places: &'a Places, names: &Names) -> BTreeSet<String> {
+        for item in places.items.iter().filter(|item| names.asked.contains(&item.name)) {
+            self.at(item.whole.clone(), Kind::Item(item));
+        }
+        let uses = || places.uses.iter().filter(|used| names.asked.contains(&used.name));
+        for used in uses() {
+            self.at(used.path.clone(), Kind::Use);
+        }
+        let fixed = uses().filter(|used| places.is_constant(&used.path, &names.kept));
+        fixed.map(|used| used.name.clone()).collect()
+    }
 }
 
 /// What can be done with a mutant.
@@ -124,14 +164,20 @@ enum Found<'a> {
     Apart,
 }
 
-fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>, kept: &BTreeSet<String>) -> Found<'a> {
-    if places.is_constant(span, kept) {
+fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>, names: &Names) -> Found<'a> {
+    let item = places.items.iter().find(|item| item.value.contains(&span.start));
+    let is_asked = item.is_some_and(|item| names.asked.contains(&item.name));
+    if !is_asked && places.is_constant(span, &names.kept) {
         return Found::Apart;
     }
     match mutant.genre {
         Genre::FnValue => match places.bodies.iter().find(|body| body.inside.contains(&span.start)) {
-            Some(body) if !body.is_opaque => Found::At(body.begin..body.begin, Kind::Body),
-            _ => Found::Apart,
+            Some(body) => match body.returned {
+                Returned::Type => Found::At(body.begin..body.begin, Kind::Body),
+                Returned::Iterator => Found::At(body.inside.clone(), Kind::Iterator),
+                Returned::Trait => Found::Apart,
+            },
+            None => Found::Apart,
         },
         Genre::BinaryOperator => match places.infixes.iter().find(|infix| infix.operator == *span) {
             Some(infix) if infix.has_let => Found::Never,
@@ -203,6 +249,25 @@ impl Weaver<'_> {
                 let _written = write!(all, "if {} {{ {} }} ", is(mutant), marked(mutant, &returned(mutant)));
                 all
             }),
+            Kind::Iterator => site.mutants.iter().rev().fold(inner(&site.range), |other, mutant| {
+                let (is, one) = (is(mutant), marked(mutant, &mutant.replacement));
+                format!("{{ if {is} {{ {EITHER}::One({one}) }} else {{ {EITHER}::Other({other}) }} }}")
+            }),
+            Kind::Item(item) => {
+                let (name, visible) = (&item.name, self.slice(item.visible.clone()));
+                let (of, value) = (self.slice(item.of.clone()), inner(&item.value));
+                let whole = self.slice(item.whole.clone());
+                // A type has the constant's name, too: who imports one imports the other.
+                format!(
+                    "{whole} /*<u{name}*/#[allow(warnings)] {visible} struct {name} {{}} \
+                     impl {name} {{ {visible} fn asked() -> {of} {{ {value} }} }}/*u{name}>*/"
+                )
+            }
+            Kind::Use => {
+                let path = self.slice(site.range.clone());
+                let name = path.rsplit("::").next().unwrap_or(path);
+                format!("/*<u{name}*/{path}::asked()/*u{name}>*/")
+            }
             Kind::Word => String::new(),
             Kind::Bare => {
                 let none: Vec<String> =
@@ -316,6 +381,7 @@ fn marker(text: &str) -> Option<Culprit> {
     match text.as_bytes().first()? {
         b'm' => number().map(Culprit::Mutant),
         b'p' => number().map(Culprit::Place),
+        b'u' => text.get(1..).map(|name| Culprit::Constant(name.to_owned())),
         _ => None,
     }
 }

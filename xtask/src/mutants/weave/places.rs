@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use anyhow::{Context as _, Result};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
@@ -46,8 +47,34 @@ pub(crate) struct Body {
     pub(crate) inside: Range<usize>,
     /// Where its first statement begins.
     pub(crate) begin: usize,
-    /// Whether it says what it returns by a trait alone: another value has another type.
-    pub(crate) is_opaque: bool,
+    pub(crate) returned: Returned,
+}
+
+/// What a function says of the type that it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Returned {
+    Type,
+    /// It is an iterator, whichever.
+    Iterator,
+    /// Another trait: another value would have another type.
+    Trait,
+}
+
+/// A constant that stands by itself, not in an `impl`.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) name: String,
+    pub(crate) whole: Range<usize>,
+    pub(crate) visible: Range<usize>,
+    pub(crate) of: Range<usize>,
+    pub(crate) value: Range<usize>,
+}
+
+/// A name that may be one of a constant, where its value is used.
+#[derive(Debug)]
+pub(crate) struct Use {
+    pub(crate) name: String,
+    pub(crate) path: Range<usize>,
 }
 
 /// All of them, in bytes of the file; what holds others comes after them.
@@ -62,6 +89,10 @@ pub(crate) struct Places {
     constants: Vec<Range<usize>>,
     /// Functions that the compiler may evaluate: they can be asked in if they are made ordinary ones.
     pub(crate) functions: Vec<Constant>,
+    pub(crate) items: Vec<Item>,
+    pub(crate) uses: Vec<Use>,
+    /// Names that stand where the compiler has to know the value.
+    pub(crate) fixed: BTreeSet<String>,
 }
 
 /// A function that the compiler may evaluate.
@@ -93,17 +124,30 @@ impl Places {
         all.any(|constant| constant.start <= span.start && span.end <= constant.end)
     }
 
+    /// An expression that the compiler evaluates.
+    fn evaluated(&mut self, expression: &syn::Expr) {
+        self.constants.push(expression.span().byte_range());
+        Fixed(&mut self.fixed).visit_expr(expression);
+    }
+
+    fn used(&mut self, name: &Ident, path: Range<usize>) {
+        let name = name.to_string();
+        if is_constant_name(&name) {
+            self.uses.push(Use { name, path });
+        }
+    }
+
     fn body(&mut self, signature: &syn::Signature, block: &syn::Block) {
         let whole = block.span().byte_range();
         let first = block.stmts.first().map(|first| first.span().byte_range().start);
-        let is_opaque = match &signature.output {
-            syn::ReturnType::Default => false,
-            syn::ReturnType::Type(_, returned) => Opaque::is(returned),
+        let returned = match &signature.output {
+            syn::ReturnType::Default => Returned::Type,
+            syn::ReturnType::Type(_, returned) => Returned::of(returned),
         };
         self.bodies.push(Body {
             begin: first.unwrap_or(whole.end.saturating_sub(1)),
             inside: whole.clone(),
-            is_opaque,
+            returned,
         });
         if let Some(word) = &signature.constness {
             let (name, word) = (signature.ident.to_string(), word.span().byte_range());
@@ -112,22 +156,63 @@ impl Places {
     }
 }
 
-/// Whether `impl` stands in a type.
-#[derive(Default)]
-struct Opaque(bool);
-
-impl Opaque {
-    fn is(returned: &syn::Type) -> bool {
-        let mut opaque = Self::default();
-        opaque.visit_type(returned);
-        opaque.0
+impl Returned {
+    fn of(returned: &syn::Type) -> Self {
+        let mut traits = Traits::default();
+        traits.visit_type(returned);
+        let iterator = |bound: &syn::TypeParamBound| match bound {
+            syn::TypeParamBound::Trait(one) => {
+                one.path.segments.last().is_some_and(|last| last.ident == "Iterator")
+            }
+            _ => false,
+        };
+        match returned {
+            syn::Type::ImplTrait(one) if one.bounds.iter().any(iterator) => Self::Iterator,
+            _ if traits.0 => Self::Trait,
+            _ => Self::Type,
+        }
     }
 }
 
-impl Visit<'_> for Opaque {
+/// Whether `impl` stands in a type.
+#[derive(Default)]
+struct Traits(bool);
+
+impl Visit<'_> for Traits {
     fn visit_type_impl_trait(&mut self, _: &syn::TypeImplTrait) {
         self.0 = true;
     }
+}
+
+/// All names in what the compiler has to know.
+struct Fixed<'a>(&'a mut BTreeSet<String>);
+
+impl Visit<'_> for Fixed<'_> {
+    fn visit_ident(&mut self, name: &Ident) {
+        self.0.insert(name.to_string());
+    }
+
+    fn visit_macro(&mut self, called: &syn::Macro) {
+        self.0.extend(names(called.tokens.clone()).iter().map(Ident::to_string));
+    }
+}
+
+/// The names in what a macro is called with.
+fn names(tokens: TokenStream) -> Vec<Ident> {
+    let mut found = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) => found.push(name),
+            TokenTree::Group(group) => found.extend(names(group.stream())),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether a name is written as those of constants are.
+fn is_constant_name(name: &str) -> bool {
+    name.len() > 1 && name.chars().all(|one| one.is_ascii_uppercase() || one.is_ascii_digit() || one == '_')
 }
 
 fn has_let(expression: &syn::Expr) -> bool {
@@ -157,27 +242,34 @@ impl<'a> Visit<'a> for Places {
 
     fn visit_item_const(&mut self, constant: &'a syn::ItemConst) {
         visit::visit_item_const(self, constant);
-        self.constants.push(constant.expr.span().byte_range());
+        self.items.push(Item {
+            name: constant.ident.to_string(),
+            whole: constant.span().byte_range(),
+            visible: constant.vis.span().byte_range(),
+            of: constant.ty.span().byte_range(),
+            value: constant.expr.span().byte_range(),
+        });
+        self.evaluated(&constant.expr);
     }
 
     fn visit_item_static(&mut self, constant: &'a syn::ItemStatic) {
         visit::visit_item_static(self, constant);
-        self.constants.push(constant.expr.span().byte_range());
+        self.evaluated(&constant.expr);
     }
 
     fn visit_impl_item_const(&mut self, constant: &'a syn::ImplItemConst) {
         visit::visit_impl_item_const(self, constant);
-        self.constants.push(constant.expr.span().byte_range());
+        self.evaluated(&constant.expr);
     }
 
     fn visit_type_array(&mut self, array: &'a syn::TypeArray) {
         visit::visit_type_array(self, array);
-        self.constants.push(array.len.span().byte_range());
+        self.evaluated(&array.len);
     }
 
     fn visit_expr_repeat(&mut self, repeat: &'a syn::ExprRepeat) {
         visit::visit_expr_repeat(self, repeat);
-        self.constants.push(repeat.len.span().byte_range());
+        self.evaluated(&repeat.len);
     }
 
     fn visit_expr_binary(&mut self, binary: &'a syn::ExprBinary) {
@@ -213,6 +305,42 @@ impl<'a> Visit<'a> for Places {
         });
     }
 
+    fn visit_expr_const(&mut self, block: &'a syn::ExprConst) {
+        visit::visit_expr_const(self, block);
+        self.constants.push(block.span().byte_range());
+        Fixed(&mut self.fixed).visit_expr_const(block);
+    }
+
+    fn visit_variant(&mut self, variant: &'a syn::Variant) {
+        visit::visit_variant(self, variant);
+        if let Some((_, value)) = &variant.discriminant {
+            self.evaluated(value);
+        }
+    }
+
+    fn visit_generic_argument(&mut self, argument: &'a syn::GenericArgument) {
+        visit::visit_generic_argument(self, argument);
+        Fixed(&mut self.fixed).visit_generic_argument(argument);
+    }
+
+    fn visit_expr_path(&mut self, path: &'a syn::ExprPath) {
+        visit::visit_expr_path(self, path);
+        let first_is_type = path.path.segments.first().is_some_and(|first| first.ident == "Self");
+        if let Some(last) = path.path.segments.last()
+            && !first_is_type
+        {
+            self.used(&last.ident, path.span().byte_range());
+        }
+    }
+
+    fn visit_macro(&mut self, called: &'a syn::Macro) {
+        for name in names(called.tokens.clone()) {
+            self.used(&name, name.span().byte_range());
+        }
+    }
+
     // Patterns are no expressions: nothing can be asked in them.
-    fn visit_pat(&mut self, _: &'a syn::Pat) {}
+    fn visit_pat(&mut self, pattern: &'a syn::Pat) {
+        Fixed(&mut self.fixed).visit_pat(pattern);
+    }
 }

@@ -27,7 +27,7 @@ fn mutants(text: &str, all: &[(Genre, &str, &str)]) -> Vec<Mutant> {
 /// The woven text without what is written for errors.
 fn woven(text: &str, all: &[(Genre, &str, &str)]) -> String {
     let mutants = mutants(text, all);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &BTreeSet::new()).unwrap();
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &Names::default()).unwrap();
     syn::parse_file(&woven.text).unwrap();
     let mut plain = String::new();
     let mut rest = woven.text.as_str();
@@ -92,24 +92,74 @@ fn bodies_arms_guards_and_fields_ask_too() {
 
 #[test]
 fn what_cannot_ask_is_set_apart() {
-    let text = "const A: u8 = 1 + 2; const fn f() -> u8 { 3 * 4 } const fn k() -> u8 { 5 / 6 } fn g() -> impl Iterator<Item = u8> { x() } \
+    let text = "const A: u8 = 1 + 2; const fn f() -> u8 { 3 * 4 } const fn k() -> u8 { 5 / 6 } fn g() -> impl Fn(u8) -> u8 { x } \
                 fn h(a: Option<u8>) { if let Some(b) = a && b > 1 {} }";
     let all = [
         (Genre::BinaryOperator, "+", "-"),
         (Genre::BinaryOperator, "*", "+"),
-        (Genre::FnValue, "x()", "::std::iter::empty()"),
+        (Genre::FnValue, "x }", "Default::default()"),
         (Genre::BinaryOperator, "&&", "||"),
     ];
     let mutants = mutants(text, &all);
-    let kept = BTreeSet::from(["f".to_owned()]);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &kept).unwrap();
+    let names = Names { kept: BTreeSet::from(["f".to_owned()]), ..Names::default() };
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &names).unwrap();
     assert_eq!((woven.apart, woven.unviable), (vec![1, 2, 3], vec![4]));
     assert_eq!(woven.text, text);
     // A function that the compiler need not evaluate is made an ordinary one.
     let text = "pub const fn k(a: u8) -> u8 { a / 6 }";
     let ordinary = "pub  fn k(a: u8) -> u8 { (if is(1) { a % 6 } else { a / 6 }) }";
     assert_eq!(super::tests::woven(text, &[(Genre::BinaryOperator, "/", "%")]), ordinary);
-    assert!(weave("fn", &[], &BTreeSet::new()).is_err());
+    assert!(weave("fn", &[], &Names::default()).is_err());
+}
+
+#[test]
+fn an_iterator_of_any_type_is_one_of_two() {
+    let text = "fn g() -> impl Iterator<Item = u8> + 'static { x() }";
+    let all =
+        [(Genre::FnValue, "x()", "::std::iter::empty()"), (Genre::FnValue, "x() }", "::std::iter::once(0)")];
+    let either =
+        |one: &str, other: &str| format!("{{ {EITHER}::One({one}) }} else {{ {EITHER}::Other({other}) }} }}");
+    let inner = format!("{{ if is(2) {}", either("::std::iter::once(0)", "{ x() }"));
+    let outer = format!("{{ if is(1) {}", either("::std::iter::empty()", &inner));
+    assert_eq!(woven(text, &all), format!("fn g() -> impl Iterator<Item = u8> + 'static {outer}"));
+}
+
+#[test]
+fn a_constant_is_asked_for_where_it_is_used() {
+    let text = "pub const MOST: u8 = 2 * 3; fn f(a: u8) -> bool { a < MOST && g!(self::MOST) } fn h() -> u8 { MOST + 1 }";
+    let names = |kept: &[&str]| Names {
+        kept: kept.iter().map(|&name| name.to_owned()).collect(),
+        asked: BTreeSet::from(["MOST".to_owned()]),
+    };
+    let all = mutants(text, &[(Genre::BinaryOperator, "*", "+")]);
+    let all: Vec<&Mutant> = all.iter().collect();
+    let found = weave(text, &all, &names(&[])).unwrap();
+    syn::parse_file(&found.text).unwrap();
+    assert!(found.text.starts_with("pub const MOST: u8 = 2 * 3; /*<uMOST*/"), "{}", found.text);
+    assert!(
+        found.text.contains("pub fn asked() -> u8 { /*<p1*/(if crate::mutant_in_force::is(1) {"),
+        "{}",
+        found.text
+    );
+    assert_eq!(found.text.matches("MOST::asked()").count(), 3, "{}", found.text);
+    assert_eq!((found.apart, found.fixed), (vec![], BTreeSet::new()));
+    let at = found.text.find("MOST::asked").unwrap();
+    assert_eq!(culprit(&found.text, at), Some(Culprit::Constant("MOST".to_owned())));
+    // Where nobody may ask, it is the constant.
+    let found = weave(text, &all, &Names::default()).unwrap();
+    assert_eq!((found.apart, found.text.as_str()), (vec![1], text));
+    // Nor where the compiler has to know it.
+    let text = text.replace("fn h", "const fn h");
+    assert_eq!(weave(&text, &all, &names(&["h"])).unwrap().fixed, BTreeSet::from(["MOST".to_owned()]));
+    for known in [
+        "fn f(a: [u8; MOST]) {}",
+        "const A: u8 = MOST;",
+        "fn f(a: u8) { match a { MOST => {} _ => {} } }",
+        "fn f() { [0; MOST]; }",
+        "fn f() { g::<MOST>(); }",
+    ] {
+        assert!(Places::of(known).unwrap().fixed.contains("MOST"), "{known}");
+    }
 }
 
 #[test]
@@ -117,7 +167,7 @@ fn an_error_is_traced_to_its_mutant_or_its_place() {
     let text = "fn f(a: u8, b: u8) -> u8 { a + b }";
     let all = [(Genre::FnValue, "a + b", "Default::default()"), (Genre::BinaryOperator, "+", "-")];
     let mutants = mutants(text, &all);
-    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &BTreeSet::new()).unwrap();
+    let woven = weave(text, &mutants.iter().collect::<Vec<_>>(), &Names::default()).unwrap();
     let at = |what: &str| culprit(&woven.text, woven.text.find(what).unwrap());
     assert_eq!(at("Default"), Some(Culprit::Mutant(1)));
     assert_eq!(at("a - b"), Some(Culprit::Mutant(2)));
