@@ -40,6 +40,9 @@ mod sessions;
 #[path = "suite/interrupted.rs"]
 mod interrupted;
 
+#[path = "suite/closing.rs"]
+mod closing;
+
 #[path = "suite/terminal.rs"]
 mod terminal;
 

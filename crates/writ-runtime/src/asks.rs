@@ -22,7 +22,6 @@ use writ_policy::taint::endorsable;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
-use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::{Rendered, fields, render};
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
@@ -42,7 +41,7 @@ use crate::trace;
 use crate::undo::{UNDO, UNDO_WINDOW};
 
 use several::Checked;
-use tell::resolved;
+use tell::{exit_of, resolved};
 
 /// What is said where a card does not say all that is known by now.
 const BEGUN_SINCE: &str =
@@ -50,7 +49,8 @@ const BEGUN_SINCE: &str =
 
 impl Core {
     /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
-    /// What cannot be shown completely cannot be asked: that is the inner error, in words.
+    /// What cannot be shown completely cannot be asked, nor can anything in a session that is closed: that is the inner
+    /// error, in words.
     ///
     /// # Errors
     ///
@@ -65,6 +65,9 @@ impl Core {
             Ok(shown) => shown,
             Err(unshowable) => return Ok(Err(unshowable.to_string())),
         };
+        if session.state().closed {
+            return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
+        }
         let now = self.valid_now();
         let expires_at = now.plus(self.config.approval_ttl);
         let id = self.ids.ask();
@@ -360,6 +363,11 @@ impl Core {
             None => self.perform_now(ask, &approval).await,
         };
         self.performing().remove(id);
+        if let Err(EngineError::SessionClosed(_)) = &done
+            && let Some(ask) = self.store.ask(id)?
+        {
+            self.end_closed_ask(&ask).await?;
+        }
         let (rendered, exit) = done?;
         Ok(Answered { state: "approved".to_owned(), text: rendered.text.into_string(), exit })
     }
@@ -369,7 +377,7 @@ impl Core {
         ask: &AskRow,
         approval: &Result<approval::Approval, ApprovalError>,
     ) -> Result<(Rendered, Exit), EngineError> {
-        let prepared = ask.prepared.clone();
+        let prepared = &ask.prepared;
         let session = prepared.session.ok_or_else(|| EngineError::AskClosed {
             ask: ask.card.ask_id.clone(),
             state: "belongs to no session".to_owned(),
@@ -381,9 +389,6 @@ impl Core {
         let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
         let authority = Arc::new(self.grant(&session, at).await?);
         let label = prepared.label.clone();
-        // The card did not say so.
-        let begun_since =
-            self.store.lost(session.id, &prepared.action)?.is_some_and(|at| at > ask.card.asked_at);
         let standing = Standing {
             authority: &authority,
             spent: Spent::default(),
@@ -398,11 +403,7 @@ impl Core {
         };
         let refused = |why: String| not_done(why, ToolOutcome::Denied, Exit::Denied);
         let mut undo = None;
-        let passage = match begun_since {
-            true => None,
-            false => Some(self.pass(prepared, standing).await?),
-        };
-        let (rendered, exit, ops) = match passage {
+        let (rendered, exit, ops) = match self.pass_again(&session, ask, standing).await? {
             None => refused(BEGUN_SINCE.to_owned()),
             Some(Passage::Denied(denial)) => refused(denial.outside()),
             Some(Passage::Ask(_)) => refused("Not performed: it must be asked again.".to_owned()),
@@ -433,6 +434,29 @@ impl Core {
         Ok((rendered, exit))
     }
 
+    /// Puts what was approved before the door. `None`: it was begun since it was asked, which its card did not say.
+    ///
+    /// # Errors
+    ///
+    /// If the session was closed meanwhile, or the ledger cannot be written.
+    async fn pass_again(
+        &self,
+        session: &Session,
+        ask: &AskRow,
+        standing: Standing<'_>,
+    ) -> Result<Option<Passage>, EngineError> {
+        let begun = self.store.lost(session.id, &ask.prepared.action)?;
+        let passage = match begun.is_some_and(|at| at > ask.card.asked_at) {
+            true => None,
+            false => Some(self.pass(ask.prepared.clone(), standing).await?),
+        };
+        // Closing ends it, whatever else it was refused for.
+        if !matches!(passage, Some(Passage::Permit(_))) && session.state().closed {
+            return Err(EngineError::SessionClosed(session.id));
+        }
+        Ok(passage)
+    }
+
     /// Performs what was permitted: what is told of it, how that ends, what is to be written, and how it is undone.
     async fn performed(
         &self,
@@ -440,7 +464,7 @@ impl Core {
         permit: Permit,
     ) -> Result<((Rendered, Exit, Vec<Op>), Option<Undo>), EngineError> {
         let attempt = permit.attempt();
-        let (cancel, began) = (self.stop_now.child_token(), self.clock.now());
+        let (cancel, began) = (place.session.state().over.child_token(), self.clock.now());
         let Performed { prepared, mut outcome, mut ops, undo } =
             perform::perform(place, permit, &cancel).await?;
         let rendered = render(&prepared, &mut outcome, &self.redactor);
@@ -468,24 +492,5 @@ impl Core {
     /// Whether an approved ask is being performed.
     pub(crate) fn is_performing(&self, ask: &AskId) -> bool {
         self.performing().contains(ask)
-    }
-}
-
-/// A failure is never a success, whatever it says of itself.
-pub(crate) const fn failed(exit: Exit) -> Exit {
-    if matches!(exit, Exit::Done) { Exit::Bug } else { exit }
-}
-
-/// How a command ends that has approved an action.
-const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
-    match (performed, outcome) {
-        (PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report }, _) => {
-            failed(report.exit)
-        }
-        (_, ToolOutcome::Done | ToolOutcome::Simulated) => Exit::Done,
-        (_, ToolOutcome::Failed | ToolOutcome::Unknown) => Exit::Verification,
-        (_, ToolOutcome::Denied) => Exit::Denied,
-        (_, ToolOutcome::Waiting) => Exit::Waiting,
-        (_, ToolOutcome::Cancelled) => Exit::Interrupted,
     }
 }

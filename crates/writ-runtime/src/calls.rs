@@ -101,7 +101,7 @@ pub(crate) async fn call(
         "status" => status(core),
         "sessions.list" => sessions::list(core),
         "sessions.show" => sessions::show(core, &read(method, params)?),
-        "sessions.close" => sessions::close(core, &read(method, params)?).await,
+        "sessions.close" => sessions::close(core, read(method, params)?).await,
         "ledger.list" => ledger::list(core, read(method, params)?),
         "ledger.erase" => ledger::erase(core, read(method, params)?).await,
         "ledger.proof" => ledger::proof(core, &read(method, params)?),
@@ -281,9 +281,10 @@ async fn apply(
     joined: Option<SessionId>,
     which: &WhichSession,
 ) -> Result<Value, EngineError> {
-    let session = which.find(core, joined)?;
+    let session = core.open_one(which.find(core, joined)?.id)?;
+    let over = session.state().over.clone();
     let place = core.outside_turn(session).await?;
-    let (ask, applied) = match project::propose(&place, &core.stop_now).await? {
+    let (ask, applied) = match project::propose(&place, &over).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
         Proposed::Settled(settled) => {
@@ -315,9 +316,10 @@ struct SandboxExec {
 /// Runs a command of the owner in the sandbox of a session, through the door like any other.
 async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
-        (Some(id), _) => core.session(*id)?,
+        (Some(id), _) => core.open_one(*id)?,
         (None, project) => core.open_session(project.as_deref(), false, false, Surface::Local).await?,
     };
+    let over = session.state().over.child_token();
     let place = core.outside_turn(session).await?;
     // A stopping engine waits for it as for a turn.
     let _running = core.turns.token();
@@ -359,8 +361,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
     };
     let attempt = permit.attempt();
-    let Performed { prepared, mut outcome, mut ops, .. } =
-        perform::perform(&place, *permit, &core.stop_now.child_token()).await?;
+    let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
     let rendered = render(&prepared, &mut outcome, &core.redactor);
     ops.push(core.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
     core.store.commit(Batch::relaxed(ops)).await?;

@@ -200,9 +200,16 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
         Ok(()) | Err(EngineError::Stopping) => {}
         Err(error) => give_back(core, Some(&session), &lease, &error).await,
     }
+    if session.state().closed {
+        core.end_after_turn(&session).await;
+    }
 }
 
 async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error: &EngineError) {
+    if let (Some(session), EngineError::SessionClosed(_)) = (session, error) {
+        // It is never worked on again.
+        return core.end_leased(session, lease).await;
+    }
     let report = core.report(error);
     tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");
     let mut ops = vec![Op::NackMessage {
@@ -240,6 +247,7 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
 
 /// Makes the turn of a message ready: a new one, or one that a crash has left open.
 async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
+    core.open_one(session.id)?;
     // What is leased for the first time has opened no turn yet.
     if lease.message.attempts > 1
         && let Some(open) = core.store.unfinished_turn_of(lease.message.record.message)?

@@ -24,7 +24,7 @@ use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::session::{Interrupt, Session};
 pub(crate) use crate::undo::Undone;
-use crate::{calls, recover};
+use crate::{calls, closing, recover};
 
 mod answers;
 
@@ -176,6 +176,7 @@ impl Engine {
         core.learn_secrets().await?;
         recover::requeue(&core).await?;
         recover::note_surroundings(&core).await?;
+        closing::at_start(&core).await?;
         recover::give_up(&core).await?;
         core.settle_abandoned().await?;
         core.expire_asks().await?;

@@ -82,6 +82,8 @@ mod quarantine;
 
 mod recover;
 
+mod closing;
+
 mod settle;
 
 mod calls;

@@ -145,7 +145,8 @@ impl Core {
         let now = self.clock.now();
         let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
         let rules = self.project_rules(terms.project.as_deref())?;
-        let state = State { rules: rules.clone(), ..State::default() };
+        let over = self.stop_now.child_token();
+        let state = State { rules: rules.clone(), over, ..State::default() };
         let session = Session::new(id, terms, state);
         // Nobody is to find out with the first tool that the work folder cannot be opened.
         self.sandbox.check(&session.workspace_config(self))?;
@@ -197,6 +198,7 @@ impl Core {
             rehydrated: row.turn_number > 0,
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
+            over: self.stop_now.child_token(),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
             granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
             subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscriptions::read).unwrap_or_default(),

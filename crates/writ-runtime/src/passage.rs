@@ -279,7 +279,7 @@ impl Core {
                 }
                 Decided::Grant(grant) => {
                     let again = earlier.is_any().then(|| grant.prepared().clone());
-                    match (self.redeem(at, std::mem::take(&mut first), *grant, standing.mode).await?, again) {
+                    match (self.redeem(at, std::mem::take(&mut first), *grant, standing).await?, again) {
                         (Ok(passage), _) => return Ok(passage),
                         // Others have used up what was left of it: another plan covers it, or a person is asked after all.
                         (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
@@ -334,14 +334,27 @@ impl Core {
         at: Option<&Session>,
         first: Vec<Op>,
         grant: Grant,
-        mode: Mode,
+        standing: Standing<'_>,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
-        if mode == Mode::DryRun {
+        let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
+        // Of a closed session, nothing is done that a turn or a yes had begun; its hooks are told, and its owner may undo.
+        let is_work = standing.approval.is_some() || grant.prepared().turn.is_some();
+        let over = at.filter(|session| is_work && session.state().closed);
+        if let Some(session) = over {
+            self.write(at, first).await?;
+            return Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Revoked,
+                rule: "session".to_owned(),
+                text: EngineError::SessionClosed(session.id).to_string(),
+            })));
+        }
+        if standing.mode == Mode::DryRun {
             self.write(at, first).await?;
             return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
         }
         let now = self.clock.now();
-        let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
         let shown = frames(&first);
         let journal = Following::new(&self.store, first);
         let redeemed = grant.redeem(&journal, self.ids.attempt(now), now).await;

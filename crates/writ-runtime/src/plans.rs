@@ -116,7 +116,7 @@ impl Core {
         tried: &mut BTreeSet<AskId>,
     ) -> Result<Option<Box<Writ>>, EngineError> {
         let (Some(session), now) = (prepared.session, self.valid_now()) else { return Ok(None) };
-        for row in self.store.plans(Some(session), now, MAX_PLANS)? {
+        for row in self.store.plans_left(Some(session), now, MAX_PLANS)? {
             if !tried.insert(row.ask.clone()) {
                 continue;
             }
@@ -133,9 +133,6 @@ impl Core {
         let (Some(ask), Some(stored)) = (self.store.ask(&row.ask)?, self.store.approval(&row.ask)?) else {
             return Ok(None);
         };
-        if row.cost_left.is_some_and(|left| left.get() == 0) {
-            return Ok(None);
-        }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { return Ok(None) };
         let Ok(approval) = self.approval_of(&ask, &token)? else { return Ok(None) };
         let Ok(key) = Token::try_from(row.token.clone()) else { return Ok(None) };
@@ -154,7 +151,7 @@ impl Core {
     pub(crate) fn plans_in_force(&self) -> Result<Vec<Value>, EngineError> {
         let now = self.valid_now();
         let mut shown = Vec::new();
-        for row in self.store.plans(None, now, MAX_PLANS)? {
+        for row in self.store.plans_left(None, now, MAX_PLANS)? {
             let Some(ask) = self.store.ask(&row.ask)? else { continue };
             let Action::Plan(plan) = &ask.prepared.action else { continue };
             // Rules that have changed, a key that was removed: it covers nothing any more.

@@ -22,7 +22,7 @@ use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::act::{Place, outcome_entry};
-use crate::asks::failed;
+use crate::asks::tell::failed;
 use crate::config::LEFT_BEHIND;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -343,9 +343,9 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
 
 /// Closes the session's earlier question about an earlier state of the folder.
 async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineError> {
-    for ask in place.core.store.asks(Some(AskState::Open), writ_store::config::MAX_READ_ROWS)? {
-        let same_session = ask.card.session == Some(place.session.id);
-        if same_session && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {
+    for ask in place.core.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)? {
+        let is_open = ask.state == AskState::Open;
+        if is_open && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {
             place.core.end_ask(&ask, "The folder has changed since it was asked.").await?;
         }
     }

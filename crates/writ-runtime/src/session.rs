@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_policy::access::AccessState;
@@ -172,6 +173,8 @@ pub(crate) struct State {
     pub(crate) last_kept: Option<u64>,
     /// Nobody joins it any more, and it takes no message.
     pub(crate) closed: bool,
+    /// Ends with the session, and with the engine: what people have done in it outside turns stops then.
+    pub(crate) over: CancellationToken,
 }
 
 /// A turn that runs.

@@ -146,7 +146,8 @@ pub(crate) fn resolve_ask(
     // Too late is too late: an ask that has ended can only expire, even if it was approved and not performed.
     let sql = "UPDATE ask SET state = ?2, resolved_at = ?3, resolved_by = ?4, reason = ?5
                WHERE id = ?1 AND ((state = 'open' AND (?2 = 'expired' OR expires_at > ?3))
-                                  OR (state = 'approved' AND ?2 = 'expired' AND expires_at <= ?3))";
+                                  OR (state = 'approved' AND ?2 = 'expired' AND (expires_at <= ?3 OR EXISTS (
+                                      SELECT 1 FROM approval WHERE approval.ask = ask.id AND revoked = 1))))";
     let changed = execute(conn, sql, params![ask.as_str(), state.as_str(), at.as_millis(), by, reason])?;
     if changed == 0 { Err(Conflict::AskNotOpen(ask.clone()).into()) } else { Ok(()) }
 }
@@ -261,14 +262,6 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
     }
     let sql = "UPDATE ask SET state = 'used' WHERE id = ?1 AND state = 'approved'";
     if execute(conn, sql, [approval.ask.as_str()])? == 0 { Err(spent()) } else { Ok(()) }
-}
-
-pub(crate) fn revoke_approval(conn: &Connection, ask: &AskId) -> Result<(), StoreError> {
-    let changed = execute(conn, "UPDATE approval SET revoked = 1 WHERE ask = ?1", [ask.as_str()])?;
-    if changed == 0 {
-        return Err(Conflict::Missing { what: "approval", id: ask.to_string() }.into());
-    }
-    Ok(())
 }
 
 pub(crate) fn record_nonce(
@@ -487,11 +480,13 @@ impl Store {
 pub use keys::ApproverKey;
 pub(crate) use keys::{all_keys, count_passkey, counted, enroll_key, revoke_key};
 
+pub(crate) use left::{revoke_approval, revoke_unused};
 pub(crate) use parts::store_part;
 pub(crate) use plans::keep as keep_plan;
 pub use plans::{NewPlan, PlanRow};
 
 mod keys;
+mod left;
 mod parts;
 mod plans;
 mod tools;

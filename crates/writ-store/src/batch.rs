@@ -116,6 +116,15 @@ pub enum Op {
         /// What went wrong, for people.
         error: String,
     },
+    /// Sets a message aside for good: one that waits, or the caller's where a fence is shown. Conflict if it is neither.
+    EndMessage {
+        /// The message.
+        message: MessageId,
+        /// The fence of the caller's lease; `None`: it waits.
+        fence: Option<Fence>,
+        /// Why, for people.
+        error: String,
+    },
     /// Makes every leased message ready again: for the start of an engine, which holds the home alone.
     RequeueLeased,
     /// Opens a turn. Conflict if its number is not the session's next.
@@ -162,7 +171,7 @@ pub enum Op {
     /// Opens an ask, or finds the open one for the same prepared hash. See [`Receipt::asks`].
     OpenAsk(Box<NewAsk>),
     /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers. `Expired` also closes
-    /// an approved one whose time is over.
+    /// an approved one whose time is over, or whose approval was taken back.
     ResolveAsk {
         /// The ask.
         ask: AskId,
@@ -226,6 +235,8 @@ pub enum Op {
         /// The ask that was approved.
         ask: AskId,
     },
+    /// Takes back every approval of a session that was not used.
+    RevokeUnused(SessionId),
     /// Records a nonce. Conflict if it was seen.
     RecordNonce {
         /// What the nonce is for.

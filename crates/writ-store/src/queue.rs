@@ -65,7 +65,7 @@ pub struct QueueDepth {
     pub ready: u64,
     /// Leased.
     pub leased: u64,
-    /// Set aside after their last attempt.
+    /// Set aside: after their last attempt, or with their session.
     pub dead: u64,
 }
 
@@ -235,6 +235,22 @@ pub(crate) fn nack(
     Ok(())
 }
 
+pub(crate) fn end(
+    conn: &Connection,
+    message: MessageId,
+    fence: Option<Fence>,
+    error: &str,
+) -> Result<(), StoreError> {
+    let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
+    let changed = execute(
+        conn,
+        "UPDATE message SET state = 'dead', error = ?3
+         WHERE id = ?1 AND ((?2 IS NULL AND state = 'ready') OR (fence = ?2 AND state = 'leased'))",
+        params![message.to_string(), fence.map(|fence| int(fence.0)), error],
+    )?;
+    held(message, changed)
+}
+
 /// How long to wait after the given number of attempts.
 fn backoff(attempts: u64) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -321,7 +337,7 @@ impl Store {
         Ok(ids?.into_iter().flatten().collect())
     }
 
-    /// The messages that were set aside after their last attempt, newest first.
+    /// The messages that were set aside, newest first.
     ///
     /// # Errors
     ///

@@ -28,7 +28,9 @@ mod guard;
 #[path = "gateway/contract.rs"]
 mod contract;
 
-use super::engine::Engine;
+use super::engine::{Engine, runs};
+use super::hooks::hook;
+use super::interrupted::{end, until_runs};
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
@@ -858,6 +860,40 @@ fn needs_userns_hooks_are_told_once_that_a_session_is_opened_and_closed() {
     assert_eq!(web.api("DELETE", &path, &Value::Null).status, 200);
     assert_eq!(web.api("DELETE", &path, &Value::Null).status, 404);
     assert_eq!(told(), [2, 1]);
+}
+
+/// Whoever closes a session may vanish before it is closed: nothing of it is left half done.
+#[test]
+fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
+    let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let settings = "on = \"session_closed\"\ntimeout_ms = 60000";
+    hook(&bench, "slow", settings, "#!/bin/sh\nsleep 987715\nexit 0\n");
+    let web = Web::over(bench, &[]);
+    let id =
+        web.api("POST", "/sessions", &Value::Null).json()["session_id"].as_str().expect("an id").to_owned();
+    let path = format!("/sessions/{id}");
+    let mut client = web.stream();
+    let (port, bearer) = (web.port, web.bearer());
+    let request =
+        format!("DELETE {path} HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: {bearer}\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("sent");
+    until_runs("987715");
+    drop(client);
+    // The server has heard of its end before it has heard this.
+    assert!(web.api("GET", &path, &Value::Null).json()["closed_at"].is_string());
+    assert!(runs("987715"), "the hook still works");
+    end("987715");
+    let told = || {
+        let rows = web.bench.events("hooked");
+        rows.iter().filter(|row| row["payload"]["on"] == "session_closed").count()
+    };
+    let began = Instant::now();
+    while told() == 0 {
+        assert!(began.elapsed() < PATIENCE, "what it said is not on record");
+        std::thread::yield_now();
+    }
+    assert_eq!(web.api("DELETE", &path, &Value::Null).code(), "session.closed");
+    assert_eq!(told(), 1);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn occupy(home: &Home, session: SessionId, word: &'static str) -> impl FnOnce() 
 }
 
 /// Ends the program.
-fn end(word: &str) {
+pub(super) fn end(word: &str) {
     for entry in std::fs::read_dir("/proc").expect("reads").flatten() {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
@@ -176,7 +176,7 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
 }
 
 /// A model that runs a program when it is asked to sleep.
-fn sleeps(word: &'static str) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
+pub(super) fn sleeps(word: &'static str) -> impl FnMut(&ParsedRequest) -> Reply + Send + 'static {
     move |request: &ParsedRequest| {
         let last = request.messages.last();
         let asked = last.is_some_and(|message| message.text.contains("sleep") && message.results.is_empty());

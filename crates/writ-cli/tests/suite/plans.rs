@@ -235,6 +235,25 @@ fn needs_userns_what_runs_under_a_plan_is_killed_with_its_key() {
     desk.verify();
 }
 
+/// The key of a plan ends with its session: whoever approved the plan has approved nothing that outlives it.
+#[test]
+fn needs_userns_a_plan_ends_with_its_session() {
+    let steps = json!([{ "tool": "shell_exec", "arguments": reaching("hello"), "times": 2 }]);
+    let (desk, _) = Desk::approved(bench(), &steps);
+    let key = desk.in_force()[0]["key"].clone();
+    let ended = || {
+        let rows = desk.bench.events("keyed").into_iter();
+        let of_plan = |row: &Value| row["payload"]["change"] == "revoked" && row["payload"]["role"] == "plan";
+        rows.filter(of_plan).map(|row| row["payload"]["key"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(), [] as [Value; 0]);
+    let mut link = Link::open(&desk.bench.home).expect("connects");
+    link.call("sessions.close", json!({ "session": desk.session })).expect("closed");
+    assert_eq!((ended(), desk.in_force()), (vec![key], Vec::new()));
+    assert_eq!(link.call("keys.list", json!({})).expect("answered")["tasks"], json!([]));
+    desk.verify();
+}
+
 /// Where only what is planned is done: a wish without a plan is refused and told how to get one; with one, it is done, and
 /// a file is written with the text of the moment.
 ///

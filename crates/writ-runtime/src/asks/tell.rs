@@ -4,6 +4,7 @@ use writ_agent::notice;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::error::{Conflict, StoreError};
+use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
 use writ_types::error::Exit;
@@ -76,6 +77,9 @@ impl Core {
     pub(crate) async fn end_ask(&self, ask: &AskRow, why: &str) -> Result<(), EngineError> {
         let id = &ask.card.ask_id;
         let mut ops = vec![self.expired(ask, why), self.refusal_of(ask, why)];
+        if ask.state == AskState::Approved {
+            ops.insert(0, self.take_back(ask));
+        }
         let Some(session) = ask.card.session else {
             self.store.commit(Batch::synced(ops)).await?;
             return Ok(());
@@ -146,6 +150,25 @@ impl Core {
             self.commit_for(&session, Batch::synced(vec![note])).await?;
         }
         Ok(())
+    }
+}
+
+/// A failure is never a success, whatever it says of itself.
+pub(crate) const fn failed(exit: Exit) -> Exit {
+    if matches!(exit, Exit::Done) { Exit::Bug } else { exit }
+}
+
+/// How a command ends that has approved an action.
+pub(super) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
+    match (performed, outcome) {
+        (PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report }, _) => {
+            failed(report.exit)
+        }
+        (_, ToolOutcome::Done | ToolOutcome::Simulated) => Exit::Done,
+        (_, ToolOutcome::Failed | ToolOutcome::Unknown) => Exit::Verification,
+        (_, ToolOutcome::Denied) => Exit::Denied,
+        (_, ToolOutcome::Waiting) => Exit::Waiting,
+        (_, ToolOutcome::Cancelled) => Exit::Interrupted,
     }
 }
 

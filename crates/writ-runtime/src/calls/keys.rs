@@ -8,6 +8,7 @@ use writ_policy::keys::TaskClaims;
 use writ_policy::principal::Authenticated;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
@@ -157,7 +158,7 @@ pub(super) fn ends(
     session: &Session,
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
-    let plans = core.store.plans(Some(session.id), now, MAX_LISTED)?;
+    let plans = core.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
     let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
     let mut ops = Vec::new();

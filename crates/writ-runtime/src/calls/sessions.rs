@@ -1,14 +1,15 @@
 //! Sessions, for surfaces: listing, showing and closing them.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_store::approvals::{AskState, PlanRow};
+use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
-use writ_store::config::MAX_READ_ROWS;
 use writ_store::sessions::Session as Row;
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
-use writ_types::unit::{MicroUsd, Timestamp};
+use writ_types::unit::MicroUsd;
 
 use super::{MAX_LISTED, keys};
 use crate::core::Core;
@@ -35,54 +36,62 @@ pub(super) fn show(core: &Core, wanted: &OneSession) -> Result<Value, EngineErro
     shown(core, &row)
 }
 
-/// Closes a session: what it says is kept, and nobody joins it any more. A turn that runs is stopped, and no task key
-/// of it is good any more.
-pub(super) async fn close(core: &Core, wanted: &OneSession) -> Result<Value, EngineError> {
-    let session = core.open_one(wanted.session)?;
-    let now = core.clock.now();
-    session.state().closed = true;
-    let plans = match written(core, &session, now).await {
-        Ok(plans) => plans,
-        Err(error) => {
-            session.state().closed = false;
-            return Err(error);
-        }
-    };
+/// Closes a session: what it says is kept, and nobody joins it any more. What runs in it is stopped, what waits in it ends,
+/// and no task key of it is good any more. One that is closed, but of which something is left, is closed for good.
+pub(super) async fn close(
+    core: &Arc<Core>,
+    OneSession { session }: OneSession,
+) -> Result<Value, EngineError> {
+    let closing = Arc::clone(core);
+    // In a task of its own: whoever asked may vanish, and nothing is left half closed.
+    let closed = core.turns.spawn(async move { close_now(&closing, session).await });
+    closed.await.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())))
+}
+
+async fn close_now(core: &Core, id: SessionId) -> Result<Value, EngineError> {
+    let session = core.session(id)?;
+    let again = std::mem::replace(&mut session.state().closed, true);
+    let written = written(core, &session, again).await;
+    if written.is_err() {
+        session.state().closed = again;
+    }
+    let (closed_at, plans) = written?;
     core.servers.stop_session(session.id);
     // It is over for whoever is in the middle of it.
+    let over = session.state().over.clone();
+    over.cancel();
     let _heard = session.interrupt(None, Interrupt::Cancel);
     for plan in &plans {
         core.acting.stop(&plan.ask);
     }
-    end_asks(core, session.id).await?;
-    core.tell_of_session(&session, HookEvent::SessionClosed).await?;
-    Ok(json!({ "session": session.id, "closed_at": now.to_string() }))
-}
-
-/// Ends the questions of a session that is closed; what is being done on one is stopped.
-async fn end_asks(core: &Core, session: SessionId) -> Result<(), EngineError> {
-    for state in [AskState::Open, AskState::Approved] {
-        let asks = core.store.asks(Some(state), MAX_READ_ROWS)?;
-        for ask in asks.iter().filter(|ask| ask.card.session == Some(session)) {
-            match core.is_performing(&ask.card.ask_id) {
-                true => {
-                    core.acting.stop(&ask.card.ask_id);
-                }
-                false => core.end_ask(ask, "Its session was closed.").await?,
-            }
-        }
+    core.end_rest(&session).await?;
+    if !again {
+        core.tell_of_session(&session, HookEvent::SessionClosed).await?;
     }
-    Ok(())
+    Ok(json!({ "session": session.id, "closed_at": closed_at }))
 }
 
-/// Writes down that a session is closed, and that its keys end with it. The plans whose keys those are.
-async fn written(core: &Core, session: &Session, now: Timestamp) -> Result<Vec<PlanRow>, EngineError> {
+/// Writes down that a session is closed, and that its keys and what was approved in it end with it: when it was closed, and
+/// the plans whose keys those are.
+///
+/// # Errors
+///
+/// If it was closed before and nothing is left of it, or the store cannot be read or written.
+async fn written(core: &Core, session: &Session, again: bool) -> Result<(Value, Vec<PlanRow>), EngineError> {
+    let now = core.clock.now();
     let (mut ops, plans) = keys::ends(core, session, now)?;
-    let value = Some(Value::from(now.to_string()));
+    if again && ops.is_empty() && !core.waits(session.id)? {
+        return Err(EngineError::SessionClosed(session.id));
+    }
+    let row = core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+    let before = row.metadata.get(CLOSED_AT).cloned();
+    let closed_at = before.unwrap_or_else(|| Value::from(now.to_string()));
+    let value = Some(closed_at.clone());
     ops.push(Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value });
     ops.push(Op::DropResults(session.id));
+    ops.push(Op::RevokeUnused(session.id));
     core.store.commit(Batch::synced(ops)).await?;
-    Ok(plans)
+    Ok((closed_at, plans))
 }
 
 fn shown(core: &Core, row: &Row) -> Result<Value, EngineError> {

@@ -57,6 +57,8 @@ pub struct PlanRow {
 /// What the session of a row of `plan` has spent.
 const SPENT: &str =
     "coalesce((SELECT cost FROM usage WHERE kind = 'session' AND usage.key = plan.session), 0)";
+/// Which plans are meant: of one session, or of all.
+const OF_SESSION: &str = "(?1 IS NULL OR plan.session = ?1)";
 
 pub(crate) fn keep(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> {
     let added = execute(
@@ -148,7 +150,7 @@ fn decode(row: &Row<'_>) -> Result<PlanRow, StoreError> {
 }
 
 impl Store {
-    /// The plans that are in force at `now`, the latest first: of one session, or of all.
+    /// The plans that are in force at `now`, the latest first: of one session, or of all. Of some, nothing may be left.
     ///
     /// # Errors
     ///
@@ -159,7 +161,25 @@ impl Store {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<PlanRow>, StoreError> {
-        self.plans_where("(?1 IS NULL OR plan.session = ?1)", session.map(|id| id.to_string()), now, limit)
+        self.plans_where(OF_SESSION, session.map(|id| id.to_string()), now, limit)
+    }
+
+    /// As [`Self::plans`], but those alone of which a step is left, and money where that is limited.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn plans_left(
+        &self,
+        session: Option<SessionId>,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<PlanRow>, StoreError> {
+        let which = format!(
+            "{OF_SESSION} AND (max_cost IS NULL OR max_cost > {SPENT} - cost_before)
+             AND EXISTS (SELECT 1 FROM plan_step WHERE plan_step.ask = plan.ask AND uses < max_uses)"
+        );
+        self.plans_where(&which, session.map(|id| id.to_string()), now, limit)
     }
 
     /// The plan that is in force at `now` and was approved with this ask.
@@ -184,7 +204,7 @@ impl Store {
 
     fn plans_where(
         &self,
-        which: &'static str,
+        which: &str,
         of: Option<String>,
         now: Timestamp,
         limit: usize,

@@ -101,6 +101,47 @@ fn an_approval_that_was_not_used_ends_with_its_ask() {
     assert_eq!(overdue(60_000), []);
 }
 
+/// Before its time as well, once its approval was taken back: nobody is to wait for what is not done any more.
+#[test]
+fn an_approved_ask_ends_with_its_approval() {
+    let of = |n, query: &str, of| {
+        let NewAsk { mut card, mut prepared, entry } = ask(n, query);
+        (card.session, prepared.session) = (Some(session(of)), Some(session(of)));
+        Op::OpenAsk(Box::new(NewAsk { card, prepared, entry }))
+    };
+    let home = Home::new().with_session(1).with_session(2);
+    let state = |n| home.store.ask(&ask_id(n)).expect("reads").expect("there").state;
+    let waiting = |n| {
+        let asks = home.store.waiting_asks(session(n), 10).expect("reads");
+        asks.into_iter().map(|ask| ask.card.ask_id).collect::<Vec<_>>()
+    };
+    for (n, query, session) in [(1, "a", 1), (2, "b", 1), (3, "c", 2), (4, "d", 1), (5, "e", 1)] {
+        home.commit(vec![of(n, query, session)]);
+    }
+    for (n, query) in [(1, "a"), (2, "b"), (3, "c")] {
+        home.commit(vec![resolve(n, AskState::Approved, 5), Op::StoreApproval(approval(n, query))]);
+    }
+    home.commit(vec![resolve(4, AskState::Denied, 5), used(&approval(2, "b"), "b")]);
+    assert_eq!((waiting(1), waiting(2)), (vec![ask_id(1), ask_id(5)], vec![ask_id(3)]));
+    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]));
+
+    home.commit(vec![Op::RevokeUnused(session(1))]);
+    let revoked = |n| home.store.approval(&ask_id(n)).expect("reads").expect("there").revoked;
+    assert_eq!(
+        [revoked(1), revoked(2), revoked(3)],
+        [true, false, false],
+        "neither the used one nor another's"
+    );
+    let spent = home.try_commit(vec![used(&approval(1, "a"), "a")]).map(drop);
+    assert_eq!(spent, Err(Conflict::ApprovalSpent(ask_id(1)).into()));
+    home.commit(vec![resolve(1, AskState::Expired, 6), resolve(5, AskState::Expired, 6)]);
+    assert_eq!([state(1), state(2), state(5)], [AskState::Expired, AskState::Used, AskState::Expired]);
+    let early = home.try_commit(vec![resolve(3, AskState::Expired, 6)]).map(drop);
+    assert_eq!(early, Err(Conflict::AskNotOpen(ask_id(3)).into()), "the twin may still be performed");
+    assert_eq!((waiting(1), waiting(2)), (Vec::new(), vec![ask_id(3)]));
+    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(2)]));
+}
+
 /// Rows: SIL-162
 #[test]
 fn looking_at_an_approval_does_not_use_it() {
@@ -475,4 +516,59 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     dear.commit(vec![cost(9), use_of(0, 2, key, 4)]);
     dear.commit(vec![cost(1)]);
     assert_eq!(dear.try_commit(vec![use_of(0, 2, key, 5)]).map(drop), spent(), "its money is spent");
+}
+
+/// What is used up hides nothing: an older plan of which something is left is found, however many newer ones there are.
+#[test]
+fn plans_of_which_nothing_is_left_hide_no_older_one() {
+    let home = Home::new().with_session(1);
+    let key = |n: u64| KeyId::from_parts(at(0), u128::from(n));
+    for n in 1..=4 {
+        let query = n.to_string();
+        home.commit(vec![open(n, &query), resolve(n, AskState::Approved, 1)]);
+        home.commit(vec![Op::StoreApproval(approval(n, &query)), used(&approval(n, &query), &query)]);
+        let plan = NewPlan {
+            ask: ask_id(n),
+            session: session(1),
+            key: key(n),
+            token: "token".to_owned(),
+            begins_at: at(i64::try_from(n).expect("small")),
+            ends_at: at(50_000),
+            cost_before: MicroUsd::ZERO,
+            max_cost: (n == 4).then_some(MicroUsd::new(10)),
+            times: vec![1],
+        };
+        home.commit(vec![Op::KeepPlan(Box::new(plan))]);
+    }
+    let asks = |plans: Vec<PlanRow>| plans.into_iter().map(|plan| plan.ask).collect::<Vec<_>>();
+    let left = |limit| asks(home.store.plans_left(Some(session(1)), at(9), limit).expect("reads"));
+    assert_eq!(left(9), [4, 3, 2, 1].map(ask_id));
+    let cost = UsageDelta {
+        session: Some(session(1)),
+        at: at(4),
+        usage: Default::default(),
+        cost: MicroUsd::new(10),
+        tool_calls: 0,
+        model_calls: 1,
+    };
+    let step = |n| {
+        let approval = ApprovalUse {
+            ask: ask_id(n),
+            prepared: Digest::of(b"a step"),
+            nonce: format!("nonce {n}"),
+            task: None,
+            amount: None,
+            plan: Some(PlanUse { step: 0, times: 1, key: key(n) }),
+        };
+        Op::ConsumeApproval { approval, now: at(9) }
+    };
+    home.commit(vec![step(3), step(2), Op::AddUsage(cost)]);
+    assert_eq!(
+        (left(9), left(1)),
+        (vec![ask_id(1)], vec![ask_id(1)]),
+        "the others are used up, or their money"
+    );
+    let all = asks(home.store.plans(Some(session(1)), at(9), 9).expect("reads"));
+    assert_eq!(all, [4, 3, 2, 1].map(ask_id), "their keys are in force");
+    assert_eq!(home.store.plans_left(Some(session(2)), at(9), 9), Ok(Vec::new()));
 }

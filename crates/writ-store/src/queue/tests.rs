@@ -83,6 +83,35 @@ fn a_failing_message_backs_off_and_is_set_aside_at_last() {
 }
 
 #[test]
+fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
+    let home = Home::new().with_session(1).with_session(2);
+    home.commit(receive(1, 1, "a"));
+    home.commit(receive(1, 2, "b"));
+    home.commit(receive(2, 3, "c"));
+    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]));
+    let held = lease_at(&home, 0).expect("due");
+    let end = |n, fence| {
+        let error = "its session was closed".to_owned();
+        home.try_commit(vec![Op::EndMessage { message: message(n), fence, error }]).map(drop)
+    };
+    let stale = |n| Err(StoreError::Conflict(Conflict::Fence(message(n))));
+    assert_eq!(end(1, None), stale(1), "somebody holds it");
+    assert_eq!(end(1, Some(Fence(held.fence.0 + 1))), stale(1));
+    assert_eq!(end(2, Some(held.fence)), stale(2), "nobody holds it");
+    assert_eq!(end(2, None), Ok(()));
+    assert_eq!(home.store.pending_for_session(session(1)), Ok(Vec::new()));
+    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]), "one is leased");
+    assert_eq!(end(1, Some(held.fence)), Ok(()));
+    assert_eq!(end(1, Some(held.fence)), stale(1), "once");
+    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(2)]));
+    assert_eq!(lease_at(&home, 1_000_000).map(|next| id(&next)), Some(message(3)), "the twin waits");
+    assert_eq!(lease_at(&home, 1_000_000), None);
+    let dead = home.store.dead_letters(10).expect("reads");
+    let dead: Vec<_> = dead.iter().map(|found| (found.record.message, found.error.as_str())).collect();
+    assert_eq!(dead, [(message(2), "its session was closed"), (message(1), "its session was closed")]);
+}
+
+#[test]
 fn a_restart_gives_leased_messages_back() {
     let home = Home::new().with_session(1);
     home.commit(receive(1, 1, "a"));

@@ -59,6 +59,7 @@ impl Progress<'_> {
             Op::NackMessage { message, fence, now, error } => {
                 queue::nack(conn, *message, *fence, *now, error)
             }
+            Op::EndMessage { message, fence, error } => queue::end(conn, *message, *fence, error),
             Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
             Op::OpenTurn(turn) => turns::open(conn, turn),
             Op::TurnEvent { turn, n, event } => {
@@ -88,6 +89,7 @@ impl Progress<'_> {
             Op::KeepPlan(plan) => approvals::keep_plan(conn, plan),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
+            Op::RevokeUnused(session) => approvals::revoke_unused(conn, *session),
             Op::RecordNonce { namespace, nonce, expires_at } => {
                 approvals::record_nonce(conn, namespace, nonce, *expires_at)
             }

@@ -1,0 +1,141 @@
+//! What is left of a session that is closed: its questions and its messages end, and so does the turn that a crash has cut off.
+
+use writ_store::approvals::Ask as AskRow;
+use writ_store::batch::{Batch, Op};
+use writ_store::config::MAX_READ_ROWS;
+use writ_store::error::{Conflict, StoreError};
+use writ_store::queue::{Leased, QueuedMessage};
+use writ_types::entry::{Fact, TurnPhase};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{Fence, SessionId};
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::session::{CLOSED_AT, Session};
+
+/// Why the questions of a session that is closed end.
+const CLOSED: &str = "Its session was closed.";
+
+impl Core {
+    /// Whether anything waits in a session: a question, what was approved, or a message.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn waits(&self, session: SessionId) -> Result<bool, EngineError> {
+        let asks = self.store.waiting_asks(session, 1)?;
+        Ok(!asks.is_empty() || !self.store.pending_for_session(session)?.is_empty())
+    }
+
+    /// Ends what waits in a session that is closed.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn end_rest(&self, session: &Session) -> Result<(), EngineError> {
+        for ask in self.store.waiting_asks(session.id, MAX_READ_ROWS)? {
+            // Whoever performs it finds the session closed, and ends it.
+            if !self.is_performing(&ask.card.ask_id) {
+                self.end_closed_ask(&ask).await?;
+            }
+        }
+        // A turn that runs may have taken some of them in: the others end after it.
+        if session.runs(None) {
+            return Ok(());
+        }
+        for message in self.store.pending_for_session(session.id)? {
+            match self.end_message(session, &message, None).await {
+                // The dispatcher has it, and ends it.
+                Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what a turn has left whose session was closed while it ran: questions that it still asked, messages behind it,
+    /// and what it has kept back.
+    pub(crate) async fn end_after_turn(&self, session: &Session) {
+        let dropped = self.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
+        let ended = match dropped {
+            Ok(_) => self.end_rest(session).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = ended {
+            tracing::error!(session = %session.id, %error, "what is left of a closed session could not be ended");
+        }
+    }
+
+    /// Ends a message whose session turns out to be closed: it is never worked on again.
+    pub(crate) async fn end_leased(&self, session: &Session, lease: &Leased) {
+        if let Err(error) = self.end_message(session, &lease.message, Some(lease.fence)).await {
+            tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
+        }
+    }
+
+    /// Ends a question of a session that is closed.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn end_closed_ask(&self, ask: &AskRow) -> Result<(), EngineError> {
+        self.end_ask(ask, CLOSED).await
+    }
+
+    /// Ends a message of a session that is closed, and the turn that was open for it; whoever has sent it is told. With
+    /// the fence of its lease, or none where it waits.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written, or somebody else has it.
+    async fn end_message(
+        &self,
+        session: &Session,
+        message: &QueuedMessage,
+        fence: Option<Fence>,
+    ) -> Result<(), EngineError> {
+        let (id, report) = (message.record.message, self.report(&EngineError::SessionClosed(session.id)));
+        let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
+        if let Some(open) = self.store.unfinished_turn_of(id)? {
+            self.settle_turn(open.id).await?;
+            let reason = report.outside.clone();
+            let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
+            ops.push(self.entry(session.id, Some((open.id, open.number)), phase));
+            let (at, state) = (self.clock.now(), "cancelled".to_owned());
+            ops.push(Op::CloseTurn { turn: open.id, at, state });
+        }
+        let frame = ServerFrame::Error {
+            id: None,
+            exit: report.exit,
+            code: report.code.clone(),
+            text: format!("The message is not answered: {}.", report.outside),
+            hint: report.advice().to_owned(),
+            answers: vec![message.client_id.clone()],
+        };
+        ops.push(Op::Frame { session: session.id, frame: Box::new(frame) });
+        self.commit_for(session, Batch::synced(ops)).await?;
+        Ok(())
+    }
+}
+
+/// Ends what the run before has left of sessions that are closed.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn at_start(core: &Core) -> Result<(), EngineError> {
+    for id in core.store.waiting_sessions()? {
+        if !core.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
+            continue;
+        }
+        let ended = match core.session(id) {
+            Ok(session) => core.end_rest(&session).await,
+            Err(error) => Err(error),
+        };
+        // It must not keep the engine from starting: nothing of it is performed, and the next start tries again.
+        if let Err(error) = ended {
+            tracing::error!(session = %id, %error, "what is left of a closed session could not be ended");
+        }
+    }
+    Ok(())
+}
