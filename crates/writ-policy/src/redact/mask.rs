@@ -54,9 +54,7 @@ pub(super) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
         match out.last_mut().filter(|last| span.at.start < last.at.end) {
             Some(last) => {
                 last.at.end = last.at.end.max(span.at.end);
-                if span.what < last.what {
-                    last.what = span.what;
-                }
+                last.what = span.what.min(last.what.clone());
             }
             None => out.push(span),
         }

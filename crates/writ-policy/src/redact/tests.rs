@@ -38,7 +38,11 @@ fn encodings(value: &str) -> Vec<(&'static str, String)> {
     ];
     let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     let url_of = |b: u8| if unreserved(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
-    all.push(("URL", value.bytes().map(url_of).collect()));
+    let escaped: String = value.bytes().map(url_of).collect();
+    let lower = |b: u8| if unreserved(b) { char::from(b).to_string() } else { format!("%{b:02x}") };
+    let small: String = value.bytes().map(lower).collect();
+    all.extend([("form", escaped.replace("%20", "+")), ("form in small letters", small.replace("%20", "+"))]);
+    all.extend([("URL", escaped), ("URL in small letters", small)]);
     assert!(url.len() >= value.len());
     for before in ["", "x", "xy"] {
         all.push(("base64", STANDARD.encode(format!("{before}{value}"))));
@@ -70,6 +74,26 @@ fn a_known_value_is_masked_in_every_encoding_and_text_of_its_length_stays() {
     let masked = redactor.mask(&json);
     let json: Value = serde_json::from_str(&masked).expect("masked JSON is JSON");
     assert_eq!(json, serde_json::json!({ "stdout": "[masked:secret:mail]", "a": ["[masked:secret:plain]"] }));
+}
+
+/// What base64 mixes with a value's neighbours is masked with it, and nothing beyond.
+#[test]
+fn characters_of_base64_that_hold_bits_of_a_value_are_masked() {
+    let redactor = redactor();
+    let edges = ["+", "/", "-", "_", "a", "Z", "0"].map(|edge| format!(".{edge}h1bnRlcjItaHVudGVyM{edge}."));
+    for (text, masked) in [
+        // After none, one and two bytes of a group of three.
+        ("xaHVudGVyMi1odW50ZXIyx", "x[masked:secret:plain]x"),
+        ("eGh1bnRlcjItaHVudGVyMg==", "e[masked:secret:plain]=="),
+        ("eHhodW50ZXIyLWh1bnRlcjI=", "eH[masked:secret:plain]="),
+        ("h1bnRlcjItaHVudGVyM", "[masked:secret:plain]"),
+        (" h1bnRlcjItaHVudGVyM ", " [masked:secret:plain] "),
+    ]
+    .into_iter()
+    .chain(edges.iter().map(|text| (text.as_str(), ".[masked:secret:plain].")))
+    {
+        assert_eq!(redactor.mask(text), masked, "{text}");
+    }
 }
 
 #[test]
@@ -117,6 +141,10 @@ fn each_format_is_masked_and_what_only_begins_like_it_stays() {
     let redactor = Redactor::default();
     let jwt = format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{}", letters(43));
     let pem = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----", letters(64));
+    let encrypted = format!(
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00AA\n\n{}\n-----END RSA PRIVATE KEY-----",
+        letters(64)
+    );
     let samples = [
         (format!("sk-ant-api03-{}", letters(40)), "anthropic-key"),
         (format!("sk-{}", "a".repeat(32)), "api-key"),
@@ -139,6 +167,9 @@ fn each_format_is_masked_and_what_only_begins_like_it_stays() {
         (jwt, "jwt"),
         (pem.clone(), "private-key"),
         (pem.replace('\n', "\\n"), "private-key"),
+        (pem.replace("3k", "PD"), "private-key"),
+        (encrypted.replace('\n', "\\n"), "private-key"),
+        (encrypted, "private-key"),
     ];
     for (sample, name) in &samples {
         for (before, after) in [("", ""), ("key=", " rest"), ("\"", "\""), ("\\n", "\\n"), ("%20", "&b")] {
@@ -200,6 +231,64 @@ fn a_broken_token_hides_no_later_one_and_is_read_once() {
     assert!(read <= broken.len() * 4, "{read} bytes of {}", broken.len());
 }
 
+/// The bounds of what is found as a whole, and of what waits for it, to the byte.
+#[test]
+fn what_is_found_as_a_whole_has_bounds() {
+    let redactor = Redactor::default();
+    let token = format!("ghp_{}", "a".repeat(16 * 1024));
+    assert_eq!(redactor.mask(&format!("{token}b")), "[masked:github-token]b");
+    let key = format!("-----BEGIN PRIVATE KEY-----{}", "a".repeat(64 * 1024));
+    assert_eq!(redactor.mask(&format!("{key}b")), "[masked:private-key]b");
+    let mut stream = redactor.stream();
+    assert_eq!(stream.push(&"a".repeat(16 * 1024 - 1)), "");
+    assert_eq!(stream.push("a"), "a".repeat(8 * 1024));
+    let lines = |count: usize| format!("hunter2-{}", "\n".repeat(count - "hunter2-".len()));
+    assert_eq!(self::redactor().stream().push(&lines(4 * 1024)), "");
+    assert_eq!(self::redactor().stream().push(&lines(4 * 1024 + 1)), lines(4 * 1024 + 1));
+}
+
+/// What stands before the beginning of something does not wait for its end.
+#[test]
+fn a_stream_holds_back_nothing_before_what_may_go_on() {
+    assert_eq!(redactor().stream().push("It is hunter2-\nhun"), "It is ");
+    assert_eq!(redactor().stream().push("A key: -----BEGIN PRIVATE KEY-----\nTWFu "), "A key: ");
+}
+
+/// Only lines of base64, the headers of old keys and the last line may follow.
+#[test]
+fn a_private_key_goes_on_while_nothing_else_stands_in_it() {
+    let body = letters(64);
+    for (text, goes_on) in [
+        ("", true),
+        ("RSA PRIV", true),
+        ("RSA key", false),
+        ("RSA key of the house", false),
+        ("PRIVATE KEY--", true),
+        ("PRIVATE KEY-----", true),
+        ("CERTIFICATE--", true),
+        ("CERTIFICATE-----", false),
+        ("PRIVATE KEY-----\nTWFu\r\nTWFu", true),
+        ("PRIVATE KEY-----\nTWFu;", false),
+        (r"PRIVATE KEY-----\nTWFu\", true),
+        (r"PRIVATE KEY-----\nTWFu\r\nTWFu", true),
+        (r"PRIVATE KEY-----\nTWFu\qTWFu", false),
+        ("PRIVATE KEY-----\nProc-Ty", true),
+        ("PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED", true),
+        ("PRIVATE KEY-----\nProc-Types: 4,ENCRYPTED", false),
+        ("PRIVATE KEY-----\nPDTWFu", true),
+        ("PRIVATE KEY-----\nBODY\n-----E", true),
+        ("PRIVATE KEY-----\nBODY\n-----END PRIV", true),
+        ("PRIVATE KEY-----\nBODY\n-----END PRIVATE KEY--", true),
+        ("PRIVATE KEY-----\nBODY\n-----END PRIVATE KEY-----", false),
+        ("PRIVATE KEY-----\nBODY\n-----END PRIVATE KEY\n", false),
+    ] {
+        assert_eq!(formats::is_open_pem(text.replace("BODY", &body).as_bytes()), goes_on, "{text}");
+    }
+    let key = format!(r"-----BEGIN PRIVATE KEY-----\n{body}");
+    assert_eq!(Redactor::default().mask(&format!(r"{key}\")), "[masked:private-key]", "half an escape");
+    assert_eq!(Redactor::default().mask(&format!(r"{key}\q")), r"[masked:private-key]\q");
+}
+
 /// A stream waits for the rest of a private key, and not for what follows other headings.
 #[test]
 fn a_stream_waits_for_private_keys_alone() {
@@ -226,9 +315,11 @@ fn a_large_output_loses_each_secret() {
 #[test]
 fn what_is_left_of_a_secret_where_a_text_was_cut_is_masked() {
     let redactor = redactor();
-    let mut cut = format!("out: {}", PLAIN.get(..9).expect("ASCII"));
-    assert_eq!(redactor.scrub_cut(&mut cut), BTreeSet::from(["secret:plain".to_owned()]));
-    assert_eq!(cut, "out: [masked:secret:plain]");
+    for left in [8, 9] {
+        let mut cut = format!("out: {}", PLAIN.get(..left).expect("ASCII"));
+        assert_eq!(redactor.scrub_cut(&mut cut), BTreeSet::from(["secret:plain".to_owned()]), "{left}");
+        assert_eq!(cut, "out: [masked:secret:plain]", "{left}");
+    }
     let mut short = format!("out: {}", PLAIN.get(..7).expect("ASCII"));
     assert_eq!(
         redactor.scrub_cut(&mut short),
@@ -477,6 +568,14 @@ fn a_credential_begins_after_escapes_and_not_within_words() {
     for (after, found) in [("", true), (" ", true), ("-", true), ("_", false), ("x", false), ("7", false)] {
         assert_eq!(redactor.mask(&format!("{key}{after}")).contains("[masked"), found, "{after:?}");
     }
+}
+
+/// What holds a known value is masked under its name, as a whole.
+#[test]
+fn a_credential_that_holds_a_known_value_has_its_name() {
+    let redactor = Redactor::default();
+    redactor.learn(&[known("secret:inner", "Q9aZ3kQ9aZ3k")]);
+    assert_eq!(redactor.mask(&format!("ghp_{}", letters(36))), "[masked:secret:inner]");
 }
 
 /// Values beside each other are masked each.

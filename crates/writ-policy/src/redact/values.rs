@@ -185,8 +185,8 @@ impl Values {
     /// depends on lengths and line ends alone, never on what a value is: whoever sees what is held back learns nothing.
     pub(super) fn settled(&self, text: &[u8]) -> usize {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max();
-        // One more: a form may begin within a character of its encoding.
-        let Some(kept) = longest.map(|longest| longest + 1) else { return text.len() };
+        // As long as its hexadecimal digits or longer: base64 is shorter, also with what is masked beside it.
+        let Some(kept) = longest else { return text.len() };
         let places: Vec<usize> = joined_places(text).collect();
         let across = places.len().checked_sub(kept).and_then(|at| places.get(at).copied());
         across.unwrap_or(0).min(text.len().saturating_sub(kept))
@@ -226,4 +226,40 @@ fn joined(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
 
 fn joined_places(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     joined(text).map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values() -> Values {
+        Values::new(&[KnownSecret { name: "secret:one".into(), value: "hunter2-hunter2".to_owned().into() }])
+    }
+
+    fn key_of(bytes: &[u8]) -> u64 {
+        bytes.iter().fold(0, |key, byte| slid(key, *byte))
+    }
+
+    #[test]
+    fn a_key_is_the_last_eight_bytes() {
+        assert_eq!(key_of(b"0123456789"), u64::from_le_bytes(*b"23456789"));
+    }
+
+    /// Of an ordinary text hardly a place is looked at more closely.
+    #[test]
+    fn the_filter_lets_every_form_through_and_hardly_anything_else() {
+        let (values, ordinary) = (values(), include_bytes!("../../tests/corpus/ordinary.txt"));
+        for needle in &values.needles {
+            assert!(values.may_begin(key_of(&needle.form.bytes[..MIN_VALUE_BYTES])));
+        }
+        let looks = ordinary.windows(MIN_VALUE_BYTES).filter(|bytes| values.may_begin(key_of(bytes))).count();
+        assert!(looks * 50 < ordinary.len(), "{looks} of {}", ordinary.len());
+    }
+
+    #[test]
+    fn the_filter_has_4096_bits_at_least() {
+        for values in [Values::new(&[]), values()] {
+            assert_eq!(values.filter.len(), 4096 / 64);
+        }
+    }
 }

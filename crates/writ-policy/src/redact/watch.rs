@@ -138,7 +138,7 @@ mod tests {
                 out.extend(stream.end());
                 assert!(out.starts_with(b"\xff\x00 before [masked:secret:one]"), "{size}: {form}");
                 assert!(out.ends_with(b"after \xfe"), "{size}: {form}");
-                assert_eq!(stream.found().len(), 1);
+                assert_eq!(stream.found(), &BTreeSet::from(["secret:one".to_owned()]));
             }
         }
     }
@@ -148,7 +148,57 @@ mod tests {
         let mut stream = watch().stream();
         let other: Vec<u8> = (0..=255).cycle().take(70_000).filter(|byte| *byte != b's').collect();
         assert!(stream.push(&other).len() > 60_000);
+        assert!(stream.found().is_empty());
         assert!(watch().names_in(b"s3cret-Value/of+8").is_empty());
+        assert!(matches!(watch().mask(&other), Cow::Borrowed(same) if same == other));
+    }
+
+    #[test]
+    fn whole_bytes_lose_each_value_and_it_is_named() {
+        let bytes = [b"\xff ", VALUE.as_bytes(), b"\x00", hex::encode(VALUE).as_bytes(), b" \xfe"].concat();
+        let masked = b"\xff [masked:secret:one]\x00[masked:secret:one] \xfe";
+        assert_eq!(watch().mask(&bytes), masked.as_slice());
+        assert_eq!(watch().names_in(&bytes), BTreeSet::from(["secret:one".to_owned()]));
+    }
+
+    #[test]
+    fn what_shows_a_stream_shows_the_names_alone() {
+        let mut stream = watch().stream();
+        assert!(!stream.is_begun());
+        stream.push(VALUE.as_bytes());
+        assert!(stream.is_begun());
+        assert_eq!(format!("{:?} {stream:?}", watch()), "Watch ByteStream { found: {}, .. }");
+        stream.end();
+        assert_eq!(format!("{stream:?}"), "ByteStream { found: {\"secret:one\"}, .. }");
+    }
+
+    /// In base64, too, where the characters beside a form are masked with it.
+    #[test]
+    fn base64_is_masked_however_it_is_cut() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::STANDARD;
+        for before in ["", "x", "xy"] {
+            let whole = STANDARD.encode(format!("{before}{VALUE} and more of it, long enough to come apart"));
+            let masked = watch().mask(whole.as_bytes()).into_owned();
+            assert!(masked.len() < whole.len(), "{whole}");
+            for cut in 0..=whole.len() {
+                let mut stream = watch().stream();
+                let (first, second) = whole.as_bytes().split_at(cut);
+                let out = [stream.push(first), stream.push(second), stream.end()].concat();
+                assert_eq!(out, masked, "{cut}: {whole}");
+            }
+        }
+    }
+
+    /// As many bytes as the longest form has, in hexadecimal digits: a value that begins with them waits.
+    #[test]
+    fn what_is_held_back_is_as_long_as_the_longest_form() {
+        const LONGEST: usize = VALUE.len() * 2;
+        let rest = "y".repeat(LONGEST - VALUE.len());
+        let mut stream = watch().stream();
+        assert_eq!(stream.push(format!("before {VALUE}{rest}").as_bytes()), b"before ");
+        assert_eq!(stream.push(b"y"), b"[masked:secret:one]");
+        assert_eq!(stream.end(), format!("{rest}y").as_bytes());
     }
 
     /// Whether the beginning of a value stands at the end of a piece is told by nothing.
@@ -182,5 +232,24 @@ mod tests {
         // Whoever sends them one by one has all of them looked at seldom, not with each.
         let looks = (0..50_000).filter(|_| !stream.push(b"\n").is_empty()).count();
         assert!(looks < 10, "{looks}");
+        assert_eq!(watch().stream().push(&b"\n".repeat(128 * 1024)), b"");
+        assert_eq!(watch().stream().push(&b"\n".repeat(128 * 1024 + 1)), b"\n");
+    }
+
+    /// Little that is held is looked at with every piece, much when an eighth of it is new.
+    #[test]
+    fn much_that_is_held_is_looked_at_when_enough_is_new() {
+        // With the next character the first may go.
+        let held = |length: usize| {
+            let mut stream = watch().stream();
+            let waits = "x".repeat(VALUE.len() * 2);
+            assert_eq!(stream.push(format!("{waits:\n<length$}").as_bytes()), b"");
+            stream
+        };
+        assert_eq!(held(8 * 1024 - 1).push(b"x"), b"x");
+        assert_eq!(held(8 * 1024).push(b"x"), b"");
+        let new = |length: usize| format!("{:\n<length$}", "x");
+        assert_eq!(held(14_000).push(new(2_000).as_bytes()), b"x");
+        assert_eq!(held(14_000).push(new(1_999).as_bytes()), b"");
     }
 }
