@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use crate::fixture::{EPOCH, NOW, approver, approvers, harness, installation, key, later};
 
+    const TEN_MINUTES: Duration = Duration::from_secs(600);
     const CODE: &str = "0123456789abcdef0123456789abcdef";
 
     fn good() -> EnrolmentClaims {
@@ -138,7 +139,7 @@ mod tests {
             name: "phone".into(),
             nonce: "00112233445566778899aabbccddeeff".into(),
             issued_at: NOW,
-            expires_at: NOW.plus(ENROLMENT_TTL),
+            expires_at: NOW.plus(TEN_MINUTES),
             approver: hex::encode(approver().verifying_key().as_bytes()),
         }
     }
@@ -155,7 +156,7 @@ mod tests {
     fn leave_to_enrol_is_good_for_its_code_and_for_ten_minutes() {
         let leave = check(&signed(good())).expect("good");
         assert!(leave.admits(CODE, NOW));
-        assert!(!leave.admits(CODE, NOW.plus(ENROLMENT_TTL)));
+        assert!(!leave.admits(CODE, NOW.plus(TEN_MINUTES)));
         assert!(!leave.admits("", NOW) && !leave.admits(&CODE[1..], NOW));
     }
 

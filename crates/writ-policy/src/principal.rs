@@ -406,16 +406,16 @@ mod tests {
             authenticate(owner, inbound(" \n\0"), &DIRECTORY, &Redactor::default(), NOW),
             Err(AuthError::Empty)
         );
-        let long = "x".repeat(MAX_MESSAGE_BYTES + 1);
+        let long = "x".repeat(1_048_577);
         assert_eq!(
             authenticate(owner, inbound(&long), &DIRECTORY, &Redactor::default(), NOW),
-            Err(AuthError::TooLong { bytes: MAX_MESSAGE_BYTES + 1 })
+            Err(AuthError::TooLong { bytes: 1_048_577 })
         );
         let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, &Redactor::default(), NOW)
             .expect("accepted");
         assert_eq!(message.get().text, "\u{e9}");
         assert_eq!((message.at(), message.masked().len()), (NOW, 0));
-        let most = "x".repeat(MAX_MESSAGE_BYTES);
+        let most = "x".repeat(1_048_576);
         assert!(authenticate(owner, inbound(&most), &DIRECTORY, &Redactor::default(), NOW).is_ok());
         for (bytes, good) in [(0, false), (1, true), (128, true), (129, false)] {
             let named = Inbound { client_id: "c".repeat(bytes), ..inbound("hi") };

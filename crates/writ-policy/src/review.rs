@@ -285,11 +285,11 @@ mod tests {
         let long = Row(AskId::from_random(2), pay("ann", 50), Risk::Medium, 1, 400, NOW);
         assert!(only(&told(&[long], &approved)).goes_with_others(), "as long as four of them");
         let usual: Vec<Row> = (0..10).map(|n| row(n, pay("ann", 50))).collect();
-        let late = later(UNUSUAL_HOURS * HOUR_MS);
+        let late = later(UNUSUAL_HOURS * 3_600_000);
         says(Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, late), &usual, "time of day");
         // Shortly before midnight is near to shortly after.
         let at = |hour: i64| {
-            later((hour - NOW.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY)) * HOUR_MS)
+            later((hour - NOW.as_millis().div_euclid(3_600_000).rem_euclid(HOURS_OF_DAY)) * 3_600_000)
         };
         let nights: Vec<Row> =
             (0..10).map(|n| Row(AskId::from_random(n), pay("ann", 50), Risk::Low, 1, 100, at(23))).collect();
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(only(&told(&[asked], &nights)).goes_with_others(), !odd, "{hour}");
         }
         // A day later is no other hour, and of few approvals no hour is known.
-        for (at, before) in [(later(24 * HOUR_MS), &usual[..]), (late, &usual[..9])] {
+        for (at, before) in [(later(86_400_000), &usual[..]), (late, &usual[..9])] {
             let groups = told(&[Row(AskId::from_random(20), pay("ann", 50), Risk::Low, 1, 100, at)], before);
             assert!(only(&groups).goes_with_others());
         }

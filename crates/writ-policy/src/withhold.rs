@@ -332,7 +332,7 @@ mod tests {
             Withheld::default().hide(&mut hidden, Clearance::Public).map(drop)
         };
         for (bytes, expected) in
-            [(MAX_BYTES, Ok(())), (MAX_BYTES + 1, Err(TooMuch)), (MAX_BYTES + 7, Err(TooMuch))]
+            [(16_777_216, Ok(())), (16_777_217, Err(TooMuch)), (16_777_223, Err(TooMuch))]
         {
             assert_eq!(whole(bytes), expected, "{bytes}");
         }

@@ -365,7 +365,10 @@ mod tests {
     fn a_credential_goes_to_its_host_method_and_path_and_nowhere_else() {
         let git = binding();
         let at = |host: &str, method: &str, path: &str| git.admits(&target(host), true, method, path);
-        for path in ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs", "/git/a%20b%C3%A9"] {
+        let longest = format!("/git/{}", "x".repeat(8_187));
+        for path in
+            ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs", "/git/a%20b%C3%A9", &longest]
+        {
             assert_eq!(at("api.test:8443", "GET", path), Ok(()), "{path}");
         }
         assert_eq!(at("api.test", "GET", "/me"), Err(Misuse::Host), "another port");
@@ -396,7 +399,7 @@ mod tests {
             "/git\\..\\x",
             "",
             "me",
-            &format!("/git/{}", "x".repeat(MAX_PATH)),
+            &format!("/git/{}", "x".repeat(8_188)),
         ] {
             assert_eq!(at("api.test:8443", "GET", path), Err(Misuse::Path), "{path:.80}");
         }
@@ -502,9 +505,9 @@ mod tests {
 
     #[test]
     fn values_that_could_break_a_header_or_not_be_found_again_are_not_used() {
-        assert!(is_usable("s3cret-value"));
+        assert!(is_usable("s3cret-value") && is_usable(&"x".repeat(4_096)));
         for odd in
-            ["short", "with space 1", "with\r\nline", "with\0zero12", "ümläutümläut", &"x".repeat(5000)]
+            ["short", "with space 1", "with\r\nline", "with\0zero12", "ümläutümläut", &"x".repeat(4_097)]
         {
             assert!(!is_usable(odd), "{odd:.40}");
         }

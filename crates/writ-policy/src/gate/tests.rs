@@ -210,6 +210,12 @@ fn a_predicate_has_ranges_texts_expressions_and_files() {
         ..gate(Input, Provider::Predicate)
     };
     assert!(!pass(pattern.clone(), "abc") && pass(pattern, "a1"));
+    let large = GateConfig {
+        contains: Vec::new(),
+        pattern: Some("^(\\w{10}|[a-z]{400})$".into()),
+        ..gate(Input, Provider::Predicate)
+    };
+    assert!(pass(large, "a1"), "an expression may take far more than a few KiB");
     let write = fixture::prepared(write_file("docs/a.md", 100));
     let file = GateConfig { contains: Vec::new(), ..gate(Execution, Provider::Predicate) };
     let below = |folder: &str| GateConfig { below: vec![folder.into()], ..file.clone() };
@@ -384,7 +390,7 @@ fn a_script_is_given_values_by_its_environment_alone() {
         (due.argv.last().map_or("", String::as_str), due.env.get("WRIT_TEXT").map(String::as_str)),
         ("echo \"$WRIT_TEXT\"", Some(evil))
     );
-    for text in ["x".repeat(MAX_VALUE_BYTES + 1), "a\0b".to_owned()] {
+    for text in ["x".repeat(98_305), "a\0b".to_owned()] {
         let mut judging = gates.begin(GatePoint::Input, Subject::text(text), None);
         assert_eq!(judging.due(), None, "it is not run");
         assert!(judging.end().blocked().is_some());
@@ -679,7 +685,7 @@ fn a_setting_of_another_provider_is_named() {
     }
     let script =
         |bytes: usize| GateConfig { script: Some("x".repeat(bytes)), ..gate(Point::Input, Provider::Script) };
-    assert_eq!((wrong(script(MAX_SCRIPT_BYTES)), wrong(script(MAX_SCRIPT_BYTES + 1))), ("", "script"));
+    assert_eq!((wrong(script(16_384)), wrong(script(16_385))), ("", "script"));
     let late = |ms| GateConfig { timeout_ms: Some(ms), ..gate(Point::Input, Provider::Script) };
     assert_eq!((wrong(late(0)), wrong(late(1)), wrong(late(MAX_SCRIPT_MS))), ("timeout_ms", "", ""));
     let list = GateConfig {
@@ -727,8 +733,8 @@ fn reasons_of_scripts_are_their_own_up_to_a_bound() {
     );
     let frame = r#"{"reason": ""}"#.len();
     let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
-    assert_eq!(reason(ScriptEnd::Code(0), &said(MAX_SAID_BYTES)).0, GateVerdict::Pass);
-    assert_eq!(reason(ScriptEnd::Code(0), &said(MAX_SAID_BYTES + 1)), block("the script said too much"));
+    assert_eq!(reason(ScriptEnd::Code(0), &said(262_144)).0, GateVerdict::Pass);
+    assert_eq!(reason(ScriptEnd::Code(0), &said(262_145)), block("the script said too much"));
     let many: Map<String, Value> = (0..30).map(|n| (format!("k{n:02}"), json!(1))).collect();
     let judged = scripted(
         gate(Point::Input, Provider::Script),
@@ -756,7 +762,7 @@ fn a_script_is_given_an_action_as_json_up_to_a_bound() {
     assert_eq!(due.env["WRIT_ARGS"], "null", "what was approved earlier has no call any more");
 
     let gates = set(vec![gate(Point::Input, Provider::Script)]);
-    let mut judging = gates.begin(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);
+    let mut judging = gates.begin(GatePoint::Input, Subject::text("x".repeat(98_304)), None);
     assert!(judging.due().is_some(), "exactly at the bound");
 }
 

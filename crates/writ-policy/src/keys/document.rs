@@ -18,8 +18,6 @@ use super::limits::{Amount, Limits};
 use super::{Case, ROUTER};
 use crate::scope::Dimension;
 
-/// The largest document that is read, in bytes: what fits into a token is far smaller.
-pub const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
 /// The longest name of an agent, operation, parameter, customer or case, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 /// The capability that lists whom an agent may escalate to.

@@ -550,6 +550,7 @@ fn a_list_in_words_or_in_pieces_names_its_own_records() {
     ] {
         assert!(points(text), "{text}");
     }
+    assert!(!points(&"x".repeat(1_100_000)), "a long text is searched");
     let full = "x".repeat(MAX_TOLD_BYTES + 1);
     assert!(points(&full), "what is not searched counts as pointing");
 }

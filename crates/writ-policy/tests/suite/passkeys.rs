@@ -285,6 +285,11 @@ fn what_a_page_sends_is_bounded_and_exact() {
     for bad in ["", "AAAA", "e30", "!"] {
         assert_eq!(challenge_of(bad), None, "{bad}");
     }
+    let said =
+        URL_SAFE_NO_PAD.decode(good["response"]["clientDataJSON"].as_str().expect("text")).expect("bytes");
+    let padded =
+        |length: usize| challenge_of(&text_of(&[said.clone(), vec![b' '; length - said.len()]].concat()));
+    assert_eq!((padded(4_096), padded(4_097)), (Some(challenge()), None), "the longest that is read");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Facts, precheck};
 use writ_policy::egress::EgressScope;
-use writ_policy::keys::document::{self, DocumentError, MAX_DOCUMENT_BYTES};
+use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::limits::Used;
 use writ_policy::keys::{self, Authority, BaseClaims, KeyError, MAX_TOKEN_BYTES, Token, Verifier};
@@ -36,9 +36,10 @@ use crate::interrupt::block_on;
 use crate::keyring::{Role, open_secrets, public_keys};
 use crate::ledger::open_to_read;
 
-/// The largest file that is read here, in bytes: a token as text with some white space, or a document.
-const MAX_FILE_BYTES: u64 =
-    (if MAX_DOCUMENT_BYTES > MAX_TOKEN_BYTES * 2 { MAX_DOCUMENT_BYTES } else { MAX_TOKEN_BYTES * 2 }) as u64;
+/// The largest file that is read here, in bytes: a token as text with some white space, or a document, which is far
+/// smaller where it fits into a token.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
+const _: () = assert!(MAX_FILE_BYTES >= MAX_TOKEN_BYTES as u64 * 2, "a token in two bytes for one");
 
 /// Signs a base key, has the engine note it, and hands it out.
 pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {

@@ -169,9 +169,12 @@ fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
     assert_eq!(writes.states, [("hook h".to_owned(), json!({"n": 1}))]);
     let blind = with(Vec::new());
     assert_eq!(told(&blind), keys(&["event", "hook", "tool", "version"]));
-    let large = json!({ "state": "x".repeat(MAX_STATE_BYTES) }).to_string();
-    let found = judged(&with(vec![Permission::Write]), &[(DONE, &large)]);
-    assert_eq!((found.worst(), found.states.len()), (GateVerdict::Block, 0));
+    // The quotes of a text count.
+    for (length, expected) in [(4_094, (GateVerdict::Pass, 1)), (4_095, (GateVerdict::Block, 0))] {
+        let state = json!({ "state": "x".repeat(length) }).to_string();
+        let found = judged(&with(vec![Permission::Write]), &[(DONE, &state)]);
+        assert_eq!((found.worst(), found.states.len()), expected, "{length}");
+    }
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 use writ_types::action::Exec;
 use writ_types::id::{AskId, SessionId};
@@ -171,6 +173,8 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
         assert!(words.contains(part), "{part}: {words}");
     }
     assert!(consequence(&offer, &Limits::default()).contains("'argument amount' = 5"));
+    let week = Duration::from_secs(604_800);
+    assert_eq!((Limits::default().uses, Limits::default().ttl), (10, week), "where nobody says another");
     for bad in [
         with(0, 1, None),
         with(MAX_USES + 1, 1, None),
