@@ -359,6 +359,11 @@ impl Core {
             }
             None => self.perform_now(ask, &approval).await,
         };
+        if done.is_err()
+            && let Err(error) = self.settle_ask(ask).await
+        {
+            tracing::error!(%error, "what was approved and has failed is settled at the next start");
+        }
         self.performing().remove(id);
         let (rendered, exit) = done?;
         Ok(Answered { state: "approved".to_owned(), text: rendered.text.into_string(), exit })
