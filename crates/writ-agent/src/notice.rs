@@ -51,7 +51,7 @@ Do something else, or tell the person what stops you. Repeating it again ends th
 pub const STOPPED: &str = "Not finished: the turn was stopped.";
 
 /// Said to the model about a call whose end was lost in a crash.
-pub const UNKNOWN: &str = "It is not known whether this call took effect: the program was restarted while it ran. \
+pub const UNKNOWN: &str = "It is not known whether this call took effect: the engine was restarted, or could not go on, while it ran. \
 Look before you do it again; doing it again asks the person first.";
 
 /// Kept in the conversation when a person stopped the turn.

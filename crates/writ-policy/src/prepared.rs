@@ -100,13 +100,10 @@ pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
     if let Action::CallTool(call) = action {
         return Digest::of_canonical(&(&call.server, &call.tool, &call.arguments));
     }
-    if let Action::Remember(remember) = action {
-        return Digest::of_canonical(&(&remember.text, remember.memory_kind));
-    }
     Digest::of_canonical(action)
 }
 
-/// Whether an action leaves nothing behind that a second one would leave twice.
+/// Whether an action leaves nothing behind that a second one would leave twice, where nobody knows whether it was done.
 // tidy: table
 pub const fn leaves_nothing(action: &Action) -> bool {
     match action {
@@ -115,6 +112,8 @@ pub const fn leaves_nothing(action: &Action) -> bool {
         | Action::Say(_)
         | Action::ModelCall(_)
         | Action::Search(_)
+        // It is in the store together with its outcome: without one it was not done.
+        | Action::Remember(_)
         // A connection is part of what has opened it, and a plan does nothing by itself.
         | Action::Connect(_)
         | Action::Plan(_) => true,
@@ -123,7 +122,6 @@ pub const fn leaves_nothing(action: &Action) -> bool {
         | Action::WriteFile(_)
         | Action::Fetch(_)
         | Action::Browse(_)
-        | Action::Remember(_)
         | Action::Forget(_)
         | Action::SendFile(_)
         | Action::CreateTool(_)
@@ -142,12 +140,11 @@ pub const fn leaves_nothing(action: &Action) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use writ_types::action::{CallTool, MemoryTrust};
+    use writ_types::action::CallTool;
     use writ_types::entry::Risk;
-    use writ_types::taint::Taint;
 
     use super::*;
-    use crate::fixture::{call_tool, exec, fetch, remember};
+    use crate::fixture::{call_tool, exec, fetch};
 
     /// Another word of the owner's about a tool, another label, or more time, makes no other wish; other arguments do.
     #[test]
@@ -179,8 +176,6 @@ mod tests {
         assert!(same(&Action::Exec(exec()), &longer));
         let other = Action::Exec(Exec { argv: vec!["true".into(), "x".into()], ..exec() });
         assert!(!same(&Action::Exec(exec()), &other));
-        let memory = |taint| Action::Remember(remember(MemoryTrust::Working, taint));
-        assert!(same(&memory(Taint::Owner), &memory(Taint::External)));
         assert!(!same(
             &Action::Fetch(fetch("https://a.example/")),
             &Action::Fetch(fetch("https://b.example/"))

@@ -77,8 +77,12 @@ pub enum Advice {
     Stand {
         /// What it would cover, in words.
         covers: String,
-        /// The argument that varies, and what it has come to.
+        /// How often somebody said yes: whatever was not answered is no measure.
+        uses: u32,
+        /// The argument that varies, and what it came to in what somebody said yes to.
         total: Option<(String, Amount)>,
+        /// The largest value of that argument that was asked about and not answered, if none as large was said yes to.
+        unanswered: Option<Amount>,
     },
 }
 
@@ -217,75 +221,79 @@ fn is_for_the_host(prepared: &Prepared) -> bool {
     reaches && reached(&prepared.action).len() == 1
 }
 
-/// How a group of questions was answered.
-#[derive(Clone, Copy, Debug, Default)]
-struct Answers {
-    yes: usize,
-    no: usize,
-    all: usize,
-}
-
-impl Answers {
-    const fn add(&mut self, said: Said) {
-        match said {
-            Said::Yes => self.yes = self.yes.saturating_add(1),
-            Said::No => self.no = self.no.saturating_add(1),
-            Said::Nothing => {}
-        }
-        self.all = self.all.saturating_add(1);
-    }
-
-    const fn speaks(self) -> bool {
-        self.no == 0 && self.yes >= MIN_APPROVED
-    }
-}
-
-/// Questions that one standing approval could have covered, and what that approval would have come to.
+/// Questions that one standing approval could have covered.
 struct Group {
     pattern: Pattern,
-    answers: Answers,
-    total: Option<(String, u64)>,
-    would_ask: usize,
-    /// When the approval was given, and how often it was used.
-    stands: Option<(Timestamp, u32)>,
+    /// The argument that varies.
+    argument: Option<String>,
+    /// When each was asked, what came of it, and what counts of it against the total, in the order of time.
+    asked: Vec<(Timestamp, Said, u64)>,
+    is_denied: bool,
 }
 
 impl Group {
-    fn new(pattern: Pattern, total: Option<&str>) -> Self {
-        let total = total.map(|argument| (argument.to_owned(), 0));
-        Self { pattern, answers: Answers::default(), total, would_ask: 0, stands: None }
+    fn new(pattern: Pattern, argument: Option<&str>) -> Self {
+        Self { pattern, argument: argument.map(str::to_owned), asked: Vec::new(), is_denied: false }
     }
 
-    /// The next question, and what counts of it against the total.
     fn add(&mut self, one: &Asked<'_>, amount: Option<Amount>) {
-        self.answers.add(one.said);
-        if let (Some((_, sum)), Some(amount)) = (&mut self.total, amount) {
-            *sum = sum.saturating_add(amount.millionths());
-        }
-        let at = one.card.asked_at;
-        if let Some((since, uses)) = &mut self.stands
-            && at < since.plus(standing::MAX_TTL)
-            && *uses < standing::MAX_USES
-        {
-            *uses = uses.saturating_add(1);
-            return;
-        }
-        self.would_ask = self.would_ask.saturating_add(1);
-        if one.said == Said::Yes {
-            // This yes is the one that stands.
-            self.stands = Some((at, 1));
-        }
+        self.is_denied |= one.said == Said::No;
+        self.asked.push((one.card.asked_at, one.said, amount.map_or(0, Amount::millionths)));
+    }
+
+    /// What counts against the total of each question that came to this.
+    fn amounts(&self, said: Said) -> impl Iterator<Item = u64> {
+        self.asked.iter().filter(move |one| one.1 == said).map(|one| one.2)
+    }
+
+    fn speaks(&self) -> bool {
+        !self.is_denied && self.amounts(Said::Yes).count() >= MIN_APPROVED
     }
 
     fn suggestion(&self) -> Suggestion {
-        let total = self.total.as_ref();
-        let total =
-            total.and_then(|(argument, sum)| Some((argument.clone(), Amount::from_millionths(*sum).ok()?)));
+        let (uses, sum) = (self.uses(), self.sum());
+        let most = |said| self.amounts(said).max().filter(|most| *most > 0);
+        let unanswered = most(Said::Nothing).filter(|largest| most(Said::Yes) < Some(*largest));
+        let amount = |millionths| Amount::from_millionths(millionths).ok();
         Suggestion {
-            advice: Advice::Stand { covers: standing::words(&self.pattern), total },
-            asked: self.answers.all,
-            would_ask: self.would_ask,
+            advice: Advice::Stand {
+                covers: standing::words(&self.pattern),
+                uses,
+                total: self.argument.clone().zip(amount(sum)),
+                unanswered: unanswered.and_then(amount),
+            },
+            asked: self.asked.len(),
+            would_ask: self.would_ask(uses, sum),
         }
+    }
+
+    fn uses(&self) -> u32 {
+        u32::try_from(self.amounts(Said::Yes).count()).unwrap_or(u32::MAX).min(standing::MAX_USES)
+    }
+
+    fn sum(&self) -> u64 {
+        self.amounts(Said::Yes).fold(0, u64::saturating_add)
+    }
+
+    /// How often would have been asked, if each yes that was asked for had stood for so many uses, and so much in all.
+    fn would_ask(&self, uses: u32, sum: u64) -> usize {
+        let (mut would_ask, mut stands) = (0_usize, None);
+        for (at, said, amount) in &self.asked {
+            if let Some((since, used, spent)) = &mut stands
+                && *at < Timestamp::plus(*since, standing::MAX_TTL)
+                && *used < uses
+                && amount.saturating_add(*spent) <= sum
+            {
+                *used = u32::saturating_add(*used, 1);
+                *spent = amount.saturating_add(*spent);
+                continue;
+            }
+            would_ask = would_ask.saturating_add(1);
+            if *said == Said::Yes {
+                stands = Some((*at, 1, *amount));
+            }
+        }
+        would_ask
     }
 }
 
@@ -297,23 +305,44 @@ fn standing(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     let mut groups: BTreeMap<Digest, Group> = BTreeMap::new();
     for one in in_order {
         let Now::Asks(recurring) = in_force.judge(one, in_force.egress) else { continue };
-        let Some(offer) = standing::offer(&recurring) else { continue };
-        let totals =
-            offer.totals.iter().map(|total| (&total.pattern, Some((total.argument.as_str(), total.amount))));
-        for (pattern, total) in std::iter::once((&offer.pattern, None)).chain(totals) {
-            let Ok(digest) = digest(pattern) else { continue };
+        for (digest, pattern, total) in patterns(&recurring) {
             let (argument, amount) = total.unzip();
             let group = groups.entry(digest).or_insert_with(|| Group::new(pattern.clone(), argument));
             group.add(one, amount);
         }
     }
+    deny(&mut groups, asked, in_force);
     let fixed = |tool: &str| {
-        let says = |group: &&Group| group.total.is_none() && group.answers.speaks();
+        let says = |group: &&Group| group.argument.is_none() && group.speaks();
         groups.values().filter(says).any(|group| group.pattern.tool == tool)
     };
-    let good = groups.values().filter(|group| group.answers.speaks());
-    let wanted = good.filter(|group| group.total.is_none() || !fixed(&group.pattern.tool));
+    let good = groups.values().filter(|group| group.speaks());
+    let wanted = good.filter(|group| group.argument.is_none() || !fixed(&group.pattern.tool));
     wanted.map(Group::suggestion).collect()
+}
+
+/// The patterns that a standing approval could name, with their digests, and the argument that one leaves open.
+fn patterns(recurring: &[Recurring]) -> Vec<(Digest, Pattern, Option<(&str, Amount)>)> {
+    let all = recurring.iter().filter_map(|one| {
+        let total = standing::open_argument(&one.pattern).zip(one.amount);
+        Some((digest(&one.pattern).ok()?, one.pattern.clone(), total))
+    });
+    all.collect()
+}
+
+/// A no whose card offered nothing, because something else asked then, too, speaks against what would cover it today.
+fn deny(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
+    let rules: BTreeSet<BTreeSet<String>> =
+        groups.values().map(|group| group.pattern.rules.clone()).collect();
+    let nothing = |one: &&Asked<'_>| one.card.task.is_none() && one.card.standing.is_none();
+    for one in asked.iter().filter(|one| one.said == Said::No).filter(nothing) {
+        for rules in &rules {
+            let recurring = standing::of(one.prepared, in_force.rules.digest(), rules, in_force.egress);
+            for (digest, _, _) in patterns(&recurring) {
+                groups.entry(digest).and_modify(|group| group.is_denied = true);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

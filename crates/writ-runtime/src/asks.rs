@@ -362,6 +362,11 @@ impl Core {
             }
             None => self.perform_now(ask, &approval).await,
         };
+        if done.is_err()
+            && let Err(error) = self.settle_ask(ask).await
+        {
+            tracing::error!(%error, "what was approved and has failed is settled at the next start");
+        }
         self.performing().remove(id);
         if let Err(EngineError::SessionClosed(_)) = &done
             && let Some(ask) = self.store.ask(id)?

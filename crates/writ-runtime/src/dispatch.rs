@@ -219,6 +219,7 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
         error: report.outside.clone(),
     }];
     let last = lease.message.attempts >= writ_store::queue::MAX_ATTEMPTS;
+    let mut ended = None;
     if let Some(session) = session {
         let mut text = format!("The turn could not be finished: {}", report.outside);
         if last {
@@ -238,10 +239,17 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
             let reason = report.outside;
             ops.push(core.entry(session.id, at, Fact::Phase { phase: TurnPhase::Failed, reason }));
             ops.push(Op::CloseTurn { turn: open.id, at: core.clock.now(), state: "failed".to_owned() });
+            ended = Some(open.id);
         }
     }
     if let Err(error) = core.store.commit(Batch::synced(ops)).await {
         tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
+        return;
+    }
+    if let Some(turn) = ended
+        && let Err(error) = core.settle_turn(turn).await
+    {
+        tracing::error!(%error, "what the turn has left open is settled at the next start");
     }
 }
 

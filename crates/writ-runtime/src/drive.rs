@@ -431,8 +431,10 @@ impl Drive {
             self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)
         })?;
         self.core.metrics.memory("search");
+        let secrets = model::may_hear_secrets(&self.core);
         Ok(hits
             .into_iter()
+            .filter(|hit| secrets || !hit.memory.item.secret)
             .map(|hit| {
                 let source = Source {
                     origin: "memory".to_owned(),

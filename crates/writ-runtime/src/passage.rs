@@ -77,7 +77,7 @@ pub(crate) struct Standing<'a> {
 struct Earlier {
     /// What is alike.
     approval: Option<Result<Approval, ApprovalError>>,
-    /// A plan.
+    /// A plan. Where only what is planned is done, it stays beside what is alike, which is a yes of its own and uses no step.
     writ: Option<Box<Writ>>,
     /// Whether what is alike was looked for.
     looked: bool,
@@ -128,6 +128,11 @@ impl Known<'_> {
             used: None,
         }
     }
+}
+
+/// Whether it was refused for what it was tried with, and not for what it is.
+const fn is_of_what_was_tried(denial: &Denial) -> bool {
+    matches!(denial.reason, DenyReason::Approval | DenyReason::Revoked)
 }
 
 impl Core {
@@ -281,10 +286,12 @@ impl Core {
                     let again = earlier.is_any().then(|| grant.prepared().clone());
                     match (self.redeem(at, std::mem::take(&mut first), *grant, standing).await?, again) {
                         (Ok(passage), _) => return Ok(passage),
-                        // Others have used up what was left of it: another plan covers it, or a person is asked after all.
-                        (Err(denial), Some(again)) if denial.reason == DenyReason::Approval => {
-                            earlier.approval = None;
-                            earlier.writ = self.writ_for(&again, &mut earlier.tried)?;
+                        // Others have used up what was left of it, or its key was taken back: something else covers it, or
+                        // a person is asked after all.
+                        (Err(denial), Some(again)) if is_of_what_was_tried(&denial) => {
+                            if earlier.approval.take().is_none() {
+                                earlier.writ = self.writ_for(&again, &mut earlier.tried)?;
+                            }
                             prepared = again;
                         }
                         (Err(denial), _) => break denial,

@@ -35,9 +35,6 @@ pub(crate) struct Performed {
     pub(crate) undo: Option<Undo>,
 }
 
-/// What is said of what broke off elsewhere.
-const UNKNOWN: &str = "whether it was done is not known: find out before you repeat it";
-
 pub(crate) mod send;
 
 mod tool;

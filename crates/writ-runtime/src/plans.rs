@@ -137,6 +137,10 @@ impl Core {
         let Ok(approval) = self.approval_of(&ask, &token)? else { return Ok(None) };
         let Ok(key) = Token::try_from(row.token.clone()) else { return Ok(None) };
         let Ok(authority) = self.verifier.verify(&key) else { return Ok(None) };
+        // The key of its agent may have been taken back after it was minted.
+        if !self.revoked(&authority)?.is_empty() {
+            return Ok(None);
+        }
         let loaded = self.session(row.session)?;
         let policy = self.rules_of(Some(&loaded)).digest();
         let plan = InForce::new(&ask.prepared, &approval, (ask.card.risk, policy), row.left.clone());

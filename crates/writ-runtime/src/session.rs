@@ -33,11 +33,12 @@ use crate::hub::Hub;
 use crate::orders::Ordered;
 use crate::subscriptions::Subscription;
 
+/// The key of a session's metadata that says when it was closed.
+pub(crate) use writ_store::sessions::CLOSED_AT;
+
 /// Interruptions that may wait for a turn; a message beyond them waits in the queue instead.
 pub(crate) const MAX_INTERRUPTS: usize = 64;
 
-/// The key of a session's metadata that says when it was closed.
-pub(crate) const CLOSED_AT: &str = "closed_at";
 /// The key of a session's metadata with the hosts that it was granted.
 pub(crate) const GRANTED_HOSTS: &str = "granted_hosts";
 /// The key of a session's metadata with the hosts that no list names and that it has read from.

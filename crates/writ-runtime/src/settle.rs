@@ -1,4 +1,4 @@
-//! Attempts whose end a crash has taken: closed as what they are, unknown, with what was set aside for them.
+//! Attempts whose end a crash or an error has taken: closed as what they are, unknown, with what was set aside for them.
 
 use writ_agent::notice;
 use writ_store::approvals::Ask;
@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 
 /// What is said of an attempt that was under way.
-const LOST: &str = "the engine was restarted while it ran";
+const LOST: &str = "the engine was restarted, or could not go on, while it ran";
 
 /// An intent that has no outcome and will get none.
 #[derive(Debug)]
@@ -150,14 +150,46 @@ impl Core {
     ///
     /// If the store cannot be read or written.
     pub(crate) async fn settle_abandoned(&self) -> Result<(), EngineError> {
+        self.settle_those(|lost| {
+            let Some(turn) = lost.turn else { return Ok(true) };
+            Ok(self.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
+        })
+        .await
+    }
+
+    /// Closes the intents of a turn that is not tried again. What a person has approved meanwhile ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn settle_turn(&self, turn: TurnId) -> Result<(), EngineError> {
+        let runs = |lost: &Lost| lost.approval.as_ref().is_some_and(|ask| self.is_performing(ask));
+        self.settle_those(|lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
+    }
+
+    /// Closes the intent of what was approved and could not be carried through. What an approval for the task has covered
+    /// besides belongs to its turn.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn settle_ask(&self, ask: &Ask) -> Result<(), EngineError> {
+        let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
+        let is_it = |lost: &Lost| {
+            lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
+        };
+        self.settle_those(|lost| Ok(is_it(lost))).await
+    }
+
+    async fn settle_those(
+        &self,
+        which: impl Fn(&Lost) -> Result<bool, EngineError>,
+    ) -> Result<(), EngineError> {
         for open in self.store.open_intents()? {
             let lost = Lost::new(open.attempt, open.entry);
-            if let Some(turn) = lost.turn
-                && self.store.turn(turn)?.is_some_and(|turn| turn.ended_at.is_none())
-            {
-                continue;
+            if which(&lost)? {
+                self.settle(&lost).await?;
             }
-            self.settle(&lost).await?;
         }
         Ok(())
     }

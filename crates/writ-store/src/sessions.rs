@@ -14,6 +14,9 @@ use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
+/// Under which name it is kept that a session is closed.
+pub const CLOSED_AT: &str = "closed_at";
+
 /// A session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
@@ -62,6 +65,12 @@ pub(crate) fn open(conn: &Connection, session: &NewSession) -> Result<(), StoreE
         return Err(Conflict::Exists { what: "session", id: session.id.to_string() }.into());
     }
     Ok(())
+}
+
+/// Whether a session with this metadata, as text, is closed.
+pub(crate) fn is_closed(metadata: &str) -> Result<bool, StoreError> {
+    let metadata: BTreeMap<String, Value> = codec::from_json("metadata", metadata)?;
+    Ok(metadata.contains_key(CLOSED_AT))
 }
 
 pub(crate) fn set_metadata(

@@ -33,6 +33,9 @@ const MAX_NAME_CHARS: usize = 512;
 /// The longest detail of a source, in characters.
 const MAX_DETAIL_CHARS: usize = 200;
 
+/// What is said of what broke off elsewhere.
+pub const UNKNOWN: &str = "whether it was done is not known: find out before you repeat it";
+
 /// What the model reads of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
@@ -51,7 +54,8 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
     let performed = &*performed;
     let (text, outcome) = match performed {
         PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
-            (exec(*end, stdout, stderr, *dropped_bytes), exec_outcome(*end))
+            let outcome = exec_outcome(*end, reaches_out(&prepared.action));
+            (exec((*end, outcome), stdout, stderr, *dropped_bytes), outcome)
         }
         PerformedOutcome::Text { first_line, text, total_lines } => {
             (numbered(*first_line, text, *total_lines), ToolOutcome::Done)
@@ -203,30 +207,41 @@ fn read_detail(read: &ReadFile) -> &str {
     if read.path.is_empty() { "." } else { &read.path }
 }
 
-const fn exec_outcome(end: ExecEnd) -> ToolOutcome {
+/// Whether a program may change what is outside its sandbox.
+const fn reaches_out(action: &Action) -> bool {
+    matches!(action, Action::Exec(exec) if !exec.hosts.is_empty())
+}
+
+/// Of a program that was cut off, nobody knows what it has done where it reached.
+const fn exec_outcome(end: ExecEnd, reaches_out: bool) -> ToolOutcome {
     match end {
         ExecEnd::Code(0) => ToolOutcome::Done,
-        ExecEnd::Code(_) | ExecEnd::Signal(_) | ExecEnd::TimedOut(_) | ExecEnd::Limit(_) => {
-            ToolOutcome::Failed
+        ExecEnd::Code(_) => ToolOutcome::Failed,
+        ExecEnd::Signal(_) | ExecEnd::TimedOut(_) | ExecEnd::Limit(_) | ExecEnd::Cancelled if reaches_out => {
+            ToolOutcome::Unknown
         }
+        ExecEnd::Signal(_) | ExecEnd::TimedOut(_) | ExecEnd::Limit(_) => ToolOutcome::Failed,
         ExecEnd::Cancelled => ToolOutcome::Cancelled,
     }
 }
 
 /// Only the output where a program did well and wrote nothing else; else how it ended and both streams.
-fn exec(end: ExecEnd, stdout: &str, stderr: &str, dropped_bytes: u64) -> String {
+fn exec((end, outcome): (ExecEnd, ToolOutcome), stdout: &str, stderr: &str, dropped_bytes: u64) -> String {
     let (stdout, stderr) = (trim_end_line(stdout), trim_end_line(stderr));
     let dropped = match dropped_bytes {
         0 => String::new(),
         bytes => format!("\n[{bytes} bytes of output were over the limit and are lost]"),
     };
-    let ended = match end {
+    let mut ended = match end {
         ExecEnd::Code(code) => format!("exit code {code}"),
         ExecEnd::Signal(signal) => format!("killed by signal {signal}"),
         ExecEnd::TimedOut(ms) => format!("killed: it took longer than {} seconds", ms.div_ceil(1_000)),
         ExecEnd::Limit(limit) => format!("killed: over the limit of {limit}"),
         ExecEnd::Cancelled => "stopped before it ended".to_owned(),
     };
+    if outcome == ToolOutcome::Unknown {
+        push(&mut ended, format_args!("; {UNKNOWN}"));
+    }
     let well = end == ExecEnd::Code(0);
     match (stdout.is_empty(), stderr.is_empty()) {
         (true, true) => format!("({ended}, no output){dropped}"),

@@ -180,6 +180,31 @@ fn needs_userns_a_registry_is_open_to_a_program_in_a_tainted_turn_and_a_post_to_
     assert!(matches!(asks.as_slice(), [ask] if ask["action"] == "fetch"), "{asks:?}");
 }
 
+/// A program that reaches a host and is cut off may have done there what it was for: the same asks before it is run again. Twin: of one
+/// that reaches nothing it is known.
+#[test]
+fn needs_userns_a_program_that_is_cut_off_while_it_reaches_a_host_asks_before_it_is_run_again() {
+    let mirror = Mirror::start();
+    for (hosts, exit, ends) in
+        [(vec![Registry::Pypi.hosts()[0]], 5, vec!["unknown"]), (vec![], 0, vec!["failed"; 2])]
+    {
+        let run = json!({ "argv": ["sleep", "86411"], "hosts": hosts, "timeout_secs": 1 });
+        let bench = bench(&mirror, vec![("shell_exec", run.clone()), ("shell_exec", run)]);
+        let done = bench.chat("upload it", &[]);
+        assert_eq!(code(&done), exit, "{hosts:?}: {}", text(&done));
+        let rows = bench.events("outcome");
+        let ended: Vec<&str> = rows.iter().filter_map(|row| row["payload"]["outcome"].as_str()).collect();
+        assert_eq!(ended, ends, "{hosts:?}");
+        let said = last_request(&bench);
+        assert_eq!(said.contains("whether it was done is not known"), exit == 5, "{said}");
+        let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("a list").clone();
+        let doubts = asks
+            .iter()
+            .filter(|ask| ask["rationale"].as_str().is_some_and(|why| why.contains("nobody knows")));
+        assert_eq!((asks.len(), doubts.count()), (usize::from(exit == 5), asks.len()), "{asks:?}");
+    }
+}
+
 /// One tap lets one program reach a host of `always_ask`, and a session reach any other.
 ///
 /// Rows: WIN-239 (in part: hosts that a program reaches) WIN-240 (in part: a host is granted to a conversation)

@@ -98,11 +98,16 @@ pub fn of(
     std::iter::once(Recurring { pattern: pattern(parameters), amount: None }).chain(totals).collect()
 }
 
+/// The argument that a pattern leaves open within a total.
+pub(crate) fn open_argument(pattern: &Pattern) -> Option<&str> {
+    pattern.parameters.get(TOTAL).map(String::as_str)
+}
+
 /// What a card offers of these patterns.
 pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
     let (first, rest) = recurring.split_first()?;
     let total = |recurring: &Recurring| {
-        let (argument, amount) = (recurring.pattern.parameters.get(TOTAL)?.clone(), recurring.amount?);
+        let (argument, amount) = (open_argument(&recurring.pattern)?.to_owned(), recurring.amount?);
         Some(TotalOffer { argument, pattern: recurring.pattern.clone(), amount })
     };
     Some(StandingOffer {

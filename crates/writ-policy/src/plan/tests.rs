@@ -77,6 +77,21 @@ fn a_step_passes_under_its_plan_and_another_byte_asks() {
     assert_eq!(spent.ask(prepared(reaching("a.example"))).rules, ["ask-network".to_owned()].into());
 }
 
+/// What a person has said yes to beside a plan is a yes of its own, after what the plan has left: it uses no step.
+#[test]
+fn what_is_approved_beside_a_plan_uses_no_step_of_it() {
+    let plan = of(vec![step(reaching("a.example"), Free::Nothing)]);
+    let wish = prepared(reaching("a.example"));
+    let hash = wish.hash(shipped().digest()).expect("canonical");
+    for (left, of_plan) in [(1, true), (0, false)] {
+        let mut world = under(&plan, shipped(), &[left]);
+        world.planned = true;
+        world.approval = Some(Ok(approved(claims(hash))));
+        let grant = world.decide(wish.clone()).expect("approved");
+        assert_eq!(grant.approval().expect("a use").plan.is_some(), of_plan, "{left} left");
+    }
+}
+
 /// A step is judged as what it is: its own action, tool, values and bindings, wished by whoever wishes the plan.
 #[test]
 fn a_step_by_itself_is_what_it_does_and_no_plan() {

@@ -141,7 +141,11 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
     let yes = |to: &str, amount| (pay(to, amount), Said::Yes);
     let said = suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), yes("bob", 8)]);
     let [
-        Suggestion { advice: Advice::Stand { covers, total: Some((argument, sum)) }, asked: 3, would_ask: 1 },
+        Suggestion {
+            advice: Advice::Stand { covers, uses: 3, total: Some((argument, sum)), unanswered: None },
+            asked: 3,
+            would_ask: 1,
+        },
     ] = said.as_slice()
     else {
         panic!("{said:?}");
@@ -297,12 +301,19 @@ fn what_something_else_than_the_rules_in_force_asked_about_is_asked_about_again(
 fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_too() {
     let home = Home::new();
     let saying = |said: [Said; 5]| said.map(|said| (get("docs.rs"), said));
-    let asked = saying([Said::Nothing, Said::Yes, Said::Yes, Said::Nothing, Said::Yes]);
+    let asked = saying([Said::Nothing, Said::Yes, Said::Yes, Said::Yes, Said::Yes]);
     assert_eq!(standing_of(&home.suggested(&asked)), [(5, 2)]);
     let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
     let (first, second) = (cards[0].asked_at, cards[1].asked_at);
     (cards[0].asked_at, cards[1].asked_at) = (second, first);
-    assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 1)], "the yes came first");
+    assert_eq!(
+        standing_of(&home.of_cards(&asked, &cards)),
+        [(5, 2)],
+        "the last one is used up by what nobody answered"
+    );
+    cards[0].asked_at = cards[4].asked_at.plus(std::time::Duration::from_millis(1));
+    assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it came when all were used");
+    cards[0].asked_at = second;
     cards[4].asked_at = first.plus(standing::MAX_TTL);
     assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it has ended by then");
     let offer = cards[0].standing.as_ref().expect("offered");
@@ -310,7 +321,59 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
     for _ in 0..standing::MAX_USES + 2 {
         group.add(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
     }
-    assert_eq!(group.would_ask, 2, "it was used up");
+    assert_eq!(group.would_ask(group.uses(), group.sum()), 2, "it was used up");
+}
+
+/// What nobody answered is no measure of what is wanted; one that is larger than whatever was said yes to is shown.
+#[test]
+fn what_was_not_answered_raises_no_limit() {
+    let yes = |amount| (pay("ann", amount), Said::Yes);
+    let nothing = |amount| (pay("ann", amount), Said::Nothing);
+    let of = |asked: &[(Prepared, Said)]| match suggested(asked).as_slice() {
+        [
+            Suggestion {
+                advice: Advice::Stand { uses, total: Some((_, sum)), unanswered, .. },
+                asked,
+                would_ask,
+            },
+        ] => (*uses, sum.to_string(), unanswered.map(|most| most.to_string()), *asked, *would_ask),
+        other => panic!("{other:?}"),
+    };
+    let (three, large) = ([yes(10), yes(11), yes(12)], Some("1000000".to_owned()));
+    assert_eq!(of(&three), (3, "33".to_owned(), None, 3, 1));
+    let pumped = [&three[..], &[nothing(1_000_000), nothing(7)]].concat();
+    assert_eq!(of(&pumped), (3, "33".to_owned(), large.clone(), 5, 3), "the three are all that it lasts for");
+    let before = [&[nothing(1_000_000), nothing(7)], &three[..]].concat();
+    assert_eq!(of(&before), (3, "33".to_owned(), large, 5, 3), "what came first was asked about");
+    let between = [&three[..1], &[nothing(30)], &three[1..]].concat();
+    assert_eq!(
+        of(&between),
+        (3, "33".to_owned(), Some("30".to_owned()), 4, 2),
+        "it does not fit into the sum"
+    );
+    let smaller = [&three[..], &[nothing(12)]].concat();
+    assert_eq!(of(&smaller).2, None, "as large as what was said yes to");
+}
+
+/// A no counts whatever its card offered: a gate asked then, too, or several people.
+#[test]
+fn a_no_whose_card_offered_nothing_speaks_against_what_would_cover_it() {
+    let home = Home::new();
+    let asked = |last: Prepared, said| {
+        let mut asked = [5, 6, 7].map(|amount| (pay("ann", amount), Said::Yes)).to_vec();
+        asked.push((last, said));
+        let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
+        (cards[3].task, cards[3].standing) = (None, None);
+        home.of_cards(&asked, &cards).len()
+    };
+    assert_eq!(asked(pay("ann", 900), Said::No), 0);
+    assert_eq!(asked(pay("ann", 900), Said::Nothing), 1, "twin");
+    assert_eq!(asked(pay("bob", 900), Said::No), 1, "somebody else");
+    let run = || (get("docs.rs"), Said::Yes);
+    let runs = [run(), run(), run(), (get("docs.rs"), Said::No)];
+    let mut cards: Vec<Card> = (0..).zip(&runs).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
+    (cards[3].task, cards[3].standing) = (None, None);
+    assert_eq!(home.of_cards(&runs, &cards), [], "programs, too");
 }
 
 /// What the rules say now counts: what is asked about no more, or could not stand, is not suggested.

@@ -19,6 +19,7 @@ use writ_types::unit::MicroUsd;
 use crate::act::{Place, ROLES};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::model::may_hear_secrets;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 
 /// How many memories about the owner are pinned.
@@ -78,12 +79,14 @@ pub(super) fn seed(
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
     let profile = core.store.memories_of_kind(MemoryKind::Profile, limit)?;
+    let secrets = may_hear_secrets(core);
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
         tools: tools.toolset_of(&ROLES, &allow).specs(),
         owner_profile: profile
             .into_iter()
+            .filter(|memory| secrets || !memory.item.secret)
             .map(|memory| MemoryItem {
                 id: memory.id,
                 kind: memory.item.memory_kind,

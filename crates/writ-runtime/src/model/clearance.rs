@@ -10,6 +10,7 @@ use writ_types::error::{Exit, Report};
 use writ_types::taint::{Clearance, Label};
 
 use crate::act::Place;
+use crate::core::Core;
 
 /// What may be sent, and to whom.
 #[derive(Debug)]
@@ -20,6 +21,16 @@ pub(super) struct Cleared {
     pub(super) why: String,
     /// The marks that stand for what is withheld, and may stand in the answer; none: nothing is.
     pub(super) hidden: BTreeSet<usize>,
+}
+
+/// Whether a model that answers the owner may be told what is secret. Where none may, nothing secret is recalled by itself: it
+/// would be withheld, and whatever is said beside it would count as secret from then on.
+pub(crate) fn may_hear_secrets(core: &Core) -> bool {
+    let hears = |models: &Models| {
+        let mut routes = models.routes().chain(ModelRole::Executor).all();
+        routes.any(|route| route.provider.clearance >= Clearance::Secret)
+    };
+    core.models.as_ref().is_some_and(hears)
 }
 
 /// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes

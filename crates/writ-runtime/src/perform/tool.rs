@@ -12,11 +12,11 @@ use writ_policy::permit::Permit;
 use writ_sandbox::error::SandboxError;
 use writ_tools::foreign::PIN;
 use writ_tools::outcome::PerformedOutcome;
+use writ_tools::render::UNKNOWN;
 use writ_types::action::CallTool;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::Taint;
 
-use super::UNKNOWN;
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::servers::Server;

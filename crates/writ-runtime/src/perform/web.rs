@@ -17,11 +17,12 @@ use writ_sandbox::exec::{ExecOptions, Listener, WayOut};
 use writ_sandbox::file::{LARGE_MAX, SAVE_MAX};
 use writ_search::error::SearchError;
 use writ_tools::outcome::{PerformedOutcome, WebHit};
+use writ_tools::render::UNKNOWN;
 use writ_types::action::{Action, Connect, Fetch, Search};
 use writ_types::entry::{ConnectionRecord, Fact, Verdict};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::{UNKNOWN, opened, settle};
+use super::{opened, settle};
 use crate::act::Place;
 use crate::error::EngineError;
 use crate::reach::Gate;

@@ -72,7 +72,8 @@ pub fn changed(bytes: &[u8]) {
     };
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
     let small = before.len().max(after.len()) <= upper::BYTES_MAX;
-    let shown = upper::one(&change, Some(before.to_vec()), Some(after.to_vec()));
+    let both = (Some(before.to_vec()), Some(after.to_vec()));
+    let shown = upper::one(&change, both, &mut { upper::COMPARED_MAX });
     assert!(shown.is_some() || !small, "what is small is shown");
     let plain =
         |c: char| matches!(c, '\n' | '\t') || name::showable(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some();

@@ -22,7 +22,7 @@ use crate::changes::{
 };
 use crate::name;
 
-pub(crate) use text::{BYTES_MAX, diff, one};
+pub(crate) use text::{BYTES_MAX, COMPARED_MAX, diff, one};
 
 mod text;
 

@@ -221,6 +221,7 @@ impl Tail {
     /// Erases a payload that nothing rests on, and leaves a signed statement in its place.
     pub(crate) fn erase(&self, conn: &Connection, entry: EntrySeq, at: Timestamp) -> Result<(), StoreError> {
         erase::check(conn, entry, at)?;
+        lost::erased(conn, entry)?;
         let leaf = if entry.0 < self.size() { StoredNodes(conn).node(0, entry.0)? } else { [0; 32] };
         if execute(conn, "DELETE FROM ledger_payload WHERE seq = ?1", [int(entry.0)])? == 0 {
             return Err(Conflict::Missing { what: "payload of entry", id: entry.to_string() }.into());

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
 
+use super::lost;
 use super::rotation::Rotation;
 use crate::codec::{int, uint};
 use crate::error::{Conflict, StoreError};
@@ -78,7 +79,10 @@ fn rests_on(
                 (false, true) => {
                     Some(Rest { why: "the page hands out the file that was sent by it", hint: "" })
                 }
-                (false, false) => None,
+                (false, false) => lost::rests_on(conn, entry)?.then_some(Rest {
+                    why: "nobody knows whether it was done, and to do it again would not be asked about",
+                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing is done in it then",
+                }),
             }
         }
         "asked" | "answered" => {

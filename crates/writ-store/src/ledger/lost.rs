@@ -6,14 +6,16 @@ use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, SessionId};
+use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::unit::Timestamp;
 
-use crate::codec::{self, execute};
+use crate::codec::{self, execute, int};
+use crate::config::MAX_READ_ROWS;
 use crate::error::StoreError;
+use crate::sessions;
 use crate::store::Store;
 
-/// The most lost wishes of a session that are kept: the oldest go first.
+/// The most lost wishes of a session that are told apart. Where there are as many, whatever could be lost counts as lost.
 pub const MAX_LOST: usize = 1_000;
 
 /// Notes what became of an attempt: a wish that is lost, or one of which it is known again what came of it.
@@ -38,49 +40,79 @@ pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome)
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
     let Ok(wish) = wish(&action) else { return Ok(()) };
+    let most = codec::limit(MAX_LOST);
     if !is_lost {
-        execute(
-            conn,
-            "DELETE FROM lost WHERE session = ?1 AND wish = ?2",
-            params![session, wish.as_bytes()],
-        )?;
+        // Of a session that has too many, some may stand in no row: it is not known again which.
+        let sql = "DELETE FROM lost WHERE session = ?1 AND wish = ?2
+                   AND (SELECT count(*) FROM lost WHERE session = ?1) < ?3";
+        execute(conn, sql, params![session, wish.as_bytes(), most])?;
         return Ok(());
     }
     if idempotent || leaves_nothing(&action) {
         return Ok(());
     }
-    let sql = "INSERT OR REPLACE INTO lost (session, wish, entry) VALUES (?1, ?2, ?3)";
-    execute(conn, sql, params![session, wish.as_bytes(), entry])?;
-    let sql = "DELETE FROM lost WHERE session = ?1 AND entry <= (SELECT entry FROM lost WHERE session = ?1
-               ORDER BY entry DESC LIMIT 1 OFFSET ?2)";
-    execute(conn, sql, params![session, codec::limit(MAX_LOST)])?;
+    let sql = "INSERT OR REPLACE INTO lost (session, wish, entry) SELECT ?1, ?2, ?3
+               WHERE EXISTS (SELECT 1 FROM lost WHERE session = ?1 AND wish = ?2)
+               OR (SELECT count(*) FROM lost WHERE session = ?1) < ?4";
+    execute(conn, sql, params![session, wish.as_bytes(), entry, most])?;
+    Ok(())
+}
+
+/// Whether it would be forgotten with this intent that its wish was lost. Nothing is done again in a session that is closed.
+pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, StoreError> {
+    let sql = "SELECT s.metadata FROM ledger l JOIN lost ON lost.session = l.session AND lost.entry = l.seq
+               JOIN session s ON s.id = l.session WHERE l.seq = ?1";
+    let session = codec::query_one(conn, sql, [int(intent.0)], |row| Ok(row.get("metadata")?))?;
+    session.map_or(Ok(false), |metadata: String| Ok(!sessions::is_closed(&metadata)?))
+}
+
+/// Forgets the wish of an intent that is erased: its digest would tell who guesses what it was.
+pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreError> {
+    let sql = "DELETE FROM lost WHERE entry = ?1 AND session = (SELECT session FROM ledger WHERE seq = ?1)";
+    execute(conn, sql, [int(intent.0)])?;
     Ok(())
 }
 
 impl Store {
-    /// When a session began to do just this and nobody knows whether it was done; nothing, if it never did, if it does
-    /// no harm to do it twice, or if it was done since.
+    /// When a session began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
+    /// did, if it does no harm to do it twice, or if it was done since.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
     pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<Timestamp>, StoreError> {
+        // What has no canonical form is refused by the door.
+        let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
         let session = session.to_string();
-        self.read(|conn| {
-            let sql = "SELECT EXISTS (SELECT 1 FROM lost WHERE session = ?1) AS some";
-            if codec::query_one(conn, sql, [&session], |row| Ok(row.get("some")?))? != Some(true) {
-                return Ok(None);
-            }
-            // What has no canonical form is refused by the door.
-            let Ok(wish) = wish(action) else { return Ok(None) };
-            begun(conn, &session, wish)
+        self.read(|conn| match begun(conn, &session, wish)? {
+            Some(begun) => Ok(Some(begun)),
+            None => under_way(conn, &session, wish),
         })
     }
 }
 
 fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<Timestamp>, StoreError> {
-    let sql = "SELECT l.at FROM lost JOIN ledger l ON l.seq = lost.entry WHERE lost.session = ?1 AND lost.wish = ?2";
-    codec::query_one(conn, sql, params![session, wish.as_bytes()], |row| codec::get_time(row, "at"))
+    let sql = "SELECT l.at FROM lost JOIN ledger l ON l.seq = lost.entry WHERE lost.session = ?1
+               AND (lost.wish = ?2 OR (SELECT count(*) FROM lost WHERE session = ?1) >= ?3)
+               ORDER BY lost.entry DESC LIMIT 1";
+    let params = params![session, wish.as_bytes(), codec::limit(MAX_LOST)];
+    codec::query_one(conn, sql, params, |row| codec::get_time(row, "at"))
+}
+
+/// When an attempt was begun whose end is not written down: it runs, or what ran it has failed.
+fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<Timestamp>, StoreError> {
+    // In this order: few are open, and a session may have any number of entries.
+    let sql = "SELECT l.at, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
+               CROSS JOIN ledger_payload p ON p.seq = l.seq
+               WHERE i.closed_by IS NULL AND l.session = ?1 ORDER BY i.entry DESC LIMIT ?2";
+    let open = codec::query(conn, sql, params![session, codec::limit(MAX_READ_ROWS)], |row| {
+        Ok((codec::get_time(row, "at")?, row.get::<_, String>("payload")?))
+    })?;
+    let is_it = |payload: &str| {
+        let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
+        !idempotent && !leaves_nothing(&action) && wish(&action).is_ok_and(|wish| wish == wished)
+    };
+    Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(at, _)| at))
 }
 
 #[cfg(test)]
@@ -92,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::batch::Op;
+    use crate::sessions::CLOSED_AT;
     use crate::testing::*;
 
     fn forget(n: u128) -> Action {
@@ -146,13 +179,50 @@ mod tests {
         assert_eq!(lost(&home, &forget(1)), None);
     }
 
+    /// What is under way, or was left open, is lost as well, for its session and just this.
     #[test]
-    fn what_is_lost_is_bounded_for_a_session_and_the_oldest_goes() {
+    fn a_wish_that_has_no_end_yet_is_lost() {
         let home = Home::new().with_session(1);
-        let count = MAX_LOST as u128 + 2;
-        let ops = (1..=count).flat_map(|n| [begun(n, forget(n), false), ended(n, ToolOutcome::Unknown)]);
-        home.commit(ops.collect());
-        let known = (1..=count).filter(|n| home.store.lost(session(1), &forget(*n)) != Ok(None));
-        assert!(known.eq(3..=count));
+        let lost = |n| home.store.lost(session(1), &forget(n)).expect("reads");
+        home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);
+        assert_eq!((lost(1), lost(2), lost(3)), (Some(intent(1).at), None, None), "one may be repeated");
+        assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
+        home.commit(vec![ended(1, ToolOutcome::Failed)]);
+        assert_eq!(lost(1), None, "it is known what came of it");
+    }
+
+    /// Where too many are lost to be told apart, whatever could be is lost, and stays so.
+    #[test]
+    fn a_session_that_has_lost_too_much_has_lost_everything() {
+        let home = Home::new().with_session(1).with_session(2);
+        let all = |range: std::ops::RangeInclusive<u128>| {
+            let ops = range.flat_map(|n| [begun(n, forget(n), false), ended(n, ToolOutcome::Unknown)]);
+            home.commit(ops.collect());
+        };
+        let (most, lost) = (MAX_LOST as u128, |n| home.store.lost(session(1), &forget(n)).expect("reads"));
+        all(1..=most - 1);
+        assert_eq!((lost(1), lost(most)), (Some(intent(1).at), None));
+        all(most..=most + 2);
+        let another = most + 7;
+        assert!([1, most, most + 2, another].into_iter().all(|n| lost(n).is_some()));
+        assert_eq!(home.store.lost(session(1), &action("x")), Ok(None), "reading leaves nothing");
+        assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
+        home.commit(vec![begun(another, forget(1), false), ended(another, ToolOutcome::Done)]);
+        assert!(lost(most + 2).is_some(), "it stands in no row");
+    }
+
+    /// An intent whose wish is lost is kept while its session may wish the same again; then nothing is left of the wish.
+    #[test]
+    fn what_was_lost_is_erased_when_its_session_is_closed() {
+        let home = Home::new().with_session(1);
+        home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Unknown)]);
+        let erase = || home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(0), at: at(9) }]).map(|_| ());
+        let refused = erase().expect_err("it would be done again without a question");
+        assert!(refused.to_string().contains("to do it again would not be asked about"), "{refused}");
+        assert_eq!(home.store.old_payloads(at(1_000), at(1_000)), Ok(vec![EntrySeq(1)]));
+        let value = Some("now".into());
+        home.commit(vec![Op::SetSessionMetadata { session: session(1), key: CLOSED_AT.to_owned(), value }]);
+        assert_eq!(erase(), Ok(()));
+        assert_eq!(home.store.lost(session(1), &forget(1)), Ok(None), "nothing is left of it");
     }
 }

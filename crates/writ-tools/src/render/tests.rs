@@ -85,6 +85,24 @@ fn a_failing_program_shows_its_code_and_both_streams() {
     assert_eq!(ran(ExecEnd::Cancelled, "", "").outcome, ToolOutcome::Cancelled);
 }
 
+/// What a program that was cut off has done elsewhere nobody knows; what it has done by itself is in its sandbox.
+#[test]
+fn a_program_that_is_cut_off_while_it_reaches_a_host_may_have_done_it() {
+    let reaching = prepared("shell_exec", json!({"command": "git push", "hosts": ["git.example"]}));
+    let ran = |end| {
+        let (stdout, stderr) = (String::new(), String::new());
+        render(&reaching, &PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes: 0 })
+    };
+    let cut = [ExecEnd::Signal(9), ExecEnd::TimedOut(1_500), ExecEnd::Limit("memory"), ExecEnd::Cancelled];
+    for end in cut {
+        let rendered = ran(end);
+        assert_eq!(rendered.outcome, ToolOutcome::Unknown, "{end:?}");
+        assert!(rendered.text.contains(UNKNOWN), "{:?}", rendered.text);
+    }
+    assert_eq!(ran(ExecEnd::Code(1)).outcome, ToolOutcome::Failed, "it has ended by itself");
+    assert_eq!(ran(ExecEnd::Code(0)).outcome, ToolOutcome::Done);
+}
+
 #[test]
 fn long_output_loses_its_middle_and_says_so() {
     let long = format!("BEGIN{}END", "ü".repeat(100_000));

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use writ_policy::egress::host::HostPattern;
-use writ_policy::pattern::standing::{MAX_TTL, MAX_USES};
+use writ_policy::pattern::standing::MAX_TTL;
 use writ_policy::show::escape_line;
 use writ_policy::suggest::{Advice, Asked, InForce, MIN_APPROVED, Said, Suggestion};
 use writ_store::approvals::{Ask, AskState};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::store::Store;
 use writ_types::entry::{Decision, Fact};
+use writ_types::frame::Card;
 use writ_types::id::AskId;
 use writ_types::unit::Timestamp;
 
@@ -38,19 +39,27 @@ pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
     let mut egress = config.egress.scope(&config.models);
     egress.trusted.extend(trusted(&store)?);
     let since = since(days);
-    let answers = answers(&store, since)?;
+    let answers = answers(&store)?;
     let asks = store.latest_asks(MAX_ASKS)?;
-    let recent: Vec<&Ask> = asks.iter().filter(|ask| ask.card.asked_at >= since).collect();
-    let asked: Vec<Asked<'_>> = recent
+    let is_recent = |card: &Card| card.asked_at >= since;
+    let recent = asks.iter().filter(|ask| is_recent(&ask.card)).count();
+    // A no counts however old it is.
+    let asked: Vec<Asked<'_>> = asks
         .iter()
         .map(|ask| Asked { card: &ask.card, prepared: &ask.prepared, said: said(ask, &answers) })
+        .filter(|one| one.said == Said::No || is_recent(one.card))
         .collect();
     let in_force = InForce { rules: &rules, egress: &egress, strict: config.general.strict };
     let found = writ_policy::suggest::suggest(&asked, &in_force);
     let shown: Vec<Value> = found.iter().map(|one| shown(one, days)).collect();
-    let result = json!({ "asked": recent.len(), "suggestions": shown });
+    let result = json!({ "asked": recent, "suggestions": shown });
     context.out.either(&result, |_| {
-        let mut lines = vec![format!("asked {} times in {days} days", recent.len())];
+        let mut lines = vec![format!("asked {recent} times in {days} days")];
+        if asks.len() >= MAX_ASKS {
+            lines.push(format!(
+                "only the latest {MAX_ASKS} questions, and what you denied of them, are looked at"
+            ));
+        }
         if found.is_empty() {
             lines.push(format!(
                 "nothing was approved {MIN_APPROVED} times and never denied, and would be asked about less: \
@@ -76,16 +85,11 @@ fn trusted(store: &Store) -> Result<Vec<HostPattern>, Failure> {
     Ok(rows.iter().filter_map(|(_, token)| host(token)).collect())
 }
 
-/// What the ledger says was answered. A no counts whatever was said before it: an approval may be taken back.
+/// What the ledger says was answered, at any time. A no counts whatever was said before it: an approval may be taken back.
 ///
 /// What was asked about is in the table of asks alone: the ledger has the action and the hash, not what these rest on.
-fn answers(store: &Store, since: Timestamp) -> Result<BTreeMap<AskId, Decision>, Failure> {
-    let query = LedgerQuery {
-        event: Some("answered".to_owned()),
-        since: Some(since),
-        limit: MAX_ASKS,
-        ..LedgerQuery::default()
-    };
+fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
+    let query = LedgerQuery { event: Some("answered".to_owned()), limit: MAX_ASKS, ..LedgerQuery::default() };
     let mut answers = BTreeMap::new();
     for fact in store.ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
         if let Fact::Answered { ask, decision, .. } = fact {
@@ -114,9 +118,11 @@ fn shown(one: &Suggestion, days: u32) -> Value {
     let mut value = json!({ "asked": one.asked, "would_ask": one.would_ask, "say": say(one, days) });
     let kind = match &one.advice {
         Advice::Allow { host } => json!({ "kind": "allow", "host": host }),
-        Advice::Stand { covers, total } => json!({
+        Advice::Stand { covers, uses, total, unanswered } => json!({
             "kind": "stand",
             "covers": covers,
+            "uses": uses,
+            "unanswered": unanswered.map(|most| most.to_string()),
             "total": total.as_ref().map(|(argument, sum)| json!({ "argument": argument, "sum": sum.to_string() })),
         }),
     };
@@ -126,13 +132,12 @@ fn shown(one: &Suggestion, days: u32) -> Value {
     value
 }
 
-/// How it is said: for as many days and uses as were looked at, within what can stand.
+/// How it is said: for as many days as were looked at, and as often as somebody said yes, within what can stand.
 fn say(one: &Suggestion, days: u32) -> String {
     match &one.advice {
         Advice::Allow { host } => format!("[egress] allowed = [\"{host}\"]"),
-        Advice::Stand { total, .. } => {
+        Advice::Stand { uses, total, .. } => {
             let total = total.as_ref().map(|(argument, sum)| format!(" --total {argument}={sum}"));
-            let uses = one.asked.min(usize::try_from(MAX_USES).unwrap_or(usize::MAX));
             let days = u64::from(days).clamp(1, MAX_TTL.as_secs() / DAY.as_secs());
             let total = total.unwrap_or_default();
             format!("writ approvals approve ASK --standing --uses {uses} --days {days}{total}")
@@ -140,16 +145,20 @@ fn say(one: &Suggestion, days: u32) -> String {
     }
 }
 
-fn told(one: &Suggestion, days: u32) -> [String; 2] {
-    let what = match &one.advice {
-        Advice::Allow { host } => format!("reaching {host}"),
-        Advice::Stand { covers, .. } => covers.clone(),
+fn told(one: &Suggestion, days: u32) -> Vec<String> {
+    let (what, unanswered) = match &one.advice {
+        Advice::Allow { host } => (format!("reaching {host}"), None),
+        Advice::Stand { covers, total, unanswered, .. } => {
+            (covers.clone(), total.as_ref().map(|(argument, _)| argument).zip(*unanswered))
+        }
     };
-    [
-        format!(
-            "{what}: would have asked {} times instead of {}; lets through none that you denied",
-            one.would_ask, one.asked
-        ),
-        format!("  {}", say(one, days)),
-    ]
+    let mut lines = vec![format!(
+        "{what}: would have asked {} times instead of {}; lets through none that you denied",
+        one.would_ask, one.asked
+    )];
+    lines.extend(unanswered.map(|(argument, most)| {
+        format!("  you did not answer one with {argument}={most}, which is more than you have said yes to")
+    }));
+    lines.push(format!("  {}", say(one, days)));
+    lines
 }

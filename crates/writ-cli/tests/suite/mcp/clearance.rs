@@ -76,23 +76,30 @@ fn needs_userns_needs_python_a_model_is_told_what_its_provider_is_cleared_for() 
     }
 }
 
-/// Looks a customer up and remembers the answer where it is told to note; elsewhere, says what it remembers.
+/// Looks a customer up and remembers the answer where it is told to note; elsewhere, says what it remembers. Of the weather it
+/// remembers what it is told.
 fn remembers(request: &ParsedRequest) -> Reply {
-    let is_noting = request.messages.iter().any(|message| message.text.contains("Note customer 7"));
+    let is_told = |wish: &str| request.messages.iter().any(|message| message.text.contains(wish));
+    let is_noting = is_told("Note customer 7");
     let results: Vec<_> = request.results().collect();
+    if is_told("Note the weather") && results.is_empty() {
+        return Reply::call("memory_store", json!({ "text": "It is raining there." }));
+    }
     match (is_noting, results.as_slice()) {
         (true, []) => Reply::call("crm__look", json!({ "id": 7 })),
         (true, [looked]) => {
             Reply::call("memory_store", json!({ "text": format!("Known of that customer: {}", looked.text) }))
         }
         (true, _) => Reply::text("Noted."),
+        (false, [stored]) if stored.text.starts_with("remembered") => Reply::text("Noted."),
         (false, []) => Reply::call("memory_search", json!({ "query": "customer" })),
         (false, [.., found]) => Reply::text(&format!("I know: {}", found.text)),
     }
 }
 
-/// What was secret when it was remembered is secret in another conversation, after a restart, too: it is recalled for the message and found
-/// by the tool, and no model is told it that is not cleared. Twins: a model that is, and what is only private.
+/// What was secret when it was remembered is secret in another conversation, after a restart, too: no model is told it that is not
+/// cleared. It is found by the tool and withheld, and not recalled for a message: what is noted of that is not secret. Twins: a model
+/// that is cleared, and what is only private.
 #[test]
 fn needs_userns_needs_python_what_was_secret_is_secret_when_it_is_remembered() {
     for (readers, level, is_told) in
@@ -112,12 +119,18 @@ fn needs_userns_needs_python_what_was_secret_is_secret_when_it_is_remembered() {
         assert_eq!(code(&done), 0, "{}", text(&done));
         let later = desk.bench.requests().split_off(before);
         assert_eq!(later.len(), 2, "{name}");
-        for request in &later {
+        for (request, is_found) in later.iter().zip([false, true]) {
             assert_eq!(request.contains(ANSWER), is_told, "{name}: {request}");
-            assert_eq!(request.contains("[withheld:"), !is_told, "{name}: {request}");
+            assert_eq!(request.contains("[withheld:"), is_found && !is_told, "{name}: {request}");
         }
         let said = text(&done);
         assert!(said.contains("I know: ") && said.contains(ANSWER), "{name}: {said}");
+        let noted = desk.chat("Note the weather at that customer's");
+        assert_eq!(code(&noted), 0, "{}", text(&noted));
+        let found = desk.bench.home.json(&["memory", "search", "raining"]);
+        let hits = found["hits"].as_array().expect("hits");
+        let hit = hits.iter().find(|hit| hit["text"] == "It is raining there.").expect("noted");
+        assert_eq!(hit["secret"], readers == "secret" && is_told, "{name}: {hit}");
         desk.verify();
     }
 }

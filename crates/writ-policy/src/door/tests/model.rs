@@ -646,6 +646,8 @@ fn leaves_something(action: &Action) -> bool {
         ActionKind::ModelCall,
         ActionKind::Search,
         ActionKind::Connect,
+        // Written down together with its end.
+        ActionKind::Remember,
     ];
     !reads.contains(&action.kind()) && !matches!(action, Action::CallTool(call) if !call.effect)
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use similar::TextDiff;
+use similar::{DiffOp, DiffTag, TextDiff};
 use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
 
@@ -18,6 +19,9 @@ const TEXT_MAX: usize = 4 * 1024 * 1024;
 pub(crate) const BYTES_MAX: usize = 64 * 1024;
 /// Lines of context around a change.
 const CONTEXT: usize = 3;
+/// The most pairs of lines that are compared for one diff: some seconds at most. What is counted is in the texts, so that
+/// the same texts always have the same diff.
+pub(crate) const COMPARED_MAX: usize = 100_000_000;
 
 /// The changes with their unified diff; what is left out is listed after them.
 ///
@@ -27,7 +31,7 @@ const CONTEXT: usize = 3;
 pub(crate) fn diff(view: &View, changes: ChangeSet) -> io::Result<Diff> {
     let lower = Lower::open(view)?;
     let root = beneath::root(&view.written())?;
-    let (mut text, mut unshown) = (String::new(), Vec::new());
+    let (mut text, mut unshown, mut left) = (String::new(), Vec::new(), COMPARED_MAX);
     for change in &changes.changes {
         let before = match change.before {
             Some(digest) => same(&change.path, digest, lower.read(Path::new(&change.path), DIFF_TEXT_MAX))?,
@@ -37,7 +41,7 @@ pub(crate) fn diff(view: &View, changes: ChangeSet) -> io::Result<Diff> {
             Some(digest) => same(&change.path, digest, read(&root, &change.path)?)?,
             None => Some(Vec::new()),
         };
-        let shown = if text.len() > TEXT_MAX { None } else { one(change, before, after) };
+        let shown = if text.len() > TEXT_MAX { None } else { one(change, (before, after), &mut left) };
         match shown {
             Some(shown) => text.push_str(&shown),
             None => {
@@ -84,8 +88,12 @@ fn header(change: &FileChange) -> String {
     format!("--- {old}\n+++ {new}{mode}\n")
 }
 
-/// One file, completely; `None` if it is too large for that.
-pub(crate) fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Vec<u8>>) -> Option<String> {
+/// One file, completely; `None` if it is too large for that. Comparing it takes from the pairs of lines that are `left`.
+pub(crate) fn one(
+    change: &FileChange,
+    (before, after): (Option<Vec<u8>>, Option<Vec<u8>>),
+    left: &mut usize,
+) -> Option<String> {
     let Some(before) = before else {
         // What goes is known by its name; what comes must be read.
         let goes = change.kind == ChangeKind::Delete;
@@ -100,9 +108,39 @@ pub(crate) fn one(change: &FileChange, before: Option<Vec<u8>>, after: Option<Ve
     } else {
         return None;
     };
-    let diff = TextDiff::from_lines(&before, &after);
-    let hunks = diff.unified_diff().context_radius(CONTEXT).to_string();
-    Some(format!("{}{remark}{}", header(change), visible(&hunks)))
+    Some(format!("{}{remark}{}", header(change), visible(&hunks(&before, &after, left))))
+}
+
+/// What is different, line by line. Where finding the least could take more than is `left`, all from the first line that
+/// is different to the last is shown as replaced.
+fn hunks(before: &str, after: &str, left: &mut usize) -> String {
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
+    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let ends = old.iter().skip(first).rev().zip(new.iter().skip(first).rev());
+    let same = first.saturating_add(ends.take_while(|(old, new)| old == new).count());
+    let (olds, news) = (old.len().saturating_sub(same), new.len().saturating_sub(same));
+    let mut comparing = TextDiff::configure();
+    comparing.newline_terminated(true);
+    if olds.saturating_mul(news) > *left {
+        // A time that has passed looks no further, however fast the machine is.
+        let now = Instant::now();
+        comparing.deadline(now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
+    }
+    let diff = comparing.diff_slices(&old, &new);
+    let changed: usize = diff.ops().iter().map(changed).sum();
+    *left = left.saturating_sub(olds.saturating_add(news).saturating_mul(changed));
+    diff.unified_diff().context_radius(CONTEXT).to_string()
+}
+
+/// How many lines go and come with a part of a diff.
+fn changed(op: &DiffOp) -> usize {
+    match op.tag() {
+        DiffTag::Equal => 0,
+        DiffTag::Delete | DiffTag::Insert | DiffTag::Replace => {
+            op.old_range().len().saturating_add(op.new_range().len())
+        }
+    }
 }
 
 /// A file that is not shown, by size and digest.
@@ -138,4 +176,44 @@ fn visible(text: &str) -> String {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(numbers: impl Iterator<Item = usize>) -> String {
+        numbers.map(|n| format!("{n}\n")).collect()
+    }
+
+    /// What would take too long to compare is shown as replaced, all of it, with what surrounds it; and always so.
+    #[test]
+    fn comparing_is_bounded_and_hides_nothing() {
+        let before = lines(0..100);
+        let after = before.replace("\n40\n", "\nforty\n").replace("\n50\n", "\nfifty\n");
+        let (mut left, mut none) = (COMPARED_MAX, 10);
+        let least = hunks(&before, &after, &mut left);
+        assert!(least.contains("-40\n+forty\n") && !least.contains("\n 45\n"), "{least}");
+        assert_eq!(COMPARED_MAX - left, 22 * 4, "eleven lines of each, and four of them changed");
+        let all = hunks(&before, &after, &mut none);
+        assert!(all.starts_with("@@ -38,17 +38,17 @@\n 37\n 38\n 39\n-40\n-41\n"), "{all}");
+        assert!(all.contains("-50\n+forty\n+41\n") && all.ends_with("+fifty\n 51\n 52\n 53\n"), "{all}");
+        assert_eq!((none, hunks(&before, &after, &mut 10)), (0, all));
+    }
+
+    #[test]
+    fn very_many_different_lines_end_soon() {
+        let (before, after) = (lines(0..80_000), lines(100_000..160_000));
+        let mut left = COMPARED_MAX;
+        let all = hunks(&before, &after, &mut left);
+        assert!(all.starts_with("@@ -1,80000 +1,60000 @@\n-0\n") && all.ends_with("+159999\n"));
+        assert_eq!(all.lines().count(), 140_001);
+    }
+
+    /// A return in the middle of a line is none of its ends.
+    #[test]
+    fn only_a_line_feed_ends_a_line() {
+        assert_eq!(visible(&hunks("a\rb\n", "a\rc\n", &mut 9)), "@@ -1 +1 @@\n-a\\u{d}b\n+a\\u{d}c\n");
+        assert_eq!(hunks("a", "a\n", &mut 9), "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
+    }
 }
