@@ -1,5 +1,7 @@
 //! Answering an ask: the complete text is shown, and exactly that is signed.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
 use writ_policy::pattern::standing::{self, Limits};
@@ -11,6 +13,7 @@ use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
 use writ_types::id::{AskId, InstallationId};
+use writ_types::unit::Timestamp;
 
 use crate::client::{Client, refused};
 use crate::clock;
@@ -134,10 +137,25 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
 ///
 /// If the engine does not say.
 pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), Failure> {
+    here_and_now(client).await.map(|(here, _)| here)
+}
+
+/// The same, and the time from which what is signed now counts: a clock that was set back is behind the engine's.
+///
+/// # Errors
+///
+/// If the engine does not say.
+pub(crate) async fn here_and_now(client: &mut Client) -> Result<((InstallationId, u64), Timestamp), Failure> {
     let status = client.call("status", json!({})).await?;
     let installation = status.get("installation").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    let epoch = status.get("epoch").and_then(Value::as_u64);
-    installation.zip(epoch).ok_or_else(|| Failure::bug("reading the status", "it names no installation"))
+    let here = installation.zip(status.get("epoch").and_then(Value::as_u64));
+    let here = here.ok_or_else(|| Failure::bug("reading the status", "it names no installation"))?;
+    Ok((here, clock::now().plus(clock_behind(&status))))
+}
+
+/// How far the clock is behind the time that counts, by the engine's status.
+pub(crate) fn clock_behind(status: &Value) -> Duration {
+    Duration::from_secs(status.get("clock_behind_secs").and_then(Value::as_u64).unwrap_or_default())
 }
 
 /// Signs an approval of a card with the approver key, which only this process opens.
@@ -152,7 +170,7 @@ pub(crate) async fn sign(
     (card, given): (&Card, &Given),
 ) -> Result<ApprovalToken, Failure> {
     check(card)?;
-    let now = clock::now();
+    let ((installation, epoch), now) = here_and_now(client).await?;
     let limits = if let Given::Standing(limits) = given { limits.clone() } else { Limits::default() };
     let signed = TaskTerms::signed(card, given.scope(), &limits, now);
     let (task, expires_at) = signed.map_err(|error| match error {
@@ -176,7 +194,6 @@ pub(crate) async fn sign(
         ),
         ScopeError::NotCanonical(error) => Failure::bug("signing the approval", error),
     })?;
-    let (installation, epoch) = here(client).await?;
     let key = open_approver_key(context, config)?.signing_key()?;
     let claims = ApprovalClaims {
         installation,

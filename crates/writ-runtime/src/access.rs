@@ -24,7 +24,7 @@ impl Core {
         let Some(access) = &self.config.access else { return Vec::new() };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.passed(&mut state.access, judged.passed(), self.clock.now());
+        let transitions = access.passed(&mut state.access, judged.passed(), self.valid_now());
         let after = state.access.clone();
         drop(state);
         self.moved(session, at, (&before, &after), transitions)
@@ -44,7 +44,7 @@ impl Core {
         };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.settle(&mut state.access, self.clock.now());
+        let transitions = access.settle(&mut state.access, self.valid_now());
         let after = state.access.clone();
         let who = state.speaker.clone().unwrap_or(Principal::Owner);
         drop(state);
@@ -70,7 +70,7 @@ impl Core {
         }
         let mut level = state.access.clone();
         drop(state);
-        let _fallen = access.settle(&mut level, self.clock.now());
+        let _fallen = access.settle(&mut level, self.valid_now());
         let tools = access.tools(&level).into_iter().map(str::to_owned);
         AllowList::Only(match allow {
             AllowList::All => tools.collect(),

@@ -176,6 +176,7 @@ fn status(core: &Core) -> Result<Value, EngineError> {
         "agent": core.config.agent,
         "posture": core.config.posture,
         "started_at": core.started_at.to_string(),
+        "clock_behind_secs": core.valid_now().since(now).as_secs(),
         "model": core.models.is_some(),
         "model_found": core.models.as_ref().and_then(writ_models::Models::found),
         "policy": core.rules.digest(),

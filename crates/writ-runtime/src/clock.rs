@@ -1,6 +1,8 @@
 //! Time and randomness, as ports: everything below the shell gets them as arguments.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use writ_store::approvals::MAX_CLOCK_BACK_MS;
@@ -13,35 +15,54 @@ use writ_types::unit::Timestamp;
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The time now.
     fn now(&self) -> Timestamp;
+
+    /// How much time has gone by since some moment before, whatever the clock was set to: never less than it was.
+    fn elapsed(&self) -> Duration;
 }
 
-/// The system's clock.
+/// When the system's clock was first asked how much time has gone by.
+static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The system's clock. Time in which the machine sleeps does not go by.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        Timestamp::from_millis(millis(since))
+    }
+
+    fn elapsed(&self) -> Duration {
+        FIRST.elapsed()
     }
 }
 
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// The time by which keys, asks and approvals are good: the clock's, but no more than a minute before the latest time
-/// that the ledger or this engine has seen. What has ended does not begin again because the clock was set back.
+/// that the ledger or this engine has seen, and what has gone by since. Where the clock was set back, what has ended
+/// does not begin again, and what is to end does.
+///
+/// It is kept as that time less all that had gone by then.
 #[derive(Debug)]
 pub(crate) struct Floor(AtomicI64);
 
 impl Floor {
-    /// It cannot be before `at`.
-    pub(crate) const fn new(at: Timestamp) -> Self {
-        Self(AtomicI64::new(at.as_millis()))
+    /// It cannot be before `at` now.
+    pub(crate) fn new(at: Timestamp, clock: &dyn Clock) -> Self {
+        Self(AtomicI64::new(at.as_millis().saturating_sub(millis(clock.elapsed()))))
     }
 
-    /// The time that counts where the clock says `now`.
-    pub(crate) fn valid(&self, now: Timestamp) -> Timestamp {
-        let floor = now.as_millis().saturating_sub(MAX_CLOCK_BACK_MS);
+    /// The time that counts now.
+    pub(crate) fn valid(&self, clock: &dyn Clock) -> Timestamp {
+        // In this order: what goes by between the two must not count twice.
+        let (now, gone) = (clock.now(), millis(clock.elapsed()));
+        let floor = now.as_millis().saturating_sub(MAX_CLOCK_BACK_MS).saturating_sub(gone);
         let before = self.0.fetch_max(floor, Ordering::Relaxed);
-        now.max(Timestamp::from_millis(before))
+        now.max(Timestamp::from_millis(before.saturating_add(gone)))
     }
 }
 
@@ -87,11 +108,28 @@ impl Ids {
 mod tests {
     use super::*;
 
+    /// What the clock says, and what has gone by, in milliseconds.
+    #[derive(Debug)]
+    struct Set(i64, u64);
+
+    impl Clock for Set {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_millis(self.0)
+        }
+
+        fn elapsed(&self) -> Duration {
+            Duration::from_millis(self.1)
+        }
+    }
+
+    fn floor(at: i64) -> Floor {
+        Floor::new(Timestamp::from_millis(at), &Set(0, 0))
+    }
+
     #[test]
     fn what_has_ended_does_not_begin_again_when_the_clock_is_set_back() {
-        let at = Timestamp::from_millis;
-        let floor = Floor::new(at(500_000));
-        let valid = |now| floor.valid(at(now)).as_millis();
+        let floor = floor(500_000);
+        let valid = |now| floor.valid(&Set(now, 0)).as_millis();
         assert_eq!([valid(0), valid(499_999), valid(500_000)], [500_000; 3], "the ledger knows better");
         assert_eq!(valid(560_001), 560_001);
         assert_eq!([valid(500_001), valid(500_000)], [500_001; 2], "a minute less is as with any two clocks");
@@ -99,6 +137,29 @@ mod tests {
         assert_eq!([valid(8_950_000), valid(8_940_000)], [8_950_000, 8_940_000]);
         assert_eq!([valid(8_939_999), valid(i64::MIN), valid(0)], [8_940_000; 3]);
         assert_eq!(valid(9_000_001), 9_000_001, "it goes on where the clock is right again");
-        assert_eq!(Floor::new(at(i64::MIN)).valid(at(-5)), at(-5), "an empty ledger says nothing");
+        assert_eq!(self::floor(i64::MIN).valid(&Set(-5, 0)).as_millis(), -5, "an empty ledger says nothing");
+    }
+
+    #[test]
+    fn what_is_to_end_ends_while_the_clock_is_behind() {
+        let floor = floor(500_000);
+        let valid = |now, gone| floor.valid(&Set(now, gone)).as_millis();
+        assert_eq!([valid(0, 0), valid(10, 10), valid(10, 90_000)], [500_000, 500_010, 590_000]);
+        assert_eq!(valid(700_000, 90_000), 700_000, "the clock is ahead of that");
+        assert_eq!([valid(0, 90_000), valid(1_000, 91_000)], [640_000, 641_000], "and was set back");
+        assert_eq!(valid(701_000, 91_000), 701_000);
+        assert_eq!(valid(762_000, 152_000), 762_000, "a clock that goes right is not overtaken");
+        let late = Floor::new(Timestamp::from_millis(500_000), &Set(0, 90_000));
+        assert_eq!(
+            late.valid(&Set(0, 91_000)).as_millis(),
+            501_000,
+            "what had gone by before does not count"
+        );
+    }
+
+    #[test]
+    fn the_systems_time_goes_on() {
+        let before = SystemClock.elapsed();
+        assert!(SystemClock.elapsed() >= before);
     }
 }

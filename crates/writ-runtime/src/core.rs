@@ -253,7 +253,7 @@ impl Core {
         let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
         Ok(Self {
             started_at: clock.now(),
-            floor: Floor::new(store.not_before()?),
+            floor: Floor::new(store.not_before()?, clock.as_ref()),
             config,
             clock,
             ids: Ids,
@@ -319,7 +319,7 @@ impl Core {
 
     /// The time by which keys, asks and approvals are good; entries have the clock's.
     pub(crate) fn valid_now(&self) -> Timestamp {
-        self.floor.valid(self.clock.now())
+        self.floor.valid(self.clock.as_ref())
     }
 
     /// A time on the UTC date by which the budget's day is counted.

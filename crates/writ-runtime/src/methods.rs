@@ -3,7 +3,7 @@
 
 /// What the owner's terminal alone may call: it makes keys, decides who may approve, starts what runs outside a session, or
 /// takes something away for good. Whoever has stolen a page's cookie or the token must not.
-pub const TERMINAL_ONLY: [&str; 12] = [
+pub const TERMINAL_ONLY: [&str; 14] = [
     "approvers.permit",
     "approvers.remove",
     "gates.judge",
@@ -11,16 +11,18 @@ pub const TERMINAL_ONLY: [&str; 12] = [
     "keys.mint",
     "keys.narrow",
     "keys.renew",
+    "keys.revoke",
     "ledger.erase",
     "mcp.probe",
     "mcp.reload",
+    "memory.forget",
     "orders.issue",
     "secrets.changed",
 ];
 
 /// What pages and programs may call, too, once they have shown a secret. The list may only shrink: what is new begins
 /// at the terminal.
-pub const ANYWHERE: [&str; 31] = [
+pub const ANYWHERE: [&str; 29] = [
     "apply",
     "approvals.hosts",
     "approvals.in_force",
@@ -34,12 +36,10 @@ pub const ANYWHERE: [&str; 31] = [
     "gates.answer",
     "gates.show",
     "keys.list",
-    "keys.revoke",
     "ledger.list",
     "ledger.proof",
     "ledger.rests_on",
     "memory.add",
-    "memory.forget",
     "memory.search",
     "orders.list",
     "orders.open",
@@ -56,22 +56,55 @@ pub const ANYWHERE: [&str; 31] = [
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
-    /// The names in the dispatcher's table: its arms begin with them.
-    fn dispatched() -> BTreeSet<&'static str> {
-        let lines = include_str!("calls.rs").lines().map(str::trim_start);
-        let arms = lines.filter_map(|line| line.strip_prefix('"')?.split_once("\" =>"));
-        arms.map(|(name, _)| name).collect()
+    /// What pages and programs may call that is more than a look into the store, and why they may.
+    const MORE: [(&str, &str); 8] = [
+        ("apply", "the door judges it as in a turn"),
+        ("approvals.revoke", "less is granted than before"),
+        ("diff", "it looks into the work folder"),
+        ("memory.add", "it is their owner's word, as what they send into a session is"),
+        ("orders.open", "the order was signed in the terminal"),
+        ("sandbox.exec", "the door judges it as in a turn"),
+        ("sessions.close", "what was said is kept"),
+        ("undo", "the door judges it as in a turn"),
+    ];
+
+    /// The arms of the dispatcher's table, by the names that they begin with.
+    fn dispatched() -> BTreeMap<&'static str, String> {
+        let mut arms: BTreeMap<&str, String> = BTreeMap::new();
+        let mut name = None;
+        for line in include_str!("calls.rs").lines().map(str::trim_start) {
+            if line.starts_with("_ => Err(no_method())") {
+                break;
+            }
+            name = line
+                .strip_prefix('"')
+                .and_then(|line| line.split_once("\" =>"))
+                .map(|(name, _)| name)
+                .or(name);
+            arms.entry(name.unwrap_or_default()).or_default().push_str(line);
+        }
+        arms.remove("");
+        arms
     }
 
     #[test]
     fn every_method_is_in_one_of_the_lists_and_in_no_more() {
         let listed: BTreeSet<&str> = TERMINAL_ONLY.into_iter().chain(ANYWHERE).collect();
         assert_eq!(listed.len(), TERMINAL_ONLY.len() + ANYWHERE.len(), "none is in both, and none twice");
-        assert_eq!(dispatched(), listed);
+        assert_eq!(dispatched().into_keys().collect::<BTreeSet<_>>(), listed);
         assert!(TERMINAL_ONLY.is_sorted() && ANYWHERE.is_sorted());
+    }
+
+    /// Whatever writes is waited for.
+    #[test]
+    fn what_pages_and_programs_may_call_looks_or_is_one_of_a_few() {
+        let dispatched = dispatched();
+        let waits = |name: &str| dispatched.get(name).is_some_and(|arm| arm.contains(".await"));
+        let more: Vec<&str> = ANYWHERE.into_iter().filter(|name| waits(name)).collect();
+        assert_eq!(more, MORE.map(|(name, _)| name));
     }
 }

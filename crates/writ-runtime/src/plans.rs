@@ -94,7 +94,8 @@ pub(crate) fn mint(
         session: place.session.id,
         key: claims.key,
         token: token.into(),
-        begins_at: now,
+        // As the clock says: the store compares it with that.
+        begins_at: core.clock.now(),
         ends_at: claims.expires_at,
         cost_before: core.store.session_usage(place.session.id)?.cost,
         max_cost: plan.max_cost,

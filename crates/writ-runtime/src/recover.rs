@@ -9,6 +9,7 @@ use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
+use writ_types::unit::Timestamp;
 
 use crate::core::Core;
 use crate::error::EngineError;
@@ -24,7 +25,9 @@ const MAX_GIVEN_UP: usize = 1_000;
 ///
 /// If the store cannot be written.
 pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
-    let now = core.clock.now();
+    // Not by a clock that is ahead for a moment: what is forgotten could be used again.
+    let latest = core.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
+    let now = core.clock.now().min(latest);
     let ops = vec![Op::RequeueLeased, Op::PruneNonces { now }];
     let receipt = core.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {

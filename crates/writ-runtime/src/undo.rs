@@ -56,8 +56,7 @@ pub(crate) fn keep(
     applied: Applied,
     ops: &mut Vec<Op>,
 ) -> Option<Undo> {
-    let at = place.core.clock.now();
-    let until = at.plus(UNDO_WINDOW);
+    let (at, until) = (place.core.clock.now(), place.core.valid_now().plus(UNDO_WINDOW));
     // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
     let kept = !applied.back.is_empty();
     let way = WriteFile { changes: applied.back, ..write.clone() };
@@ -116,7 +115,7 @@ impl Core {
             return Err(EngineError::NoUndo(attempt));
         }
         let session = self.session(way.session)?;
-        let late = self.clock.now() >= way.until;
+        let late = self.valid_now() >= way.until;
         if late && session.terms.write {
             // Leave that was given beforehand does not cover it any more: a person is asked.
             self.set_left_behind(&session, true).await?;

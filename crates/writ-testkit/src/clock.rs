@@ -1,37 +1,50 @@
 //! A clock that stands still until a test moves it.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use writ_types::unit::Timestamp;
 
 /// The hand of a clock. Tests of an engine make a `writ_runtime::clock::Clock` of it.
 #[derive(Debug)]
-pub struct Hand(AtomicI64);
+pub struct Hand {
+    now: AtomicI64,
+    gone: AtomicU64,
+}
 
 impl Hand {
     /// A clock that says this time.
     pub const fn at(now: Timestamp) -> Self {
-        Self(AtomicI64::new(now.as_millis()))
+        Self { now: AtomicI64::new(now.as_millis()), gone: AtomicU64::new(0) }
     }
 
     /// What it says.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::SeqCst))
+        Timestamp::from_millis(self.now.load(Ordering::SeqCst))
+    }
+
+    /// How much time has gone by since it was made.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.gone.load(Ordering::SeqCst))
     }
 
     /// Lets so much time go by, in whole milliseconds.
     pub fn go_on(&self, by: Duration) {
-        self.0.fetch_add(millis(by), Ordering::SeqCst);
+        self.now.fetch_add(signed(by), Ordering::SeqCst);
+        self.gone.fetch_add(millis(by), Ordering::SeqCst);
     }
 
-    /// Sets it back by so much, in whole milliseconds.
+    /// Sets it back by so much, in whole milliseconds. What has gone by has.
     pub fn set_back(&self, by: Duration) {
-        self.0.fetch_sub(millis(by), Ordering::SeqCst);
+        self.now.fetch_sub(signed(by), Ordering::SeqCst);
     }
 }
 
-fn millis(time: Duration) -> i64 {
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn signed(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -46,6 +59,6 @@ mod tests {
         hand.go_on(Duration::from_secs(60));
         assert_eq!(hand.now(), Timestamp::from_millis(61_000));
         hand.set_back(Duration::from_millis(61_001));
-        assert_eq!(hand.now(), Timestamp::from_millis(-1));
+        assert_eq!((hand.now(), hand.elapsed()), (Timestamp::from_millis(-1), Duration::from_secs(60)));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use futures::future::BoxFuture;
@@ -53,6 +54,10 @@ pub(crate) struct Moved(pub(crate) Arc<Hand>);
 impl Clock for Moved {
     fn now(&self) -> Timestamp {
         self.0.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

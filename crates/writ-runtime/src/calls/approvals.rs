@@ -120,7 +120,7 @@ pub(super) async fn undo(
 
 /// What one tap undoes now, in every session.
 pub(super) fn undos(core: &Core) -> Result<Value, EngineError> {
-    let ways = core.store.undos_until(core.clock.now(), MAX_LISTED)?;
+    let ways = core.store.undos_until(core.valid_now(), MAX_LISTED)?;
     let shown = ways.iter().map(|way| {
         json!({
             "attempt": way.attempt, "session": way.session, "at": way.at, "until": way.until,

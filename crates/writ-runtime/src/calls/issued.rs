@@ -218,16 +218,6 @@ pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<Value>, EngineError>
     Ok(listed)
 }
 
-/// A key that was given out and is in force: its role, and when it ends.
-///
-/// # Errors
-///
-/// If the store cannot be read.
-pub(super) fn in_force(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    let known = core.store.issued_key(key)?.filter(|key| core.valid_now() < key.expires_at);
-    Ok(known.map(|key| (key.role, key.expires_at)))
-}
-
 type Checked<T> = Result<T, Refused>;
 
 fn base_in_force(core: &Core, token: &Token, now: Timestamp) -> Result<Checked<BaseClaims>, EngineError> {

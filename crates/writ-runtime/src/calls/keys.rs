@@ -69,18 +69,18 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
 ///
 /// # Errors
 ///
-/// If it is no key that is in force, or the store cannot be written.
+/// If it is no key that is known, or was revoked, or the store cannot be written.
 pub(super) async fn revoke(
     core: &Core,
     who: &Authenticated<()>,
     Revoke { key, reason }: Revoke,
 ) -> Result<Value, EngineError> {
-    let (at, now) = (core.clock.now(), core.valid_now());
+    let at = core.clock.now();
     if core.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
     }
     let (base, held) = (&core.keys.base_claims, held(core));
-    let task = held.iter().find(|(_, task)| task.key == key && now < task.expires_at);
+    let task = held.iter().find(|(_, task)| task.key == key);
     let (role, expires_at) = if key == base.key {
         ("base".to_owned(), base.expires_at)
     } else if let Some((_, task)) = task {
@@ -97,7 +97,7 @@ pub(super) async fn revoke(
         affected.dedup_by_key(|session| session.id);
         affected
     };
-    let plan = core.store.plan_under(key, now)?;
+    let plan = core.store.plan_under(key)?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -117,16 +117,17 @@ pub(super) async fn revoke(
     Ok(json!({ "key": key, "role": role, "state": "revoked", "stopped": stopped }))
 }
 
-/// The role of a key that was given out or of a standing order, and when it ends, if it is known and not over.
+/// The role of a key that was given out or of a standing order, and when it ends, if it is known. Whether it is over is not
+/// asked: a clock can be wrong, and what was revoked stays so.
 fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    let order = core.store.standing_order(key)?.filter(|order| core.valid_now() < order.expires_at);
-    if let Some(order) = order {
+    if let Some(order) = core.store.standing_order(key)? {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    match core.store.plan_under(key, core.valid_now())? {
-        Some(plan) => Ok(Some(("plan".to_owned(), plan.ends_at))),
-        None => issued::in_force(core, key),
+    if let Some(plan) = core.store.plan_under(key)? {
+        return Ok(Some(("plan".to_owned(), plan.ends_at)));
     }
+    let issued = core.store.issued_key(key)?;
+    Ok(issued.map(|issued| (issued.role, issued.expires_at)))
 }
 
 /// The task keys that sessions hold.

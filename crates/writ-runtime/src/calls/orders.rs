@@ -36,7 +36,7 @@ pub(super) struct Which {
 ///
 /// If it is not in force, grants more than a session does, or there is one with its id.
 pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, EngineError> {
-    let now = core.clock.now();
+    let (at, now) = (core.clock.now(), core.valid_now());
     let id = token.claims.order;
     let facts = OrderFacts {
         installation: core.config.installation,
@@ -55,7 +55,7 @@ pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, 
         change: "issued".to_owned(),
         grants: format!("{}; sha256 {}", claims.lines().join("; "), Digest::of(text.as_bytes())),
     };
-    let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: now };
+    let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: at };
     core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Keep(kept))])).await?;
     Ok(json!({ "order": id, "name": claims.name, "expires_at": claims.expires_at.to_string() }))
 }

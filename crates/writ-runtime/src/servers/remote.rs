@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use secrecy::SecretString;
 use tokio::sync::mpsc;
@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use writ_egress::error::EgressError;
 use writ_mcp::client::START_TIME;
 use writ_mcp::definition::Definition;
-use writ_mcp::elicitation::Reply;
 use writ_mcp::error::McpError;
 use writ_mcp::http::Visit;
 use writ_mcp::http::asked::{self, Person, Question};
@@ -223,40 +222,60 @@ impl Place {
         &self,
         server: &Server,
         visiting: impl Future<Output = Went> + Send,
-        mut questions: mpsc::Receiver<Question>,
+        questions: mpsc::Receiver<Question>,
         cancel: &CancellationToken,
     ) -> Result<Went, EngineError> {
-        tokio::pin!(visiting);
-        let mut time = START_TIME.saturating_add(server.spec.time());
-        let mut deadline = tokio::time::Instant::now() + time;
-        let mut asked = 0_usize;
-        loop {
-            let question = tokio::select! {
-                biased;
-                () = cancel.cancelled() => return Ok(Ok(Err(McpError::Cancelled))),
-                went = tokio::time::timeout_at(deadline, &mut visiting) => {
-                    let late = McpError::Timeout { method: "tools/call", secs: time.as_secs() };
-                    return Ok(went.unwrap_or(Ok(Err(late))));
-                }
-                Some(question) = questions.recv() => question,
-            };
-            asked += 1;
-            if asked > MAX_QUESTIONS {
-                // It has no more time for that: it could ask for ever.
-                question.reply(Reply::Cancel);
-                continue;
+        let ask = |question: Question, over: CancellationToken| async move {
+            let reply = self.elicit(server, &question.form, over.cancelled(), cancel).await?;
+            question.reply(reply);
+            Ok(())
+        };
+        attended(server.spec.time(), visiting, questions, cancel, ask).await
+    }
+}
+
+/// See [`Place::attend`]. `ask` puts a question and replies to it, until nobody waits for that any more; to a question that
+/// is dropped the reply is that nobody answers.
+async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
+    each: Duration,
+    visiting: impl Future<Output = Went>,
+    mut questions: mpsc::Receiver<Q>,
+    cancel: &CancellationToken,
+    mut ask: impl FnMut(Q, CancellationToken) -> F,
+) -> Result<Went, EngineError> {
+    tokio::pin!(visiting);
+    let mut time = START_TIME.saturating_add(each);
+    let mut deadline = tokio::time::Instant::now() + time;
+    let mut asked = 0_usize;
+    loop {
+        let question = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Ok(Ok(Err(McpError::Cancelled))),
+            went = tokio::time::timeout_at(deadline, &mut visiting) => {
+                let late = McpError::Timeout { method: "tools/call", secs: time.as_secs() };
+                return Ok(went.unwrap_or(Ok(Err(late))));
             }
+            Some(question) = questions.recv() => question,
+        };
+        asked += 1;
+        if asked > MAX_QUESTIONS {
+            // It has no more time for that: it could ask for ever.
+            continue;
+        }
+        let over = CancellationToken::new();
+        let mut asking = std::pin::pin!(ask(question, over.clone()));
+        tokio::select! {
+            biased;
+            replied = &mut asking => replied?,
             // The visit goes on meanwhile: where the server hangs up, the question is moot.
-            let mut went = None;
-            let over = async { went = Some(visiting.as_mut().await) };
-            let reply = self.elicit(server, &question.form, over, cancel).await?;
-            if let Some(went) = went {
+            went = &mut visiting => {
+                over.cancel();
+                asking.await?;
                 return Ok(went);
             }
-            question.reply(reply);
-            time = server.spec.time();
-            deadline = tokio::time::Instant::now() + time;
         }
+        time = each;
+        deadline = tokio::time::Instant::now() + time;
     }
 }
 
@@ -293,4 +312,100 @@ pub(crate) fn not_trusted() -> Report {
     let text = "the tool is not the one that was trusted: it was not called".to_owned();
     Report::new(Exit::Denied, "mcp.changed", text)
         .hint("tell the user; `writ mcp trust` shows what is different")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// What a server has for each call.
+    const EACH: Duration = Duration::from_secs(30);
+    /// How long a person takes for an answer.
+    const SLOW: Duration = Duration::from_secs(600);
+
+    fn done(bytes: u64) -> Went {
+        Ok(Ok((Visited { live: Vec::new(), answer: None }, bytes)))
+    }
+
+    /// How it went, in a word or a number.
+    fn word(went: Result<Went, EngineError>) -> String {
+        match went {
+            Ok(Ok(Ok((_, bytes)))) => bytes.to_string(),
+            Ok(Ok(Err(McpError::Timeout { secs, .. }))) => format!("late after {secs}"),
+            Ok(Ok(Err(McpError::Cancelled))) => "cancelled".to_owned(),
+            other => format!("{:?}", other.map(|went| went.map(|went| went.map(|(_, bytes)| bytes)))),
+        }
+    }
+
+    /// A server that asks so many times, waiting for each answer, and takes so many seconds before each and at the end.
+    async fn visited(times: usize, secs: u64) -> (String, usize) {
+        let (questions, asked) = mpsc::channel::<oneshot::Sender<()>>(1);
+        let visiting = async move {
+            for _ in 0..times {
+                sleep(Duration::from_secs(secs)).await;
+                let (reply, replied) = oneshot::channel();
+                questions.send(reply).await.expect("heard");
+                let _nobody_answers = replied.await;
+            }
+            sleep(Duration::from_secs(secs)).await;
+            done(7)
+        };
+        let mut answered = 0;
+        let person = |reply: oneshot::Sender<()>, over: CancellationToken| {
+            answered += 1;
+            async move {
+                sleep(SLOW).await;
+                assert!(!over.is_cancelled(), "it waits");
+                reply.send(()).expect("waited for");
+                Ok(())
+            }
+        };
+        let went = attended(EACH, visiting, asked, &CancellationToken::new(), person).await;
+        (word(went), answered)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_person_takes_none_of_a_calls_time() {
+        assert_eq!(visited(0, 49).await, ("7".to_owned(), 0));
+        assert_eq!(visited(0, 51).await, ("late after 50".to_owned(), 0));
+        assert_eq!(visited(1, 29).await, ("7".to_owned(), 1), "it has its time anew");
+        assert_eq!(visited(1, 31).await, ("late after 30".to_owned(), 1), "and no more than that");
+        assert_eq!(visited(MAX_QUESTIONS, 29).await, ("7".to_owned(), MAX_QUESTIONS));
+        let one_more = visited(MAX_QUESTIONS + 1, 29).await;
+        assert_eq!(
+            one_more,
+            ("late after 30".to_owned(), MAX_QUESTIONS),
+            "a question too many gains nothing"
+        );
+        assert_eq!(visited(MAX_QUESTIONS + 1, 14).await, ("7".to_owned(), MAX_QUESTIONS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_ends_with_its_visit_and_with_its_turn() {
+        for cancelled in [false, true] {
+            let (questions, asked) = mpsc::channel(1);
+            questions.send(()).await.expect("heard");
+            let visiting = async {
+                sleep(Duration::from_secs(1)).await;
+                done(7)
+            };
+            let cancel = CancellationToken::new();
+            let person = |(), over: CancellationToken| {
+                let cancel = &cancel;
+                async move {
+                    if cancelled {
+                        cancel.cancel();
+                    } else {
+                        over.cancelled().await;
+                    }
+                    Ok(())
+                }
+            };
+            let went = attended(EACH, visiting, asked, &cancel, person).await;
+            assert_eq!(word(went), if cancelled { "cancelled" } else { "7" });
+        }
+    }
 }

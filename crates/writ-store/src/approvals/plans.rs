@@ -192,13 +192,14 @@ impl Store {
         Ok(found.into_iter().next())
     }
 
-    /// The plan that is in force at `now` and whose task key this is.
+    /// The plan whose task key this is, if that was not taken back; it may be over.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn plan_under(&self, key: KeyId, now: Timestamp) -> Result<Option<PlanRow>, StoreError> {
-        let found = self.plans_where("plan.key = ?1", Some(key.to_string()), now, 1)?;
+    pub fn plan_under(&self, key: KeyId) -> Result<Option<PlanRow>, StoreError> {
+        let (of, ever) = (Some(key.to_string()), Timestamp::from_millis(i64::MIN));
+        let found = self.plans_where("plan.key = ?1", of, ever, 1)?;
         Ok(found.into_iter().next())
     }
 

@@ -15,6 +15,7 @@ use writ_types::unit::Timestamp;
 
 use super::Check;
 use crate::advice;
+use crate::approve::clock_behind;
 use crate::client::Client;
 use crate::clock;
 use crate::cmd::sandbox::{probe, ready};
@@ -27,8 +28,6 @@ use crate::ledger::open_to_read;
 
 /// 2026-01-01: a clock before it is wrong, because this program is younger.
 const EARLIEST: Timestamp = Timestamp::from_millis(1_767_225_600_000);
-/// How far ahead of the clock the newest entry may be, in milliseconds.
-const MAX_AHEAD_MS: i64 = 60_000;
 /// Below this much free space, in bytes, there is a warning: an overlay may take as much.
 const LOW_SPACE: u64 = 2 * 1024 * 1024 * 1024;
 /// Below this much free space, in bytes, nothing will work for long.
@@ -67,7 +66,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
     checks.extend(keys(context));
     checks.extend(database(context, &config));
     checks.extend(models(context, &config));
-    checks.push(engine(context));
+    checks.extend(engine(context));
     checks
 }
 
@@ -142,13 +141,14 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
         Err(failure) => return vec![Check::failed("database", failure)],
     };
     let mut checks = Vec::new();
-    match (store.ledger_size(), store.ledger_tail(1)) {
-        (Ok(size), Ok(tail)) => {
+    match (store.ledger_size(), store.not_before()) {
+        (Ok(size), Ok(not_before)) => {
             checks.push(Check::good("database", format!("opens; {size} entries in the ledger")));
-            let newest = tail.first().map_or(EARLIEST, |row| row.at);
-            if newest.as_millis() > clock::now().as_millis().saturating_add(MAX_AHEAD_MS) {
-                let text = format!("the newest entry is of {newest}, ahead of the clock");
-                checks.push(Check::bad("clock", text, "set the clock: approvals and keys expire by it"));
+            if not_before > clock::now() {
+                let text = format!("behind the ledger, by whose latest entries it is past {not_before}");
+                let hint = "set the clock and start the engine again; if the clock is right, plans, standing \
+                            approvals and those for the task wait until then";
+                checks.push(Check::bad("clock", text, hint));
             }
         }
         (Err(error), _) | (_, Err(error)) => checks.push(Check::failed("database", error.into())),
@@ -286,23 +286,28 @@ fn credential(context: &Context, config: &Config, provider: &str, key: &Credenti
     }
 }
 
-fn engine(context: &Context) -> Check {
+fn engine(context: &Context) -> Vec<Check> {
     let asked = block_on(async {
         match Client::connect(context).await? {
             // A socket that takes a connection is no proof that anybody serves it.
-            Some(mut client) => client.call("status", serde_json::json!({})).await.map(|_| true),
-            None => Ok(false),
+            Some(mut client) => client.call("status", serde_json::json!({})).await.map(Some),
+            None => Ok(None),
         }
     });
-    match asked {
-        Ok(true) => Check::good(
-            "engine",
-            match ready(context) {
-                Some(ready) => format!("running; sandboxes made and ready: {ready}"),
-                None => "running".to_owned(),
-            },
-        ),
-        Ok(false) => Check::good("engine", "not running; it starts when it is needed"),
-        Err(failure) => Check::failed("engine", failure),
+    let status = match asked {
+        Ok(Some(status)) => status,
+        Ok(None) => return vec![Check::good("engine", "not running; it starts when it is needed")],
+        Err(failure) => return vec![Check::failed("engine", failure)],
+    };
+    let running = match ready(context) {
+        Some(ready) => format!("running; sandboxes made and ready: {ready}"),
+        None => "running".to_owned(),
+    };
+    let mut checks = vec![Check::good("engine", running)];
+    let behind = clock_behind(&status).as_secs();
+    if behind > 0 {
+        let text = format!("{behind} seconds behind what the engine goes by: it was set back");
+        checks.push(Check::warn("clock", text, "start the engine again once the clock is right"));
     }
+    checks
 }

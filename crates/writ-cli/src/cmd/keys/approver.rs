@@ -61,10 +61,9 @@ fn line(key: &ApproverKey) -> String {
 async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
     let config = context.ready()?;
     let (port, mut client) = page::served(context).await?;
-    let (installation, epoch) = approve::here(&mut client).await?;
+    let ((installation, epoch), now) = approve::here_and_now(&mut client).await?;
     let key = open_approver_key(context, &config)?.signing_key()?;
     let code = hex::encode(clock::random_bytes());
-    let now = clock::now();
     let claims = EnrolmentClaims {
         installation,
         epoch,

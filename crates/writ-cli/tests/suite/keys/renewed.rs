@@ -81,8 +81,8 @@ fn a_revoked_task_key_is_not_renewed() {
     handed.end();
 }
 
-/// The session of an order that its owner has signed for so many minutes.
-async fn ordered(handed: &Handed, lasts: u64) -> SessionId {
+/// The session of an order that its owner has signed for so many minutes. It has the order's number.
+pub(super) async fn ordered(handed: &Handed, lasts: u64) -> SessionId {
     let [_, _, approver] = keys();
     let kinds = ["model_call", "say", "recall", "remember"];
     let claims = OrderClaims {

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, Signed};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self as tokens, BaseClaims, Token};
+use writ_policy::order::OrderError;
 use writ_policy::scope::Dimension;
 use writ_runtime::config::APPROVAL_TTL;
 use writ_runtime::engine::{Answer, Answered};
@@ -13,9 +15,11 @@ use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Fact};
 use writ_types::error::{Exit, Report};
+use writ_types::frame::Card;
 use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
+use super::renewed::ordered;
 use crate::handed::{BEGIN, Handed, OWNER, keys};
 
 /// Every memory is asked for: the cheapest action to ask about.
@@ -69,6 +73,10 @@ async fn approve(handed: &Handed, ask: AskId) -> Result<Answered, Report> {
     handed.engine.answer(OWNER, ask, answer).await
 }
 
+fn code(said: Result<Value, Report>) -> Result<(), String> {
+    said.map(|_| ()).map_err(|report| report.code)
+}
+
 #[test]
 fn a_key_that_was_given_out_does_not_begin_again_with_a_clock_that_was_set_back() {
     let handed = Handed::new("", |_| remembering);
@@ -83,7 +91,6 @@ fn a_key_that_was_given_out_does_not_begin_again_with_a_clock_that_was_set_back(
             minted.push(key.expect("minted")["token"].clone());
         }
         let renew = |token: &Value| handed.call("keys.renew", json!({ "base": base, "token": token }));
-        let code = |said: Result<Value, Report>| said.map(|_| ()).map_err(|report| report.code);
         let refused = || Err("key.refused".to_owned());
         handed.clock.go_on(Duration::from_secs(21 * 60));
         assert_eq!(code(renew(&minted[0]).await), refused(), "it has ended");
@@ -91,8 +98,90 @@ fn a_key_that_was_given_out_does_not_begin_again_with_a_clock_that_was_set_back(
         assert_eq!(handed.clock.now(), minute(18));
         assert_eq!(code(renew(&minted[0]).await), refused(), "and has not begun again");
         assert_eq!(code(renew(&minted[1]).await), Ok(()), "its twin was good all the time");
+        handed.clock.go_on(Duration::from_secs(5 * 60));
+        assert_eq!(handed.clock.now(), minute(23));
+        assert_eq!(code(renew(&minted[1]).await), refused(), "and ends when its time is over");
     });
     handed.end();
+}
+
+/// It was never used, so nobody has noted when.
+#[test]
+fn an_order_that_has_ended_does_not_begin_again_with_a_clock_that_was_set_back_and_can_be_revoked() {
+    let handed = Handed::new("", |_| remembering);
+    handed.runtime.block_on(async {
+        let session = ordered(&handed, 20).await;
+        let order: KeyId = session.to_string().parse().expect("an id");
+        let open = || handed.call("orders.open", json!({ "order": order }));
+        handed.clock.go_on(Duration::from_secs(10 * 60));
+        assert_eq!(code(open().await), Ok(()), "twin: in time");
+        handed.clock.go_on(Duration::from_secs(11 * 60));
+        let ended = Err("order.not_in_force".to_owned());
+        assert_eq!(code(open().await), ended);
+        handed.clock.set_back(Duration::from_secs(10 * 60));
+        assert_eq!(handed.clock.now(), minute(11));
+        assert_eq!(code(open().await), ended);
+        let revoked = handed.call("keys.revoke", json!({ "key": order })).await.expect("revoked");
+        assert_eq!((&revoked["role"], &revoked["state"]), (&json!("order"), &json!("revoked")));
+        let listed = handed.call("orders.list", json!({})).await.expect("listed");
+        assert_eq!(listed["orders"][0]["state"], OrderError::Revoked.to_string());
+    });
+    handed.end();
+}
+
+/// What the command line signs ends an hour after the time that it begins with.
+#[test]
+fn what_is_signed_while_the_clock_is_behind_counts_from_the_time_that_the_engine_tells() {
+    let handed = Handed::new(ASK_REMEMBER, |_| remembering);
+    handed.runtime.block_on(async {
+        assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
+        let (ask, _) = asked(&handed);
+        let behind =
+            || async { handed.call("status", json!({})).await.expect("told")["clock_behind_secs"].clone() };
+        assert_eq!(behind().await, 0);
+        handed.clock.go_on(Duration::from_secs(120 * 60));
+        handed.clock.set_back(Duration::from_secs(120 * 60));
+        assert_eq!(behind().await, 119 * 60, "a minute is as with any two clocks");
+        let shown = handed.call("approvals.show", json!({ "ask": ask })).await.expect("shown");
+        let card: Card = serde_json::from_value(shown).expect("a card");
+        let early = handed.engine.answer(OWNER, ask.clone(), signed(&handed, &card, BEGIN)).await;
+        assert_eq!(
+            early.map(|said| said.state).map_err(|report| report.code),
+            Err("approval.invalid".to_owned())
+        );
+        let said = handed.engine.answer(OWNER, ask, signed(&handed, &card, minute(119))).await;
+        assert_eq!(said.expect("answered").state, "approved");
+    });
+    assert_eq!(handed.facts("remembered").len(), 1);
+    handed.end();
+}
+
+/// A yes with the approver's key, for an hour from then on.
+fn signed(handed: &Handed, card: &Card, from: Timestamp) -> Answer {
+    let [_, _, approver] = keys();
+    let claims = ApprovalClaims {
+        installation: handed.store.installation(),
+        epoch: handed.store.epoch().expect("reads"),
+        ask: card.ask_id.clone(),
+        decision: Decision::Approve,
+        prepared: card.prepared,
+        shown: card.shown_hash,
+        nonce: format!("{:032x}", from.as_millis()),
+        issued_at: from,
+        expires_at: from.plus(Duration::from_secs(60 * 60)),
+        approver: Approver::Key { public: hex::encode(approver.verifying_key().as_bytes()) },
+        task: None,
+        values: false,
+        host: None,
+    };
+    let token = ApprovalToken::sign(claims, &approver).expect("signs");
+    Answer {
+        decision: Decision::Approve,
+        scope: ApprovalScope::Once,
+        signed: Some(Signed::Token(Box::new(token))),
+        shown: None,
+        reason: String::new(),
+    }
 }
 
 #[test]
