@@ -321,8 +321,11 @@ fn standing(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     wanted.map(Group::suggestion).collect()
 }
 
-/// The patterns that a standing approval could name, with their digests, and the argument that one leaves open.
-fn patterns(recurring: &[Recurring]) -> Vec<(Digest, Pattern, Option<(&str, Amount)>)> {
+/// A pattern with its digest, and the argument that it leaves open.
+type Offered<'a> = (Digest, Pattern, Option<(&'a str, Amount)>);
+
+/// The patterns that a standing approval could name.
+fn patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
     let all = recurring.iter().filter_map(|one| {
         let total = standing::open_argument(&one.pattern).zip(one.amount);
         Some((digest(&one.pattern).ok()?, one.pattern.clone(), total))

@@ -49,8 +49,7 @@ const BEGUN_SINCE: &str =
 
 impl Core {
     /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
-    /// What cannot be shown completely cannot be asked, nor can anything in a session that is closed: that is the inner
-    /// error, in words.
+    /// What cannot be shown completely, or whose session is closed, cannot be asked: the inner error, in words.
     ///
     /// # Errors
     ///

@@ -194,22 +194,6 @@ impl Core {
         Ok(())
     }
 
-    /// Closes the intents of a turn that nobody takes up again.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn settle_turn(&self, turn: TurnId) -> Result<(), EngineError> {
-        for open in self.store.open_intents()? {
-            let lost = Lost::new(open.attempt, open.entry);
-            let alive = lost.approval.as_ref().is_some_and(|ask| self.is_performing(ask));
-            if lost.turn == Some(turn) && !alive {
-                self.settle(&lost).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Writes down that an attempt is lost. Whoever waits for what was approved is told that nobody knows.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 use writ_types::entry::{Entry, Fact};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId, TurnId};
+use writ_types::unit::Timestamp;
 
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
@@ -45,10 +46,7 @@ impl Progress<'_> {
                 sessions::set_metadata(conn, *session, key, value.as_ref())
             }
             Op::EnqueueMessage(message) => queue::enqueue(conn, message, self.last_entry()),
-            Op::LeaseMessage { now, owner, ttl_ms } => {
-                self.receipt.leased.push(queue::lease(conn, *now, owner, *ttl_ms)?);
-                Ok(())
-            }
+            Op::LeaseMessage { now, owner, ttl_ms } => self.lease(*now, owner, *ttl_ms),
             Op::Heartbeat { message, fence, now, ttl_ms } => {
                 queue::heartbeat(conn, *message, *fence, *now, *ttl_ms)
             }
@@ -106,6 +104,11 @@ impl Progress<'_> {
             Op::Set { key, value } => settings::set(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
+    }
+
+    fn lease(&mut self, now: Timestamp, owner: &str, ttl_ms: u64) -> Result<(), StoreError> {
+        self.receipt.leased.push(queue::lease(self.conn, now, owner, ttl_ms)?);
+        Ok(())
     }
 
     /// Counts an event of a turn, and at once those that follow it in the batch.

@@ -160,16 +160,16 @@ impl Returned {
     fn of(returned: &syn::Type) -> Self {
         let mut traits = Traits::default();
         traits.visit_type(returned);
-        let iterator = |bound: &syn::TypeParamBound| match bound {
-            syn::TypeParamBound::Trait(one) => {
-                one.path.segments.last().is_some_and(|last| last.ident == "Iterator")
-            }
-            _ => false,
+        let iterator = |bound: &syn::TypeParamBound| {
+            matches!(bound, syn::TypeParamBound::Trait(one)
+                if one.path.segments.last().is_some_and(|last| last.ident == "Iterator"))
         };
-        match returned {
-            syn::Type::ImplTrait(one) if one.bounds.iter().any(iterator) => Self::Iterator,
-            _ if traits.0 => Self::Trait,
-            _ => Self::Type,
+        if matches!(returned, syn::Type::ImplTrait(one) if one.bounds.iter().any(iterator)) {
+            Self::Iterator
+        } else if traits.0 {
+            Self::Trait
+        } else {
+            Self::Type
         }
     }
 }
