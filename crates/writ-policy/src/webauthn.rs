@@ -345,5 +345,6 @@ fn decode(text: &str, limit: usize, what: &'static str) -> Result<Vec<u8>, Passk
     if text.len() > limit.div_ceil(3).saturating_mul(4) {
         return Err(PasskeyError::TooLong(what));
     }
-    URL_SAFE_NO_PAD.decode(text).map_err(|_| PasskeyError::Malformed(what))
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| PasskeyError::Malformed(what))?;
+    if bytes.len() > limit { Err(PasskeyError::TooLong(what)) } else { Ok(bytes) }
 }
