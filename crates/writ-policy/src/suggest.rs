@@ -237,7 +237,6 @@ impl Group {
     }
 
     fn add(&mut self, one: &Asked<'_>, amount: Option<Amount>) {
-        self.is_denied |= one.said == Said::No;
         self.asked.push((one.card.asked_at, one.said, amount.map_or(0, Amount::millionths)));
     }
 
@@ -252,7 +251,7 @@ impl Group {
 
     fn suggestion(&self) -> Suggestion {
         let (uses, sum) = (self.uses(), self.sum());
-        let most = |said| self.amounts(said).max().filter(|most| *most > 0);
+        let most = |said| self.amounts(said).max();
         let unanswered = most(Said::Nothing).filter(|largest| most(Said::Yes) < Some(*largest));
         let amount = |millionths| Amount::from_millionths(millionths).ok();
         Suggestion {
@@ -333,12 +332,11 @@ fn patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
     all.collect()
 }
 
-/// A no whose card offered nothing, because something else asked then, too, speaks against what would cover it today.
+/// A no speaks against whatever would cover it today, also where its card offered nothing: something else may have asked then.
 fn deny(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
     let rules: BTreeSet<BTreeSet<String>> =
         groups.values().map(|group| group.pattern.rules.clone()).collect();
-    let nothing = |one: &&Asked<'_>| one.card.task.is_none() && one.card.standing.is_none();
-    for one in asked.iter().filter(|one| one.said == Said::No).filter(nothing) {
+    for one in asked.iter().filter(|one| one.said == Said::No) {
         for rules in &rules {
             let recurring = standing::of(one.prepared, in_force.rules.digest(), rules, in_force.egress);
             for (digest, _, _) in patterns(&recurring) {

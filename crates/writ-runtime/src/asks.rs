@@ -30,6 +30,7 @@ use writ_types::frame::{Card, TaskOffer, Undo};
 use writ_types::id::AskId;
 
 use crate::act::Place;
+use crate::closing::is_over;
 use crate::core::Core;
 use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
@@ -64,7 +65,7 @@ impl Core {
             Ok(shown) => shown,
             Err(unshowable) => return Ok(Err(unshowable.to_string())),
         };
-        if session.state().closed {
+        if is_over(session, &ask.prepared) {
             return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
         }
         let now = self.valid_now();
@@ -140,7 +141,7 @@ impl Core {
             let state = format!("was answered before: {}", ask.state.as_str());
             return refused(Arc::clone(self), ask, EngineError::AskClosed { ask: id, state }).await;
         }
-        let closed = |id| self.session(id).is_ok_and(|session| session.state().closed);
+        let closed = |id| self.session(id).is_ok_and(|session| is_over(&session, &ask.prepared));
         if decision == Decision::Approve
             && let Some(session) = ask.prepared.session.filter(|id| closed(*id))
         {
@@ -449,13 +450,12 @@ impl Core {
         ask: &AskRow,
         standing: Standing<'_>,
     ) -> Result<Option<Passage>, EngineError> {
-        let begun = self.store.lost(session.id, &ask.prepared.action)?;
-        let passage = match begun.is_some_and(|at| at > ask.card.asked_at) {
+        let passage = match self.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
             true => None,
             false => Some(self.pass(ask.prepared.clone(), standing).await?),
         };
         // Closing ends it, whatever else it was refused for.
-        if !matches!(passage, Some(Passage::Permit(_))) && session.state().closed {
+        if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
             return Err(EngineError::SessionClosed(session.id));
         }
         Ok(passage)
@@ -468,7 +468,7 @@ impl Core {
         permit: Permit,
     ) -> Result<((Rendered, Exit, Vec<Op>), Option<Undo>), EngineError> {
         let attempt = permit.attempt();
-        let (cancel, began) = (place.session.state().over.child_token(), self.clock.now());
+        let (cancel, began) = (self.stopping(&place.session), self.clock.now());
         let Performed { prepared, mut outcome, mut ops, undo } =
             perform::perform(place, permit, &cancel).await?;
         let rendered = render(&prepared, &mut outcome, &self.redactor);

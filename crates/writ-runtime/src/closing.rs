@@ -1,5 +1,7 @@
 //! What is left of a session that is closed: its questions and its messages end, and so does the turn that a crash has cut off.
 
+use tokio_util::sync::CancellationToken;
+use writ_policy::prepared::Prepared;
 use writ_store::approvals::Ask as AskRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
@@ -11,12 +13,27 @@ use writ_types::id::{Fence, SessionId};
 
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::project::APPLY;
 use crate::session::{CLOSED_AT, Session};
+use crate::undo::UNDO;
 
 /// Why the questions of a session that is closed end.
 const CLOSED: &str = "Its session was closed.";
 
+/// Whether an action is nothing any more that its session may do, since that is closed. Its owner may still bring out what
+/// was made in it, and take it back.
+pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
+    let outlives = prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str());
+    session.state().closed && !outlives
+}
+
 impl Core {
+    /// What stops an action of a session outside its turns: that it is closed meanwhile, or that the engine ends.
+    pub(crate) fn stopping(&self, session: &Session) -> CancellationToken {
+        let state = session.state();
+        if state.closed { self.stop_now.child_token() } else { state.over.child_token() }
+    }
+
     /// Whether anything waits in a session: a question, what was approved, or a message.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use writ_store::journal::Following;
 use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict};
 use writ_types::id::AskId;
 
+use crate::closing::is_over;
 use crate::commit::frames;
 use crate::config::Execution;
 use crate::core::Core;
@@ -344,9 +345,10 @@ impl Core {
         standing: Standing<'_>,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
-        // Of a closed session, nothing is done that a turn or a yes had begun; its hooks are told, and its owner may undo.
-        let is_work = standing.approval.is_some() || grant.prepared().turn.is_some();
-        let over = at.filter(|session| is_work && session.state().closed);
+        // Of a closed session, nothing is done that a turn or a yes had begun; its hooks are told, and its owner may apply and
+        // undo. A yes from before is taken back.
+        let is_begun = standing.approval.is_some() || grant.prepared().turn.is_some();
+        let over = at.filter(|session| is_begun && is_over(session, grant.prepared()));
         if let Some(session) = over {
             self.write(at, first).await?;
             return Ok(Err(Box::new(Denial {

@@ -147,8 +147,37 @@ fn needs_userns_what_runs_in_a_session_outside_its_turns_stops_when_it_is_closed
     });
     assert!(!runs("987714"));
     assert_eq!(refused(&mut link, "sandbox.exec", call), "session.closed");
-    assert_eq!(refused(&mut link, "apply", json!({ "session": session })), "session.closed");
     assert_eq!(engine.stop().code, Some(0));
+}
+
+/// What was made in a session is brought out and taken back by its owner after it was closed, asked about as before; the question
+/// that its turn had opened is over.
+#[test]
+fn needs_userns_what_was_made_is_applied_and_undone_after_closing() {
+    let made = json!({ "path": "a.txt", "content": "made" });
+    let bench = Bench::new("openai", calls(vec![("file_write", made)], "Made."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    let session = link.join(None, Some(&bench.project())).expect("joined");
+    assert_eq!(link.ask("make it", "one").expect("answered").exit, Exit::Waiting);
+    let asked = bench.ask();
+    link.call("sessions.close", json!({ "session": session })).expect("closed");
+    assert_eq!(
+        code(&bench.home.run(&["approvals", "approve", &asked, "--yes"])),
+        4,
+        "it ended with its session"
+    );
+    let wished = link.call("apply", json!({ "session": session })).expect("asked");
+    let ask = wished["ask_id"].as_str().expect("a question");
+    assert!(ask != asked && !bench.file("a.txt").exists());
+    let approved = bench.home.run(&["approvals", "approve", ask, "--yes"]);
+    assert_eq!((code(&approved), bench.content("a.txt").as_str()), (0, "made"), "{}", text(&approved));
+    let project = bench.project().display().to_string();
+    let undone = bench.home.run(&["apply", "--undo", "--project", &project]);
+    assert_eq!((code(&undone), bench.file("a.txt").exists()), (0, false), "{}", text(&undone));
+    assert_eq!(bench.count("applied"), 2, "both ways are on record");
+    assert_eq!(engine.stop().code, Some(0));
+    bench.verify();
 }
 
 /// The engine was killed right after it had written down that the session is closed: its turn, its messages and its question

@@ -161,8 +161,9 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
 #[test]
 fn a_host_is_suggested_for_plain_readings_alone() {
     type Change = fn(&mut writ_types::action::Fetch);
-    let changes: [(Change, bool); 4] = [
+    let changes: [(Change, bool); 5] = [
         (|_| {}, true),
+        (|fetch| fetch.save_to = Some("a.txt".into()), true),
         (|fetch| fetch.method = "POST".into(), false),
         (|fetch| fetch.body = Some("x".into()), false),
         (|fetch| fetch.large = true, false),
@@ -195,6 +196,9 @@ fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
         asked.last_mut().expect("the last").1 = Said::No;
         assert_eq!(suggested(&asked), [], "{action:?}");
     }
+    let both = prepared(Action::Exec(Exec { hosts: vec!["docs.rs".into(), "b.example".into()], ..exec() }));
+    let yes = [(); 3].map(|()| (both.clone(), Said::Yes));
+    assert_eq!(listed_of(&suggested(&yes)), Vec::<&str>::new(), "a yes to two says nothing of either");
     let mut asked = three();
     let elsewhere = Action::Exec(Exec { hosts: vec!["a.example".into(), "b.example".into()], ..exec() });
     asked.push((prepared(elsewhere), Said::No));
@@ -283,17 +287,28 @@ fn what_something_else_than_the_rules_in_force_asked_about_is_asked_about_again(
     let (runs, home) = (three_runs(), Home::new());
     let found = home.suggested(&runs);
     assert_eq!((listed_of(&found), standing_of(&found)), (vec!["docs.rs"], vec![(3, 1)]), "twin");
-    let of_gate = |n: usize| Card { task: None, standing: None, ..card(&runs[n].0, n, &home.rules) };
-    assert_eq!(home.of_cards(&runs, &[of_gate(0), of_gate(1), of_gate(2)]), [], "a gate asked");
+    let paid = [5, 6, 7].map(|amount| (pay("ann", amount), Said::Yes));
+    for asked in [&runs, &paid] {
+        let of_gate = |n: usize| Card { task: None, standing: None, ..card(&asked[n].0, n, &home.rules) };
+        assert_eq!(home.of_cards(asked, &[of_gate(0), of_gate(1), of_gate(2)]), [], "a gate asked");
+    }
     let then = Home::with_rule(ASK_RUN);
     let found = home.of_rules(&runs, &then.rules);
     assert_eq!((listed_of(&found), standing_of(&found)), (vec!["docs.rs"], vec![(3, 1)]), "the rule is gone");
     let of_project = |n: usize| {
-        let rationale = format!("It is so. {}“It runs.”", of_project("ask-run"));
+        let rationale = "It is so. A rule of the project ('ask-run') asks: “It runs.”".to_owned();
         Card { rationale, ..card(&runs[n].0, n, &then.rules) }
     };
     let found = home.of_cards(&runs, &[of_project(0), of_project(1), of_project(2)]);
     assert_eq!((listed_of(&found), standing_of(&found)), (vec![], vec![(3, 1)]), "it is a project's");
+    let another =
+        r#"@id("ask-run") @ask("It pays.") forbid (principal, action == Action::"call_tool", resource);"#;
+    let found = Home::with_rule(another).of_cards(&runs, &[of_project(0), of_project(1), of_project(2)]);
+    assert_eq!(
+        (listed_of(&found), standing_of(&found)),
+        (vec!["docs.rs"], vec![(3, 1)]),
+        "what has its name counts"
+    );
 }
 
 /// The first yes is the one that stands: what was asked before it is asked, in the order of time.
@@ -303,6 +318,8 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
     let saying = |said: [Said; 5]| said.map(|said| (get("docs.rs"), said));
     let asked = saying([Said::Nothing, Said::Yes, Said::Yes, Said::Yes, Said::Yes]);
     assert_eq!(standing_of(&home.suggested(&asked)), [(5, 2)]);
+    let used_up = saying([Said::Yes, Said::Nothing, Said::Yes, Said::Yes, Said::Yes]);
+    assert_eq!(standing_of(&home.suggested(&used_up)), [(5, 2)], "the last is one more than it lasts for");
     let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
     let (first, second) = (cards[0].asked_at, cards[1].asked_at);
     (cards[0].asked_at, cards[1].asked_at) = (second, first);

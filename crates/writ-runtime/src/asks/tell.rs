@@ -38,7 +38,8 @@ impl Core {
     ///
     /// If the store cannot be read or written.
     pub(crate) async fn expire_asks(&self) -> Result<(), EngineError> {
-        // By the clock as it is: one that ran ahead for a moment ends no question for good.
+        // By the clock as it is: what an earlier clock that ran ahead has written ends no question. Where the clock is behind, a
+        // question whose time is over is refused at once (`valid_now`), and ends when the clock has come there.
         for ask in self.store.overdue_asks(self.clock.now(), MAX_EXPIRED)? {
             let id = &ask.card.ask_id;
             let why = match ask.state {

@@ -6,8 +6,7 @@ use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, EntrySeq, SessionId};
-use writ_types::unit::Timestamp;
+use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
 use crate::codec::{self, execute, int};
 use crate::config::MAX_READ_ROWS;
@@ -74,13 +73,13 @@ pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreErr
 }
 
 impl Store {
-    /// When a session began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
+    /// Where a session began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
     /// did, if it does no harm to do it twice, or if it was done since.
     ///
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<Timestamp>, StoreError> {
+    pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<EntrySeq>, StoreError> {
         // What has no canonical form is refused by the door.
         let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
         let session = session.to_string();
@@ -89,30 +88,50 @@ impl Store {
             None => under_way(conn, &session, wish),
         })
     }
+
+    /// Whether a session began to do just this after it had asked about it, and nobody knows whether it was done: by the order
+    /// of the ledger, since a clock may have been set back in between. Also where the question is not found any more.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn begun_since(&self, session: SessionId, action: &Action, ask: &AskId) -> Result<bool, StoreError> {
+        let Some(begun) = self.lost(session, action)? else { return Ok(false) };
+        let sql = "SELECT l.seq, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
+                   WHERE l.session = ?1 AND l.event = 'asked' ORDER BY l.seq DESC LIMIT ?2";
+        let params = params![session.to_string(), codec::limit(MAX_READ_ROWS)];
+        let asked = self.read(|conn| {
+            codec::query(conn, sql, params, |row| {
+                Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
+            })
+        })?;
+        let is_it = |payload: &str| matches!(serde_json::from_str(payload), Ok(Fact::Asked { ask: asked, .. }) if asked == *ask);
+        Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
+    }
 }
 
-fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<Timestamp>, StoreError> {
-    let sql = "SELECT l.at FROM lost JOIN ledger l ON l.seq = lost.entry WHERE lost.session = ?1
-               AND (lost.wish = ?2 OR (SELECT count(*) FROM lost WHERE session = ?1) >= ?3)
-               ORDER BY lost.entry DESC LIMIT 1";
+fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {
+    let sql = "SELECT entry FROM lost WHERE session = ?1
+               AND (wish = ?2 OR (SELECT count(*) FROM lost WHERE session = ?1) >= ?3)
+               ORDER BY entry DESC LIMIT 1";
     let params = params![session, wish.as_bytes(), codec::limit(MAX_LOST)];
-    codec::query_one(conn, sql, params, |row| codec::get_time(row, "at"))
+    codec::query_one(conn, sql, params, |row| Ok(EntrySeq(codec::get_uint(row, "entry")?)))
 }
 
-/// When an attempt was begun whose end is not written down: it runs, or what ran it has failed.
-fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<Timestamp>, StoreError> {
+/// Where an attempt was begun whose end is not written down: it runs, or what ran it has failed.
+fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<EntrySeq>, StoreError> {
     // In this order: few are open, and a session may have any number of entries.
-    let sql = "SELECT l.at, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
+    let sql = "SELECT l.seq, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry
                CROSS JOIN ledger_payload p ON p.seq = l.seq
                WHERE i.closed_by IS NULL AND l.session = ?1 ORDER BY i.entry DESC LIMIT ?2";
     let open = codec::query(conn, sql, params![session, codec::limit(MAX_READ_ROWS)], |row| {
-        Ok((codec::get_time(row, "at")?, row.get::<_, String>("payload")?))
+        Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
     })?;
     let is_it = |payload: &str| {
         let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
         !idempotent && !leaves_nothing(&action) && wish(&action).is_ok_and(|wish| wish == wished)
     };
-    Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(at, _)| at))
+    Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(entry, _)| entry))
 }
 
 #[cfg(test)]
@@ -159,7 +178,7 @@ mod tests {
         home.commit(vec![begun(3, forget(2), true), ended(3, ToolOutcome::Unknown)]);
         home.commit(vec![begun(4, action("x"), false), ended(4, ToolOutcome::Unknown)]);
         let home = home.reopened();
-        let begun_at = intent(2).at;
+        let begun_at = EntrySeq(2);
         assert_eq!(lost(&home, &forget(1)), Some(begun_at));
         assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
         assert_eq!(
@@ -179,13 +198,30 @@ mod tests {
         assert_eq!(lost(&home, &forget(1)), None);
     }
 
+    /// What counts is which of them the ledger has first, whatever the clock said.
+    #[test]
+    fn a_question_knows_of_what_was_begun_before_it() {
+        let home = Home::new().with_session(1);
+        let asked = |n: u64| home.commit(vec![Op::OpenAsk(Box::new(ask(n, &n.to_string())))]);
+        let since = |n| home.store.begun_since(session(1), &forget(1), &ask_id(n)).expect("reads");
+        asked(1);
+        assert!(!since(1), "nothing was begun");
+        home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Unknown)]);
+        asked(2);
+        assert_eq!(
+            (since(1), since(2), since(3)),
+            (true, false, true),
+            "before, after, and one that nobody knows"
+        );
+    }
+
     /// What is under way, or was left open, is lost as well, for its session and just this.
     #[test]
     fn a_wish_that_has_no_end_yet_is_lost() {
         let home = Home::new().with_session(1);
         let lost = |n| home.store.lost(session(1), &forget(n)).expect("reads");
         home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);
-        assert_eq!((lost(1), lost(2), lost(3)), (Some(intent(1).at), None, None), "one may be repeated");
+        assert_eq!((lost(1), lost(2), lost(3)), (Some(EntrySeq(0)), None, None), "one may be repeated");
         assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
         home.commit(vec![ended(1, ToolOutcome::Failed)]);
         assert_eq!(lost(1), None, "it is known what came of it");
@@ -201,7 +237,7 @@ mod tests {
         };
         let (most, lost) = (MAX_LOST as u128, |n| home.store.lost(session(1), &forget(n)).expect("reads"));
         all(1..=most - 1);
-        assert_eq!((lost(1), lost(most)), (Some(intent(1).at), None));
+        assert_eq!((lost(1), lost(most)), (Some(EntrySeq(0)), None));
         all(most..=most + 2);
         let another = most + 7;
         assert!([1, most, most + 2, another].into_iter().all(|n| lost(n).is_some()));
