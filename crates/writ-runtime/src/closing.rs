@@ -73,6 +73,8 @@ impl Core {
     /// Ends what a turn has left whose session was closed while it ran: questions that it still asked, messages behind it,
     /// and what it has kept back.
     pub(crate) async fn end_after_turn(&self, session: &Session) {
+        // One that was being started or asked for its tools when the session was closed was passed by then.
+        self.servers.stop_session(session.id);
         let dropped = self.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
         let ended = match dropped {
             Ok(_) => self.end_rest(session).await,

@@ -427,14 +427,13 @@ impl Drive {
         if !self.session.grants().kinds.contains_key(&ActionKind::Recall) {
             return Ok(Vec::new());
         }
+        let secrets = model::secrets(&self.core);
         let hits = trace::memory_search(|| {
-            self.core.store.search_memory(query, Some(self.session.id), RECALL_LIMIT)
+            self.core.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
         })?;
         self.core.metrics.memory("search");
-        let secrets = model::may_hear_secrets(&self.core);
         Ok(hits
             .into_iter()
-            .filter(|hit| secrets || !hit.memory.item.secret)
             .map(|hit| {
                 let source = Source {
                     origin: "memory".to_owned(),

@@ -25,7 +25,7 @@ use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
-pub(crate) use self::clearance::may_hear_secrets;
+pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 use crate::act::Place;
 use crate::error::EngineError;

@@ -9,6 +9,7 @@ use writ_sandbox::error::SandboxError;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::memory::Secrets;
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
@@ -90,7 +91,7 @@ async fn by_kind(
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             opened(place, permit)?;
             let hits = trace::memory_search(|| {
-                place.core.store.search_memory(&query, Some(place.session.id), limit)
+                place.core.store.search_memory(&query, Some(place.session.id), Secrets::Told, limit)
             })?;
             place.core.metrics.memory("search");
             PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }

@@ -1,6 +1,7 @@
 //! What a start finds of the run before: leased messages, and approvals that were not used.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use writ_policy::approval::ApprovalToken;
 use writ_sandbox::status::Rung;
@@ -14,6 +15,9 @@ use writ_types::unit::Timestamp;
 use crate::core::Core;
 use crate::error::EngineError;
 
+/// How long nonces are kept after their time: the ledger's latest entry may be from a clock that ran ahead, too, and is set
+/// right again.
+const NONCES_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most approved asks that one start performs.
 const MAX_APPROVED: usize = 1_000;
 /// The most messages tried too often that one start looks at, newest first.
@@ -27,7 +31,7 @@ const MAX_GIVEN_UP: usize = 1_000;
 pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
     // Not by a clock that is ahead for a moment: what is forgotten could be used again.
     let latest = core.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
-    let now = core.clock.now().min(latest);
+    let now = core.clock.now().min(latest).minus(NONCES_KEPT);
     let ops = vec![Op::RequeueLeased, Op::PruneNonces { now }];
     let receipt = core.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {

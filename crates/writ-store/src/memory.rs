@@ -30,6 +30,15 @@ pub struct Memory {
     pub entry: Option<EntrySeq>,
 }
 
+/// Whether memories that are secret are looked for, too. Where they are not, they take no place of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrets {
+    /// Whoever asks may be told them, or withholds them.
+    Told,
+    /// As if they were not there.
+    Kept,
+}
+
 /// A memory that a search has found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryHit {
@@ -121,14 +130,16 @@ impl Store {
         &self,
         text: &str,
         session: Option<SessionId>,
+        secrets: Secrets,
         limit: usize,
     ) -> Result<Vec<MemoryHit>, StoreError> {
         let Some(expression) = match_expression(text) else { return Ok(Vec::new()) };
         let sql =
             "SELECT m.*, bm25(memory_fts) AS rank FROM memory_fts JOIN memory m ON m.n = memory_fts.rowid
                    WHERE memory_fts MATCH ?1 AND (m.session IS NULL OR m.session = ?2)
-                   ORDER BY rank, m.n LIMIT ?3";
-        let params = params![expression, session.map(|id| id.to_string()), codec::limit(limit)];
+                   AND (m.secret = 0 OR ?3) ORDER BY rank, m.n LIMIT ?4";
+        let session = session.map(|id| id.to_string());
+        let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
         self.read(|conn| {
             query(conn, sql, params, |row| {
                 // SQLite's bm25 is negative, and smaller is better.
@@ -152,10 +163,16 @@ impl Store {
     /// # Errors
     ///
     /// If the database cannot be read.
-    pub fn memories_of_kind(&self, kind: MemoryKind, limit: usize) -> Result<Vec<Memory>, StoreError> {
-        let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL ORDER BY n DESC LIMIT ?2";
-        let kind = to_name("memory kind", &kind)?;
-        self.read(|conn| query(conn, sql, params![kind, codec::limit(limit)], decode))
+    pub fn memories_of_kind(
+        &self,
+        kind: MemoryKind,
+        secrets: Secrets,
+        limit: usize,
+    ) -> Result<Vec<Memory>, StoreError> {
+        let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
+                   ORDER BY n DESC LIMIT ?3";
+        let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
+        self.read(|conn| query(conn, sql, params, decode))
     }
 }
 

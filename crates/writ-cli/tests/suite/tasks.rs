@@ -49,11 +49,11 @@ impl Bench {
         code(&self.home.run(&["chat", "-m", message, "--session", session]))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.project().join(name)
     }
 
-    fn content(&self, name: &str) -> String {
+    pub(super) fn content(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
@@ -70,7 +70,7 @@ impl Bench {
         self.home.json(&["approvals", "list"])["in_force"].as_array().expect("a list").clone()
     }
 
-    fn verify(&self) {
+    pub(super) fn verify(&self) {
         let verified = self.home.run(&["audit", "verify"]);
         assert_eq!(code(&verified), 0, "{}", text(&verified));
     }

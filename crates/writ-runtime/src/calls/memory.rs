@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::memory::Secrets;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
@@ -26,7 +27,8 @@ const fn default_limit() -> usize {
 }
 
 pub(super) fn search(core: &Core, search: &Search) -> Result<Value, EngineError> {
-    let hits = core.store.search_memory(&search.query, None, search.limit.min(MAX_LISTED))?;
+    let limit = search.limit.min(MAX_LISTED);
+    let hits = core.store.search_memory(&search.query, None, Secrets::Told, limit)?;
     let hits: Vec<Value> = hits
         .into_iter()
         .map(|hit| {

@@ -19,7 +19,7 @@ use writ_types::unit::MicroUsd;
 use crate::act::{Place, ROLES};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::model::may_hear_secrets;
+use crate::model::secrets;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 
 /// How many memories about the owner are pinned.
@@ -78,15 +78,13 @@ pub(super) fn seed(
     // What is put before the model by itself is recalled, too.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let profile = core.store.memories_of_kind(MemoryKind::Profile, limit)?;
-    let secrets = may_hear_secrets(core);
+    let profile = core.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
         tools: tools.toolset_of(&ROLES, &allow).specs(),
         owner_profile: profile
             .into_iter()
-            .filter(|memory| secrets || !memory.item.secret)
             .map(|memory| MemoryItem {
                 id: memory.id,
                 kind: memory.item.memory_kind,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use writ_models::failover::Course;
 use writ_models::{ModelRole, Models};
 use writ_policy::withhold;
+use writ_store::memory::Secrets;
 use writ_types::chat::ModelRequest;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Clearance, Label};
@@ -23,14 +24,14 @@ pub(super) struct Cleared {
     pub(super) hidden: BTreeSet<usize>,
 }
 
-/// Whether a model that answers the owner may be told what is secret. Where none may, nothing secret is recalled by itself: it
-/// would be withheld, and whatever is said beside it would count as secret from then on.
-pub(crate) fn may_hear_secrets(core: &Core) -> bool {
+/// Whether what is secret is recalled by itself. Not where no model that answers the owner may be told it: it would be withheld,
+/// and whatever is said beside it would count as secret from then on.
+pub(crate) fn secrets(core: &Core) -> Secrets {
     let hears = |models: &Models| {
         let mut routes = models.routes().chain(ModelRole::Executor).all();
         routes.any(|route| route.provider.clearance >= Clearance::Secret)
     };
-    core.models.as_ref().is_some_and(hears)
+    if core.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
 }
 
 /// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes

@@ -11,7 +11,7 @@ fn remember(n: u128, text: &str, scope: Option<SessionId>) -> Op {
 }
 
 fn found(home: &Home, text: &str, scope: Option<SessionId>) -> Vec<String> {
-    let hits = home.store.search_memory(text, scope, 10).expect("searches");
+    let hits = home.store.search_memory(text, scope, Secrets::Told, 10).expect("searches");
     hits.into_iter().map(|hit| hit.memory.item.text).collect()
 }
 
@@ -26,10 +26,10 @@ fn words_are_found_by_stem_and_ranked() {
     ]);
     assert_eq!(found(&home, "What about DOG?", None), ["dogs dogs dogs", "the dog is called Rex"]);
     assert_eq!(found(&home, "äpfel", None), ["Müller likes ÄPFEL"]);
-    let hits = home.store.search_memory("dog", None, 10).expect("searches");
+    let hits = home.store.search_memory("dog", None, Secrets::Told, 10).expect("searches");
     assert!(hits[0].score > hits[1].score && hits[1].score > 0.0);
     assert_eq!(found(&home, "zebra", None), Vec::<String>::new());
-    assert_eq!(home.store.search_memory("dog", None, 1).expect("searches").len(), 1);
+    assert_eq!(home.store.search_memory("dog", None, Secrets::Told, 1).expect("searches").len(), 1);
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
@@ -75,7 +75,7 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     let mut secret = memory(1, "the diagnosis is known", None);
     secret.item.secret = true;
     home.commit(vec![Op::Remember(Box::new(secret)), remember(2, "the doctor is known", None)]);
-    let hits = home.store.search_memory("known", None, 10).expect("searches");
+    let hits = home.store.search_memory("known", None, Secrets::Told, 10).expect("searches");
     let mut found: Vec<(String, bool)> =
         hits.into_iter().map(|hit| (hit.memory.item.text, hit.memory.item.secret)).collect();
     found.sort();
@@ -85,8 +85,21 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     );
     let kept = home.store.memory(memory(1, "", None).id).expect("reads").expect("there");
     assert!(kept.item.secret);
-    let facts = home.store.memories_of_kind(MemoryKind::Fact, 5).expect("reads");
+    let facts = home.store.memories_of_kind(MemoryKind::Fact, Secrets::Told, 5).expect("reads");
     assert_eq!(facts.iter().map(|row| row.item.secret).collect::<Vec<_>>(), [false, true], "newest first");
+    let mut newer = memory(3, "the address is known known", None);
+    newer.item.secret = true;
+    home.commit(vec![Op::Remember(Box::new(newer))]);
+    let kept = |limit| {
+        let hits = home.store.search_memory("known", None, Secrets::Kept, limit).expect("searches");
+        let facts = home.store.memories_of_kind(MemoryKind::Fact, Secrets::Kept, limit).expect("reads");
+        assert_eq!(hits.len(), facts.len());
+        hits.into_iter().map(|hit| hit.memory.item.text).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (kept(1), kept(5)),
+        (vec!["the doctor is known".to_owned()], vec!["the doctor is known".to_owned()])
+    );
 
     let mut conn = Connection::open_in_memory().expect("opens");
     crate::schema::migrate(&mut conn, &crate::schema::MIGRATIONS[..7]).expect("those of before");
@@ -121,7 +134,7 @@ fn the_profile_is_found_by_kind() {
     let mut profile = memory(1, "the owner is called Ann", None);
     profile.item.memory_kind = MemoryKind::Profile;
     home.commit(vec![Op::Remember(Box::new(profile)), remember(2, "a fact", None)]);
-    let rows = home.store.memories_of_kind(MemoryKind::Profile, 5).expect("reads");
+    let rows = home.store.memories_of_kind(MemoryKind::Profile, Secrets::Told, 5).expect("reads");
     assert_eq!(
         rows.iter().map(|row| row.item.text.as_str()).collect::<Vec<_>>(),
         ["the owner is called Ann"]
@@ -164,7 +177,7 @@ proptest! {
         thread_local! {
             static HOME: Home = Home::new();
         }
-        let result = HOME.with(|home| home.store.search_memory(&text, None, 5));
+        let result = HOME.with(|home| home.store.search_memory(&text, None, Secrets::Told, 5));
         prop_assert!(result.is_ok(), "{:?}", result);
     }
 }

@@ -19,8 +19,9 @@ const TEXT_MAX: usize = 4 * 1024 * 1024;
 pub(crate) const BYTES_MAX: usize = 64 * 1024;
 /// Lines of context around a change.
 const CONTEXT: usize = 3;
-/// The most pairs of lines that are compared for one diff: some seconds at most. What is counted is in the texts, so that
-/// the same texts always have the same diff.
+/// The most pairs of lines that are compared for one diff: some seconds at most. Of two texts that have nothing in common the
+/// algorithm compares about as many as the longer one has with itself. What is counted is in the texts, so that the same texts
+/// always have the same diff.
 pub(crate) const COMPARED_MAX: usize = 100_000_000;
 
 /// The changes with their unified diff; what is left out is listed after them.
@@ -122,7 +123,8 @@ fn hunks(before: &str, after: &str, left: &mut usize) -> String {
     let (olds, news) = (old.len().saturating_sub(same), new.len().saturating_sub(same));
     let mut comparing = TextDiff::configure();
     comparing.newline_terminated(true);
-    if olds.saturating_mul(news) > *left {
+    let longer = olds.max(news);
+    if longer.saturating_mul(longer) > *left {
         // A time that has passed looks no further, however fast the machine is.
         let now = Instant::now();
         comparing.deadline(now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
@@ -208,6 +210,9 @@ mod tests {
         let all = hunks(&before, &after, &mut left);
         assert!(all.starts_with("@@ -1,80000 +1,60000 @@\n-0\n") && all.ends_with("+159999\n"));
         assert_eq!(all.lines().count(), 140_001);
+        // However few lines the other one has.
+        let all = hunks(&lines(0..190), &"\n".repeat(500_000), &mut COMPARED_MAX.clone());
+        assert!(all.starts_with("@@ -1,190 +1,500000 @@\n-0\n") && all.ends_with("+\n"));
     }
 
     /// A return in the middle of a line is none of its ends.
