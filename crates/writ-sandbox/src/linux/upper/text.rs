@@ -121,17 +121,21 @@ fn hunks(before: &str, after: &str, left: &mut usize) -> String {
     let ends = old.iter().skip(first).rev().zip(new.iter().skip(first).rev());
     let same = first.saturating_add(ends.take_while(|(old, new)| old == new).count());
     let (olds, news) = (old.len().saturating_sub(same), new.len().saturating_sub(same));
+    let longer = olds.max(news);
+    // Where one of them has no lines, there is nothing to compare.
+    let is_compared = olds.min(news) > 0 && longer.saturating_mul(longer) <= *left;
     let mut comparing = TextDiff::configure();
     comparing.newline_terminated(true);
-    let longer = olds.max(news);
-    if longer.saturating_mul(longer) > *left {
+    if !is_compared {
         // A time that has passed looks no further, however fast the machine is.
         let now = Instant::now();
         comparing.deadline(now.checked_sub(Duration::from_secs(1)).unwrap_or(now));
     }
     let diff = comparing.diff_slices(&old, &new);
-    let changed: usize = diff.ops().iter().map(changed).sum();
-    *left = left.saturating_sub(olds.saturating_add(news).saturating_mul(changed));
+    if is_compared {
+        let changed: usize = diff.ops().iter().map(changed).sum();
+        *left = left.saturating_sub(olds.saturating_add(news).saturating_mul(changed));
+    }
     diff.unified_diff().context_radius(CONTEXT).to_string()
 }
 
@@ -200,7 +204,8 @@ mod tests {
         let all = hunks(&before, &after, &mut none);
         assert!(all.starts_with("@@ -38,17 +38,17 @@\n 37\n 38\n 39\n-40\n-41\n"), "{all}");
         assert!(all.contains("-50\n+forty\n+41\n") && all.ends_with("+fifty\n 51\n 52\n 53\n"), "{all}");
-        assert_eq!((none, hunks(&before, &after, &mut 10)), (0, all));
+        assert_eq!(none, 10, "what is not compared takes nothing");
+        assert_eq!(hunks(&before, &after, &mut none), all);
     }
 
     #[test]
@@ -213,6 +218,15 @@ mod tests {
         // However few lines the other one has.
         let all = hunks(&lines(0..190), &"\n".repeat(500_000), &mut COMPARED_MAX.clone());
         assert!(all.starts_with("@@ -1,190 +1,500000 @@\n-0\n") && all.ends_with("+\n"));
+    }
+
+    /// A long file that is new or gone leaves the others of its diff all that is compared.
+    #[test]
+    fn what_is_not_compared_takes_nothing() {
+        let (long, mut left) = (lines(0..100_000), COMPARED_MAX);
+        assert!(hunks("", &long, &mut left).starts_with("@@ -0,0 +1,100000 @@\n+0\n"));
+        assert!(hunks(&long, "", &mut left).starts_with("@@ -1,100000 +0,0 @@\n-0\n"));
+        assert_eq!(left, COMPARED_MAX);
     }
 
     /// A return in the middle of a line is none of its ends.
