@@ -29,15 +29,19 @@ const MAX_GIVEN_UP: usize = 1_000;
 ///
 /// If the store cannot be written.
 pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
-    // Not by a clock that is ahead for a moment: what is forgotten could be used again.
     let latest = core.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
-    let now = core.clock.now().min(latest).minus(NONCES_KEPT);
-    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now }];
+    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(core.clock.now(), latest) }];
     let receipt = core.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {
         tracing::info!(rows = receipt.changed, "taken up again after a restart");
     }
     Ok(())
+}
+
+/// Until when the time of a nonce must have ended so that it is forgotten. Not by a clock that is ahead for a moment: what is
+/// forgotten could be used again.
+fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
+    now.min(latest).minus(NONCES_KEPT)
 }
 
 /// Ends the turns of messages that have been tried too often, so that whoever waits for them is told.
@@ -119,4 +123,23 @@ pub(crate) async fn note_surroundings(core: &Core) -> Result<(), EngineError> {
     ops.push(core.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
     core.store.commit(Batch::relaxed(ops)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock is ahead for two starts: the first has written in the ledger, the second prunes.
+    #[test]
+    fn a_clock_that_runs_ahead_forgets_nothing_that_was_used_just_now() {
+        let right = Timestamp::from_millis(1_700_000_000_000);
+        let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
+        for ahead in [0, 1, 14, 23] {
+            let ahead = right.plus(hours(ahead));
+            assert!(forgotten(ahead, ahead) < right, "{ahead}");
+        }
+        assert!(forgotten(right.plus(hours(1_000)), right) < right, "nothing was written by it yet");
+        let later = right.plus(NONCES_KEPT);
+        assert_eq!(forgotten(later, later), right, "in the end it is");
+    }
 }
