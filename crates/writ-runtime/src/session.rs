@@ -246,6 +246,15 @@ impl Session {
         meant.is_some_and(|running| running.interrupts.try_send(interrupt).is_ok())
     }
 
+    /// Stops the turn that runs, however many interruptions wait for it: it hears that after them.
+    pub(crate) async fn stop_turn(&self) {
+        let interrupts = self.state().running.as_ref().map(|running| running.interrupts.clone());
+        if let Some(interrupts) = interrupts {
+            // One that has ended meanwhile need not hear it.
+            let _heard = interrupts.send(Interrupt::Cancel).await;
+        }
+    }
+
     /// Whether actions are performed.
     pub(crate) const fn mode(&self) -> Mode {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
@@ -341,5 +350,24 @@ mod tests {
         assert!(!session.interrupt(Some(turn), Interrupt::Cancel));
         assert!(matches!(heard.try_recv(), Ok(Interrupt::Cancel)), "what came in time is not lost");
         assert!(heard.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_stopped_however_much_waits_for_it() {
+        let at = Timestamp::from_millis(0);
+        let session = Session::new(SessionId::from_parts(at, 1), Terms::default(), State::default());
+        session.stop_turn().await;
+        let mut heard = session.begin(TurnId::from_parts(at, 1), 1);
+        while session.interrupt(None, Interrupt::Cancel) {}
+        let hearing = async {
+            let mut times = 0;
+            while times <= MAX_INTERRUPTS {
+                assert!(matches!(heard.recv().await, Some(Interrupt::Cancel)));
+                times += 1;
+            }
+        };
+        tokio::join!(session.stop_turn(), hearing);
+        drop(heard);
+        session.stop_turn().await;
     }
 }

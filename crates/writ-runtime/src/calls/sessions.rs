@@ -14,7 +14,7 @@ use writ_types::unit::MicroUsd;
 use super::{MAX_LISTED, keys};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::session::{CLOSED_AT, Interrupt, Session};
+use crate::session::{CLOSED_AT, Session};
 
 /// Which session.
 #[derive(Deserialize)]
@@ -57,13 +57,13 @@ async fn close_now(core: &Core, id: SessionId) -> Result<Value, EngineError> {
     }
     let (closed_at, plans) = written?;
     core.servers.stop_session(session.id);
-    // It is over for whoever is in the middle of it.
+    // It is over for whoever is in the middle of it, and for servers that are being started.
     let over = session.state().over.clone();
     over.cancel();
-    let _heard = session.interrupt(None, Interrupt::Cancel);
     for plan in &plans {
         core.acting.stop(&plan.ask);
     }
+    session.stop_turn().await;
     core.end_rest(&session).await?;
     if !again {
         core.tell_of_session(&session, HookEvent::SessionClosed).await?;

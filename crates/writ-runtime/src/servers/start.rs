@@ -195,8 +195,9 @@ impl Core {
         let words = secrets.values().cloned().collect::<Vec<_>>();
         let data_dir = self.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
         let folder = self.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
-        // Whoever takes the approval back that it was started on ends it.
-        let stop = CancellationToken::new();
+        // Closing its session ends it, also before it stands in its place; and so does whoever takes the approval back that it
+        // was started on.
+        let stop = place.session.state().over.child_token();
         let approval = permit.approval().cloned();
         let begun = approval.map(|ask| self.begin_on(&ask, &stop)).transpose()?;
         let network = if server.spec.hosts.is_empty() { None } else { Some(self.way_out(place, server)) };
