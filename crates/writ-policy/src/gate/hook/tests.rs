@@ -97,6 +97,8 @@ fn hooks_come_before_gates_and_a_no_of_theirs_is_all_that_a_gate_would_hear() {
     );
     assert_eq!(names(&judged(&gates, &[(DONE, &say("deny"))])), ["hook h"]);
     assert!(!gates.has("hook h"), "no level of access rests on a hook");
+    let listed: Vec<&str> = gates.hooks().map(|hook| hook.config.name.as_str()).collect();
+    assert_eq!(listed, ["h"], "a gate is none");
 }
 
 /// Rows: SCL-060
