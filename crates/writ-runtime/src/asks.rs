@@ -30,7 +30,7 @@ use writ_types::frame::{Card, TaskOffer, Undo};
 use writ_types::id::AskId;
 
 use crate::act::Place;
-use crate::closing::is_over;
+use crate::closing::{is_over, outlives};
 use crate::core::Core;
 use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
@@ -468,7 +468,7 @@ impl Core {
         permit: Permit,
     ) -> Result<((Rendered, Exit, Vec<Op>), Option<Undo>), EngineError> {
         let attempt = permit.attempt();
-        let (cancel, began) = (self.stopping(&place.session), self.clock.now());
+        let (cancel, began) = (self.stopping(&place.session, outlives(permit.prepared())), self.clock.now());
         let Performed { prepared, mut outcome, mut ops, undo } =
             perform::perform(place, permit, &cancel).await?;
         let rendered = render(&prepared, &mut outcome, &self.redactor);

@@ -283,7 +283,7 @@ async fn apply(
     which: &WhichSession,
 ) -> Result<Value, EngineError> {
     let session = core.session(which.find(core, joined)?.id)?;
-    let over = core.stopping(&session);
+    let over = core.stopping(&session, true);
     let place = core.outside_turn(session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
         Proposed::Asked(ask) => (Some(ask), None),
@@ -320,7 +320,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         (Some(id), _) => core.open_one(*id)?,
         (None, project) => core.open_session(project.as_deref(), false, false, Surface::Local).await?,
     };
-    let over = core.stopping(&session);
+    let over = session.state().over.child_token();
     let place = core.outside_turn(session).await?;
     // A stopping engine waits for it as for a turn.
     let _running = core.turns.token();

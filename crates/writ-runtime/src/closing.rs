@@ -9,7 +9,7 @@ use writ_store::error::{Conflict, StoreError};
 use writ_store::queue::{Leased, QueuedMessage};
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::frame::ServerFrame;
-use writ_types::id::{Fence, SessionId};
+use writ_types::id::Fence;
 
 use crate::core::Core;
 use crate::error::EngineError;
@@ -23,15 +23,20 @@ const CLOSED: &str = "Its session was closed.";
 /// Whether an action is nothing any more that its session may do, since that is closed. Its owner may still bring out what
 /// was made in it, and take it back.
 pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
-    let outlives = prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str());
-    session.state().closed && !outlives
+    session.state().closed && !outlives(prepared)
+}
+
+/// Whether its owner may do it in a session that is closed: to bring out what was made in it, or to take it back.
+pub(crate) fn outlives(prepared: &Prepared) -> bool {
+    prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str())
 }
 
 impl Core {
-    /// What stops an action of a session outside its turns: that it is closed meanwhile, or that the engine ends.
-    pub(crate) fn stopping(&self, session: &Session) -> CancellationToken {
+    /// What stops an action of a session outside its turns: that it is closed, or, where its owner may do that in one that was,
+    /// that the engine ends.
+    pub(crate) fn stopping(&self, session: &Session, outlives: bool) -> CancellationToken {
         let state = session.state();
-        if state.closed { self.stop_now.child_token() } else { state.over.child_token() }
+        if state.closed && outlives { self.stop_now.child_token() } else { state.over.child_token() }
     }
 
     /// Whether anything waits in a session: a question, what was approved, or a message.
@@ -39,9 +44,20 @@ impl Core {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn waits(&self, session: SessionId) -> Result<bool, EngineError> {
-        let asks = self.store.waiting_asks(session, 1)?;
-        Ok(!asks.is_empty() || !self.store.pending_for_session(session)?.is_empty())
+    pub(crate) fn waits(&self, session: &Session) -> Result<bool, EngineError> {
+        Ok(!self.over(session)?.is_empty() || !self.store.pending_for_session(session.id)?.is_empty())
+    }
+
+    /// The questions of a session that is closed that nobody may say yes to any more, or whose yes was taken back.
+    fn over(&self, session: &Session) -> Result<Vec<AskRow>, EngineError> {
+        let mut over = Vec::new();
+        for ask in self.store.waiting_asks(session.id, MAX_READ_ROWS)? {
+            let taken_back = self.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
+            if taken_back || is_over(session, &ask.prepared) {
+                over.push(ask);
+            }
+        }
+        Ok(over)
     }
 
     /// Ends what waits in a session that is closed.
@@ -50,7 +66,7 @@ impl Core {
     ///
     /// If the store cannot be read or written.
     pub(crate) async fn end_rest(&self, session: &Session) -> Result<(), EngineError> {
-        for ask in self.store.waiting_asks(session.id, MAX_READ_ROWS)? {
+        for ask in self.over(session)? {
             // Whoever performs it finds the session closed, and ends it.
             if !self.is_performing(&ask.card.ask_id) {
                 self.end_closed_ask(&ask).await?;

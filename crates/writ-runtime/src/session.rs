@@ -294,11 +294,17 @@ impl Session {
             // What the owner has told the agent is not for everybody who writes to it.
             grants.kinds.remove(&ActionKind::Recall);
         }
+        let state = self.state();
         if let Some(ordered) = &self.terms.order {
-            return ordered.grants(&grants);
+            grants = ordered.grants(&grants);
+        } else if self.terms.write && !state.left_behind {
+            grants = grants.preapprove(ActionKind::WriteFile);
         }
-        let preapproved = self.terms.write && !self.state().left_behind;
-        if preapproved { grants.preapprove(ActionKind::WriteFile) } else { grants }
+        if state.closed {
+            // What a turn that was stopped has left half made is looked at first.
+            grants.preapproved.clear();
+        }
+        grants
     }
 }
 

@@ -54,6 +54,25 @@ struct Survivor {
     reason: String,
 }
 
+/// Of a file: noticed, endless, unviable, survived.
+type Counts = [usize; 4];
+
+/// A file's name below the sources of its crate.
+fn short(mutant: &Mutant) -> &str {
+    mutant.file.split_once("/src/").map_or(&mutant.file, |(_, file)| file)
+}
+
+/// The rows of a table, but for the last one.
+fn known(table: &str) -> BTreeMap<String, Counts> {
+    let row = |line: &str| {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let file = cells.next().filter(|file| file.ends_with(".rs"))?;
+        let counts: Option<Vec<usize>> = cells.skip(1).map(|cell| cell.parse().ok()).collect();
+        Some((file.to_owned(), Counts::try_from(counts?).ok()?))
+    };
+    table.lines().filter_map(row).collect()
+}
+
 /// The survivors that are explained, by their keys.
 pub(crate) fn explained(root: &Path) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(root.join(EXPLAINED)).context(EXPLAINED)?;
@@ -111,22 +130,24 @@ impl<'a> Report<'a> {
         self.outcomes.iter().map(|(mutant, outcome)| format!("{outcome:9}  {}\n", mutant.name)).collect()
     }
 
-    /// How many of each outcome every file has.
-    fn table(&self) -> String {
-        const COLUMNS: [Outcome; 4] =
-            [Outcome::Noticed, Outcome::Endless, Outcome::Unviable, Outcome::Survived];
-        let mut files: BTreeMap<&str, BTreeMap<Outcome, usize>> = BTreeMap::new();
+    /// How many of each outcome every file has, beside those of other files that are known.
+    fn table(&self, mut files: BTreeMap<String, Counts>) -> String {
+        for (mutant, _) in &self.outcomes {
+            files.remove(short(mutant));
+        }
         for (mutant, outcome) in &self.outcomes {
-            let outcome = if *outcome == Outcome::Unreached { Outcome::Survived } else { *outcome };
-            let (_, file) = mutant.file.split_once("/src/").unwrap_or(("", &mutant.file));
-            for name in [file, "all"] {
-                *files.entry(name).or_default().entry(outcome).or_default() += 1;
+            let counts = files.entry(short(mutant).to_owned()).or_default();
+            match outcome {
+                Outcome::Noticed => counts[0] += 1,
+                Outcome::Endless => counts[1] += 1,
+                Outcome::Unviable => counts[2] += 1,
+                Outcome::Survived | Outcome::Unreached => counts[3] += 1,
             }
         }
-        let whole = files.remove("all").unwrap_or_default();
-        let rows = files.into_iter().chain([("all", whole)]).map(|(file, counts)| {
-            let cells = COLUMNS.map(|outcome| counts.get(&outcome).copied().unwrap_or(0).to_string());
-            format!("| {file} | {} | {} |\n", counts.values().sum::<usize>(), cells.join(" | "))
+        let whole = std::array::from_fn(|column| files.values().map(|counts| counts[column]).sum());
+        let rows = files.into_iter().chain([("all".to_owned(), whole)]).map(|(file, counts)| {
+            let cells = counts.map(|count: usize| count.to_string()).join(" | ");
+            format!("| {file} | {} | {cells} |\n", counts.iter().sum::<usize>())
         });
         let header = "| file | mutants | noticed | endless | do not compile | survived |\n| --- | --- | --- | --- | --- | --- |\n";
         format!("{header}{}", rows.collect::<String>())
@@ -139,14 +160,15 @@ impl<'a> Report<'a> {
         let (start, end) = (format!("<!-- mutants of {package} -->\n"), "<!-- end of mutants -->\n");
         let place = || format!("{DOCUMENT} has no place for the mutants of {package}");
         let (head, rest) = before.split_once(&start).with_context(place)?;
-        let (_, tail) = rest.split_once(end).with_context(place)?;
-        std::fs::write(&path, format!("{head}{start}{}{end}{tail}", self.table())).context(DOCUMENT)
+        let (table, tail) = rest.split_once(end).with_context(place)?;
+        std::fs::write(&path, format!("{head}{start}{}{end}{tail}", self.table(known(table))))
+            .context(DOCUMENT)
     }
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.table())?;
+        writeln!(f, "{}", self.table(BTreeMap::new()))?;
         for (mutant, outcome) in self.survivors() {
             let why = if self.is_explained(mutant) { "explained" } else { "UNEXPLAINED" };
             writeln!(f, "{outcome}  {why}  {}  [{}]", mutant.name, mutant.key)?;
@@ -155,5 +177,40 @@ impl fmt::Display for Report<'_> {
             writeln!(f, "explained, and does not survive: {key}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutants::listed::{Genre, Place};
+
+    #[test]
+    fn the_rows_of_files_that_were_not_tried_stay() {
+        let place = Place { line: 1, column: 1 };
+        let (name, replacement) = (String::new(), String::new());
+        let of = |id, file: &str| Mutant {
+            id,
+            name: name.clone(),
+            key: id.to_string(),
+            file: format!("crates/c/src/{file}"),
+            genre: Genre::FnValue,
+            start: place,
+            end: place,
+            replacement: replacement.clone(),
+        };
+        let mutants = [of(1, "b.rs"), of(2, "b.rs"), of(3, "c/d.rs")];
+        let outcomes =
+            BTreeMap::from([(1, Outcome::Noticed), (2, Outcome::Unreached), (3, Outcome::Endless)]);
+        let explained = BTreeSet::new();
+        let report = Report::new(&mutants, &outcomes, &explained).unwrap();
+        let before = "| file | mutants | noticed | endless | do not compile | survived |\n| --- | --- | --- | --- | --- | --- |\n\
+                      | a.rs | 9 | 4 | 3 | 2 | 0 |\n| b.rs | 7 | 7 | 0 | 0 | 0 |\n| all | 16 | 11 | 3 | 2 | 0 |\n";
+        let after = report.table(known(before));
+        let (_, rows) = after.split_once("| --- |\n").unwrap();
+        assert_eq!(
+            rows,
+            "| a.rs | 9 | 4 | 3 | 2 | 0 |\n| b.rs | 2 | 1 | 0 | 0 | 1 |\n| c/d.rs | 1 | 0 | 1 | 0 | 0 |\n| all | 12 | 5 | 4 | 2 | 1 |\n"
+        );
     }
 }

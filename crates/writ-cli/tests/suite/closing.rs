@@ -170,6 +170,9 @@ fn needs_userns_what_was_made_is_applied_and_undone_after_closing() {
     let wished = link.call("apply", json!({ "session": session })).expect("asked");
     let ask = wished["ask_id"].as_str().expect("a question");
     assert!(ask != asked && !bench.file("a.txt").exists());
+    // An engine that nobody uses may end in between.
+    assert_eq!(engine.stop().code, Some(0));
+    let engine = Engine::start(&bench.home, &[]).expect("ready again");
     let approved = bench.home.run(&["approvals", "approve", ask, "--yes"]);
     assert_eq!((code(&approved), bench.content("a.txt").as_str()), (0, "made"), "{}", text(&approved));
     let project = bench.project().display().to_string();
@@ -178,6 +181,25 @@ fn needs_userns_what_was_made_is_applied_and_undone_after_closing() {
     assert_eq!(bench.count("applied"), 2, "both ways are on record");
     assert_eq!(engine.stop().code, Some(0));
     bench.verify();
+}
+
+/// Leave that was given beforehand does not bring out what a turn has left half made that was stopped by closing.
+#[test]
+fn needs_userns_what_closing_has_cut_off_is_not_applied_without_a_question() {
+    let half = json!({ "argv": ["sh", "-c", "echo half > half.txt; exec sleep 987715"] });
+    let bench = Bench::new("openai", calls(vec![("shell_exec", half)], "Done."));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| bench.chat("do it", &["--write"]));
+        until_runs("987715");
+        link.call("sessions.close", json!({ "session": bench.session() })).expect("closed");
+        assert_ne!(code(&working.join().expect("ends")), 0);
+    });
+    let wished = link.call("apply", json!({ "session": bench.session() })).expect("asked");
+    assert!(wished["ask_id"].is_string() && wished["applied"].is_null(), "{wished}");
+    assert!(!bench.file("half.txt").exists());
+    assert_eq!(engine.stop().code, Some(0));
 }
 
 /// The engine was killed right after it had written down that the session is closed: its turn, its messages and its question

@@ -40,7 +40,7 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    fn session(&self) -> String {
+    pub(super) fn session(&self) -> String {
         self.home.json(&["status"])["session"]["session"].as_str().expect("a session").to_owned()
     }
 

@@ -199,6 +199,9 @@ fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
     let both = prepared(Action::Exec(Exec { hosts: vec!["docs.rs".into(), "b.example".into()], ..exec() }));
     let yes = [(); 3].map(|()| (both.clone(), Said::Yes));
     assert_eq!(listed_of(&suggested(&yes)), Vec::<&str>::new(), "a yes to two says nothing of either");
+    let connect = prepared(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }));
+    let yes = [(); 3].map(|()| (connect.clone(), Said::Yes));
+    assert_eq!(listed_of(&suggested(&yes)), Vec::<&str>::new(), "nor one to a connection of somebody's");
     let mut asked = three();
     let elsewhere = Action::Exec(Exec { hosts: vec!["a.example".into(), "b.example".into()], ..exec() });
     asked.push((prepared(elsewhere), Said::No));
@@ -339,6 +342,16 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
         group.add(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
     }
     assert_eq!(group.would_ask(group.uses(), group.sum()), 2, "it was used up");
+    let millis = u64::try_from(standing::MAX_TTL.as_millis()).expect("small");
+    for (after, expected) in [(millis - 1, 1), (millis, 2)] {
+        let mut group = Group::new(offer.pattern.clone(), None);
+        let later = first.plus(std::time::Duration::from_millis(after));
+        for asked_at in [first, later] {
+            let card = Card { asked_at, ..cards[0].clone() };
+            group.add(&Asked { card: &card, prepared: &asked[0].0, said: Said::Yes }, None);
+        }
+        assert_eq!(group.would_ask(9, 0), expected, "{after} ms later");
+    }
 }
 
 /// What nobody answered is no measure of what is wanted; one that is larger than whatever was said yes to is shown.

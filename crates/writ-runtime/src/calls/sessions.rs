@@ -80,7 +80,7 @@ async fn close_now(core: &Core, id: SessionId) -> Result<Value, EngineError> {
 async fn written(core: &Core, session: &Session, again: bool) -> Result<(Value, Vec<PlanRow>), EngineError> {
     let now = core.clock.now();
     let (mut ops, plans) = keys::ends(core, session, now)?;
-    if again && ops.is_empty() && !core.waits(session.id)? {
+    if again && ops.is_empty() && !core.waits(session)? {
         return Err(EngineError::SessionClosed(session.id));
     }
     let row = core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;

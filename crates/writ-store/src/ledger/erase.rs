@@ -81,7 +81,7 @@ fn rests_on(
                 }
                 (false, false) => lost::rests_on(conn, entry)?.then_some(Rest {
                     why: "nobody knows whether it was done, and to do it again would not be asked about",
-                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing is done in it then",
+                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing that can be lost is done in it then",
                 }),
             }
         }

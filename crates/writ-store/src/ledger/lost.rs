@@ -57,7 +57,7 @@ pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome)
     Ok(())
 }
 
-/// Whether it would be forgotten with this intent that its wish was lost. Nothing is done again in a session that is closed.
+/// Whether it would be forgotten with this intent that its wish was lost. Nothing that can be lost is done in a session that is closed.
 pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, StoreError> {
     let sql = "SELECT s.metadata FROM ledger l JOIN lost ON lost.session = l.session AND lost.entry = l.seq
                JOIN session s ON s.id = l.session WHERE l.seq = ?1";
@@ -73,7 +73,7 @@ pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreErr
 }
 
 impl Store {
-    /// Where a session began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
+    /// Where a session last began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
     /// did, if it does no harm to do it twice, or if it was done since.
     ///
     /// # Errors
@@ -83,10 +83,7 @@ impl Store {
         // What has no canonical form is refused by the door.
         let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
         let session = session.to_string();
-        self.read(|conn| match begun(conn, &session, wish)? {
-            Some(begun) => Ok(Some(begun)),
-            None => under_way(conn, &session, wish),
-        })
+        self.read(|conn| Ok(begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?)))
     }
 
     /// Whether a session began to do just this after it had asked about it, and nobody knows whether it was done: by the order
@@ -213,6 +210,8 @@ mod tests {
             (true, false, true),
             "before, after, and one that nobody knows"
         );
+        home.commit(vec![begun(2, forget(1), false)]);
+        assert!(since(2), "it is under way again");
     }
 
     /// What is under way, or was left open, is lost as well, for its session and just this.
