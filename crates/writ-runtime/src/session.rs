@@ -358,6 +358,21 @@ mod tests {
         assert!(heard.try_recv().is_err());
     }
 
+    /// Leave that was given beforehand ends with the session, and where something half made was left.
+    #[test]
+    fn a_closed_session_grants_nothing_beforehand() {
+        let at = Timestamp::from_millis(0);
+        let terms = Terms { write: true, ..Terms::default() };
+        let session = Session::new(SessionId::from_parts(at, 1), terms, State::default());
+        let is_granted = || session.grants().preapproved.contains(&ActionKind::WriteFile);
+        assert!(is_granted(), "twin");
+        session.state().left_behind = true;
+        assert!(!is_granted());
+        session.state().left_behind = false;
+        session.state().closed = true;
+        assert!(!is_granted());
+    }
+
     #[tokio::test]
     async fn a_turn_is_stopped_however_much_waits_for_it() {
         let at = Timestamp::from_millis(0);
