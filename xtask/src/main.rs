@@ -1,4 +1,4 @@
-//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `injection`, `conformance`, `bench`,
+//! The tasks of this repository: `cargo xtask tidy`, `test`, `threats`, `injection`, `compatibility`, `conformance`, `bench`,
 //! `soak`, `mutants`, `errors`, `dist` and `record`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
@@ -33,6 +33,8 @@ mod threats;
 
 mod injection;
 
+mod compatibility;
+
 mod verify;
 
 mod mutants;
@@ -59,6 +61,8 @@ enum Task {
     Threats(threats::Options),
     /// Play the injection corpus, and write its figures down.
     Injection,
+    /// Play what foreign servers send, and list it.
+    Compatibility,
     /// Run the acceptance items, and write down what came of each.
     Verify,
     /// Say which rows of the requirements are shown by a test.
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Threats(options) => threats::run(&options),
         Task::Injection => injection::run(),
+        Task::Compatibility => compatibility::run(),
         Task::Verify => verify::run(),
         Task::Conformance(options) => conformance::run(&options),
         Task::Errors(options) => errors::run(options),

@@ -22,16 +22,7 @@ pub(crate) fn quoted(cell: &str) -> Vec<String> {
     quoted.filter(|name| name.contains("::") || name.starts_with(PAGE)).map(str::to_owned).collect()
 }
 
-/// Runs tests; those that held.
-///
-/// # Errors
-///
-/// If cargo or the browser cannot be run.
-pub(crate) fn held<'a>(root: &Path, tests: impl Iterator<Item = &'a String>) -> Result<BTreeSet<String>> {
-    heard(root, tests, |_| {})
-}
-
-/// As [`held`]; each line that a test of a crate prints is handed on.
+/// Runs tests and returns those that passed. Each line that a test of a crate prints is handed on.
 ///
 /// # Errors
 ///

@@ -1,12 +1,12 @@
 //! The acceptance items: runs exactly the tests that `docs/verification.md` names, against the built binary, and writes
-//! there what came of each.
+//! there what came of each. The list of `docs/compatibility.md` is written with them.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::named::{self, quoted};
-use crate::{test, workspace};
+use crate::{compatibility, test, workspace};
 
 const DOCUMENT: &str = "docs/verification.md";
 /// Where the table begins; everything below is written anew.
@@ -28,7 +28,10 @@ pub(crate) fn run() -> Result<bool> {
     let (before, items) = items(&text)?;
     let tests: Vec<Vec<String>> = items.iter().map(|item| quoted(&item.shown_by)).collect();
     test::set_up(&root)?;
-    let held = named::held(&root, tests.iter().flatten())?;
+    let played = compatibility::test();
+    let mut list = Vec::new();
+    let all = tests.iter().flatten().chain([&played]);
+    let held = named::heard(&root, all, |line| list.extend(compatibility::listed(line)))?;
     let mut written = format!("{before}{TABLE}");
     let mut good = true;
     for (item, tests) in items.iter().zip(&tests) {
@@ -42,6 +45,12 @@ pub(crate) fn run() -> Result<bool> {
         writeln!(written, "| {} | {} | {} | {result} |", item.rows, item.what, item.shown_by)?;
     }
     std::fs::write(&path, written).context(DOCUMENT)?;
+    if held.contains(&played) {
+        compatibility::write(&list)?;
+    } else {
+        println!("FAIL  {played} failed or was not run");
+        good = false;
+    }
     println!("{} items, {} tests held", items.len(), held.len());
     Ok(good)
 }

@@ -13,3 +13,5 @@ mod good;
 mod faults;
 
 mod routing;
+
+mod compat;

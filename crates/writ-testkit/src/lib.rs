@@ -8,6 +8,8 @@ pub mod vault_server;
 
 pub mod search_server;
 
+pub mod raw_server;
+
 pub mod repo;
 
 #[cfg(feature = "door")]
