@@ -215,11 +215,15 @@ impl Models {
         }
         let key = self.key(planned).await?;
         let identity = identity(planned, key.as_ref());
-        let attempt = Attempt { planned, key, limits: self.limits, deltas, cancel };
-        match self.egress.perform_as(identity, permit, now, |lent| attempt.run(lent)).await {
+        let attempt = Attempt { planned, key: key.clone(), limits: self.limits, deltas, cancel };
+        let answer = match self.egress.perform_as(identity, permit, now, |lent| attempt.run(lent)).await {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
-        }
+        };
+        answer.map_err(|mut error| {
+            error.failure.clean(key.as_ref());
+            error
+        })
     }
 
     async fn key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {

@@ -1,14 +1,20 @@
 //! Why a model did not answer.
 
+mod words;
+
 use std::time::Duration;
 
+use secrecy::SecretString;
 use writ_egress::error::{EgressError, Fault};
 use writ_types::chat::Usage;
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::unit::ByteCount;
+use writ_types::unit::{ByteCount, Tokens};
 
 use crate::credential::CredentialError;
+
+pub(crate) use words::MAX_RAW_CHARS;
+pub use words::{MAX_WORDS_CHARS, ProviderWords};
 
 /// What went wrong with a call.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +50,8 @@ pub enum Failure {
     RateLimited {
         /// When to try again at the earliest, by the provider; already capped.
         retry_after: Option<Duration>,
+        /// The provider's message.
+        said: ProviderWords,
     },
     /// The provider has a problem of its own.
     #[error("the provider has a problem (status {status})")]
@@ -52,24 +60,35 @@ pub enum Failure {
         status: u16,
         /// When to try again at the earliest, by the provider; already capped.
         retry_after: Option<Duration>,
+        /// The provider's message.
+        said: ProviderWords,
     },
     /// The key is not accepted.
     #[error("the key is not accepted (status {status})")]
     Unauthorized {
         /// The HTTP status.
         status: u16,
+        /// The provider's message.
+        said: ProviderWords,
     },
     /// The request is not accepted.
     #[error("the request is not accepted (status {status}, {code})")]
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// The provider's word for it: a plain identifier, never its message, which may repeat the prompt.
+        /// The provider's word for it: a plain identifier.
         code: String,
+        /// The provider's message.
+        said: ProviderWords,
     },
     /// The conversation is longer than the model can read.
     #[error("the conversation is longer than the model can read")]
-    ContextLength,
+    ContextLength {
+        /// The sizes that the provider names.
+        sizes: ContextSizes,
+        /// The provider's message.
+        said: ProviderWords,
+    },
     /// The answer broke off: it ended without a stop reason. Nothing of it is final.
     #[error("the answer broke off")]
     Cut,
@@ -100,6 +119,15 @@ pub enum Failure {
     /// The call was cancelled.
     #[error("the call was cancelled")]
     Cancelled,
+}
+
+/// Sizes that a provider names when a conversation is too long, in its own tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextSizes {
+    /// The most that the model takes, request and answer together.
+    pub window: Option<Tokens>,
+    /// The size of what was sent.
+    pub sent: Option<Tokens>,
 }
 
 /// What bounds an answer.
@@ -152,7 +180,7 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
-            | Self::ContextLength
+            | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
             | Self::TooManyCalls { .. }
@@ -176,7 +204,7 @@ impl Failure {
             | Self::Unavailable { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
-            | Self::ContextLength
+            | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
             | Self::TooManyCalls { .. }
@@ -188,7 +216,7 @@ impl Failure {
     /// What the provider said about when to try again.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
             Self::NoCredential { .. }
             | Self::OtherPermit
             | Self::Egress(_)
@@ -197,13 +225,59 @@ impl Failure {
             | Self::Timeout { .. }
             | Self::Unauthorized { .. }
             | Self::Rejected { .. }
-            | Self::ContextLength
+            | Self::ContextLength { .. }
             | Self::Cut
             | Self::Endless { .. }
             | Self::TooManyCalls { .. }
             | Self::ArgumentsTooLong { .. }
             | Self::Invalid { .. }
             | Self::Cancelled => None,
+        }
+    }
+
+    /// The provider's message, where the failure came with one.
+    pub const fn said(&self) -> Option<&ProviderWords> {
+        match self {
+            Self::RateLimited { said, .. }
+            | Self::Unavailable { said, .. }
+            | Self::Unauthorized { said, .. }
+            | Self::Rejected { said, .. }
+            | Self::ContextLength { said, .. } => Some(said),
+            Self::NoCredential { .. }
+            | Self::OtherPermit
+            | Self::Egress(_)
+            | Self::Unsent(_)
+            | Self::Dropped
+            | Self::Timeout { .. }
+            | Self::Cut
+            | Self::Endless { .. }
+            | Self::TooManyCalls { .. }
+            | Self::ArgumentsTooLong { .. }
+            | Self::Invalid { .. }
+            | Self::Cancelled => None,
+        }
+    }
+
+    /// Makes the provider's message fit to be shown: without the key of the call.
+    pub(crate) fn clean(&mut self, key: Option<&SecretString>) {
+        match self {
+            Self::RateLimited { said, .. }
+            | Self::Unavailable { said, .. }
+            | Self::Unauthorized { said, .. }
+            | Self::Rejected { said, .. }
+            | Self::ContextLength { said, .. } => said.clean(key),
+            Self::NoCredential { .. }
+            | Self::OtherPermit
+            | Self::Egress(_)
+            | Self::Unsent(_)
+            | Self::Dropped
+            | Self::Timeout { .. }
+            | Self::Cut
+            | Self::Endless { .. }
+            | Self::TooManyCalls { .. }
+            | Self::ArgumentsTooLong { .. }
+            | Self::Invalid { .. }
+            | Self::Cancelled => {}
         }
     }
 
@@ -220,7 +294,7 @@ impl Failure {
             Self::Unavailable { .. } => "model.unavailable",
             Self::Unauthorized { .. } => "model.unauthorized",
             Self::Rejected { .. } => "model.rejected",
-            Self::ContextLength => "model.context_length",
+            Self::ContextLength { .. } => "model.context_length",
             Self::Cut => "model.cut",
             Self::Endless { .. } => "model.endless",
             Self::TooManyCalls { .. } => "model.too_many_calls",
@@ -250,8 +324,16 @@ impl Failure {
             Self::Unavailable { .. } => "Try again later, or use another model.",
             Self::Unauthorized { .. } => "Check the provider's key, and that the account may use this model.",
             Self::Rejected { status: 404, .. } => "Check the model's name and base_url.",
-            Self::Rejected { .. } => "Check the model's name, and the account's balance and limits.",
-            Self::ContextLength => "Start a new session, or use a model with a larger context.",
+            Self::Rejected { status: 402, .. } => "Check the account's balance with the provider.",
+            Self::Rejected { said, .. } if said.shown().is_some() => {
+                "`writ models test` says which kinds of requests this model takes."
+            }
+            Self::Rejected { .. } => {
+                "The provider gave no reason. `writ models test` says which kinds of requests this model takes."
+            }
+            Self::ContextLength { .. } => {
+                "Send less at once, or use a model with a larger window; a local server can be started with a larger context."
+            }
             Self::Cut => "Try again: nothing of the broken answer was used.",
             Self::Endless { .. } | Self::TooManyCalls { .. } | Self::ArgumentsTooLong { .. } => {
                 "Nothing of this answer was used. Say it differently, or use another model."
@@ -260,6 +342,17 @@ impl Failure {
             Self::Cancelled => "",
         };
         hint.to_owned()
+    }
+}
+
+impl ModelError {
+    /// The error in words for people: with the provider's message, marked as such. The log and the ledger get the error
+    /// without it ([`std::fmt::Display`]), since it may repeat the prompt.
+    pub fn told(&self) -> String {
+        match self.failure.said().and_then(ProviderWords::shown) {
+            Some(said) => format!("{self}. The provider says: \"{said}\""),
+            None => self.to_string(),
+        }
     }
 }
 
@@ -284,13 +377,13 @@ impl ToReport for ModelError {
             | Failure::Unavailable { .. }
             | Failure::Unauthorized { .. }
             | Failure::Rejected { .. }
-            | Failure::ContextLength
+            | Failure::ContextLength { .. }
             | Failure::Cut
             | Failure::Endless { .. }
             | Failure::TooManyCalls { .. }
             | Failure::ArgumentsTooLong { .. }
             | Failure::Invalid { .. } => Exit::Model,
         };
-        Report::new(exit, self.failure.code(), self.to_string()).hint(self.failure.hint())
+        Report::new(exit, self.failure.code(), self.told()).inside(self.to_string()).hint(self.failure.hint())
     }
 }

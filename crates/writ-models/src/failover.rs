@@ -14,7 +14,7 @@ use std::time::Duration;
 use writ_types::error::{Report, ToReport as _};
 use writ_types::unit::Timestamp;
 
-use crate::error::ModelError;
+use crate::error::{Failure, ModelError};
 use crate::provider::{Chain, Route};
 use crate::retry::Backoff;
 
@@ -62,7 +62,8 @@ impl Health {
         if let Some(wait) = error.failure.retry_after() {
             known.held_until = Some(now.plus(wait));
         }
-        if !error.failure.is_transient() {
+        // A conversation that is too long says nothing of how the route would do with another one.
+        if !error.failure.is_transient() && !matches!(error.failure, Failure::ContextLength { .. }) {
             known.failures = known.failures.saturating_add(1);
             if known.failures >= BREAKER_FAILURES {
                 known.open_until = Some(now.plus(BREAKER_COOLDOWN));
@@ -145,7 +146,7 @@ impl Course {
             station.out |= over;
             if station.route == *route {
                 station.tries = station.tries.saturating_add(1);
-                station.cause = Some(error.to_string());
+                station.cause = Some(error.told());
                 match backoff.wait(error, station.tries) {
                     Some(wait) => station.not_before = Some(now.plus(wait)),
                     None => station.out = true,

@@ -10,15 +10,14 @@ mod gemini;
 
 mod ollama;
 
-use std::time::{Duration, SystemTime};
-
 use serde_json::Value;
 use writ_types::chat::{ModelReply, StopReason, ToolCall, Usage, estimate_tokens};
 use writ_types::unit::{ByteCount, Tokens};
 
 use crate::config::ProviderKind;
 use crate::error::{EndlessLimit, Failure};
-use crate::retry::retry_after;
+
+pub(crate) use crate::refusal::provider_error;
 
 /// The largest answer, in bytes: text, names and arguments together. 128 K tokens, the most that a known
 /// model gives, are about half a megabyte.
@@ -286,70 +285,4 @@ const MAX_COUNTED: u64 = 16 * 1024 * 1024;
 /// A count of tokens; anything else counts as none given, so that no provider's slip uses up the budget of a day.
 fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
     usage.get(key).and_then(Value::as_u64).filter(|count| *count <= MAX_COUNTED).map(Tokens::new)
-}
-
-/// Phrases with which providers say that a conversation is too long.
-const TOO_LONG: [&str; 5] =
-    ["prompt is too long", "context length", "context window", "maximum context", "maximum number of tokens"];
-
-/// The failure that a provider's error stands for: an object, or a text alone. Its message is looked at and not
-/// kept. `wait` is what the provider asks to wait, where it says so outside of the error.
-pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
-    let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
-    let message = error.as_str().unwrap_or_else(|| field("message"));
-    let message: String = message.chars().take(4096).collect::<String>().to_ascii_lowercase();
-    // Some write the status where others write their word for the error.
-    let code = error.get("code").and_then(Value::as_u64).filter(|code| (400..600).contains(code));
-    let status = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(status);
-    let words = [field("type"), field("code"), field("status"), reason(error)];
-    let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
-    let wait = wait.or_else(|| retry_delay(error));
-    if says(&["context_length_exceeded", "request_too_large"])
-        || (status < 500 && TOO_LONG.iter().any(|phrase| message.contains(phrase)))
-    {
-        return Failure::ContextLength;
-    }
-    if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
-        return Failure::RateLimited { retry_after: wait };
-    }
-    if says(&["overloaded_error"]) {
-        return Failure::Unavailable { status: 529, retry_after: wait };
-    }
-    if says(&["api_error", "server_error"]) {
-        return Failure::Unavailable { status: status.max(500), retry_after: wait };
-    }
-    if says(&["authentication_error", "permission_error", "API_KEY_INVALID"]) || matches!(status, 401 | 403) {
-        return Failure::Unauthorized { status };
-    }
-    if status >= 500 {
-        return Failure::Unavailable { status, retry_after: wait };
-    }
-    let word = ["code", "type", "status"].map(field).into_iter().find(|word| !word.is_empty());
-    Failure::Rejected { status, code: identifier(word.unwrap_or_default()) }
-}
-
-/// The details of an error in Google's form.
-fn details(error: &Value) -> impl Iterator<Item = &Value> {
-    error.get("details").and_then(Value::as_array).into_iter().flatten()
-}
-
-/// Google's reason for an error: its status alone calls a wrong key a bad argument.
-fn reason(error: &Value) -> &str {
-    details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
-}
-
-/// How long to wait, where an error in Google's form says so: `"34s"`.
-fn retry_delay(error: &Value) -> Option<Duration> {
-    let delay = details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
-    retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)
-}
-
-/// A provider's word, where it is a plain one.
-fn identifier(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        "no code".to_owned()
-    }
 }

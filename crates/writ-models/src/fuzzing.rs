@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
 use crate::config::ProviderKind;
 use crate::detect::first_model;
-use crate::error::Failure;
-use crate::fold::{Fold, MAX_CALLS, MAX_NAME_BYTES, MIN_REPLY_BYTES, Piece, provider_error};
+use crate::error::{Failure, MAX_WORDS_CHARS, ProviderWords};
+use crate::fold::{Fold, MAX_CALLS, MAX_NAME_BYTES, MIN_REPLY_BYTES, Piece};
+use crate::refusal::{error_in, provider_error};
 
 /// The lowest status that is an error.
 const FIRST_ERROR: u16 = 400;
@@ -83,12 +83,14 @@ fn frame(line: &str) -> Option<&str> {
 /// What stands in place of a stream: an error, after a byte for its status, and a list of models.
 pub fn answer(bytes: &[u8]) {
     let Some((status, body)) = bytes.split_first() else { return };
-    let body_value: Value = serde_json::from_slice(body).unwrap_or_default();
-    let error = body_value.get("error").unwrap_or(&Value::Null);
-    if let Failure::Rejected { code, .. } =
-        provider_error(error, FIRST_ERROR.saturating_add(u16::from(*status)), None)
-    {
+    let error = error_in(&String::from_utf8_lossy(body));
+    let mut failure = provider_error(&error, FIRST_ERROR.saturating_add(u16::from(*status)), None);
+    if let Failure::Rejected { code, .. } = &failure {
         assert!(code.len() <= 64 && !code.contains(char::is_control), "{code:?}");
+    }
+    failure.clean(None);
+    if let Some(said) = failure.said().and_then(ProviderWords::shown) {
+        assert!(said.chars().count() <= MAX_WORDS_CHARS && !said.contains(char::is_control), "{said:?}");
     }
     if let Some(model) = first_model(body) {
         assert!(!model.is_empty() && model.chars().all(|c| c.is_ascii_graphic()), "{model:?}");

@@ -29,6 +29,8 @@ mod convert;
 
 mod fold;
 
+mod refusal;
+
 pub mod call;
 
 pub mod retry;

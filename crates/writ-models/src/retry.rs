@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn waits_grow_with_a_cap_and_end() {
         let backoff = Backoff::new(&ModelsTable { max_tries: 9, ..ModelsTable::default() });
-        let failed = error(Failure::Unavailable { status: 500, retry_after: None });
+        let failed = error(Failure::Unavailable { status: 500, retry_after: None, said: Default::default() });
         let waits: Vec<Option<u64>> =
             (1..=9).map(|tries| backoff.wait(&failed, tries).map(|wait| wait.as_secs())).collect();
         assert_eq!(
@@ -72,9 +72,9 @@ mod tests {
             [1, 2, 4, 8, 16, 32, 60, 60].map(Some).into_iter().chain([None]).collect::<Vec<_>>()
         );
         for failure in [
-            Failure::Rejected { status: 400, code: "x".into() },
-            Failure::Unauthorized { status: 401 },
-            Failure::ContextLength,
+            Failure::Rejected { status: 400, code: "x".into(), said: Default::default() },
+            Failure::Unauthorized { status: 401, said: Default::default() },
+            Failure::ContextLength { sizes: Default::default(), said: Default::default() },
             Failure::Cut,
             Failure::Cancelled,
         ] {
@@ -99,8 +99,12 @@ mod tests {
             assert_eq!(retry_after(nonsense, now), None, "{nonsense:?}");
         }
         let backoff = Backoff::new(&ModelsTable::default());
-        let limited =
-            |seconds| error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)) });
+        let limited = |seconds| {
+            error(Failure::RateLimited {
+                retry_after: Some(Duration::from_secs(seconds)),
+                said: Default::default(),
+            })
+        };
         assert_eq!(backoff.wait(&limited(7), 1), Some(Duration::from_secs(7)));
         assert_eq!(backoff.wait(&limited(1), 4), Some(Duration::from_secs(8)), "the longer wait counts");
     }

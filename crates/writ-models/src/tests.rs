@@ -15,3 +15,5 @@ mod faults;
 mod routing;
 
 mod compat;
+
+mod words;

@@ -24,9 +24,10 @@ use super::{Delta, Limits, failed};
 use crate::config::ProviderKind;
 use crate::convert;
 use crate::error::{EndlessLimit, Failure, ModelError};
-use crate::fold::{Fold, Piece, provider_error};
+use crate::fold::{Fold, Piece};
 use crate::plan::PlannedCall;
 use crate::provider::Provider;
+use crate::refusal::{error_in, provider_error};
 use crate::retry::retry_after;
 
 /// The most bytes that may come without a whole frame among them: the largest arguments, which may come in one
@@ -330,7 +331,5 @@ fn transport(error: &http::Error) -> Failure {
 
 /// An HTTP error. Anything but 2xx is one; redirects are not followed.
 fn refused(status: u16, body: &str, wait: Option<Duration>) -> Failure {
-    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let error = body.get("error").unwrap_or(&serde_json::Value::Null);
-    provider_error(error, status, wait)
+    provider_error(&error_in(body), status, wait)
 }

@@ -25,15 +25,15 @@ fn error(failure: Failure) -> ModelError {
 }
 
 fn unavailable() -> ModelError {
-    error(Failure::Unavailable { status: 500, retry_after: None })
+    error(Failure::Unavailable { status: 500, retry_after: None, said: Default::default() })
 }
 
 fn limited(seconds: u64) -> ModelError {
-    error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)) })
+    error(Failure::RateLimited { retry_after: Some(Duration::from_secs(seconds)), said: Default::default() })
 }
 
 fn rejected() -> ModelError {
-    error(Failure::Rejected { status: 400, code: "x".into() })
+    error(Failure::Rejected { status: 400, code: "x".into(), said: Default::default() })
 }
 
 /// A call with what is known of the routes.

@@ -18,12 +18,13 @@ use writ_testkit::raw_server::{RawAnswer, RawRequest, RawServer};
 use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, ToolOutcome, ToolResult};
 use writ_types::error::ToReport as _;
 use writ_types::taint::{Label, Taint};
+use writ_types::unit::Tokens;
 
 use super::bench::{message, models, request, table, text, tool, user};
 use super::door::{NOW, permit};
 use crate::call::Models;
 use crate::config::{ModelRole, ModelsConfig, ProviderKind};
-use crate::error::ModelError;
+use crate::error::{Failure, ModelError};
 
 /// The bytes of a body that are sent in one HTTP chunk: all of them, and few enough to split every word.
 const CHUNKS: [usize; 2] = [usize::MAX, 7];
@@ -110,6 +111,8 @@ struct Outcome {
     failure: Option<String>,
     /// Part of what the error says.
     says: Option<String>,
+    /// The size of the model's window, as read from the error.
+    window: Option<u64>,
     /// Seconds after which the provider wants the next try.
     retry_after: Option<u64>,
 }
@@ -280,6 +283,13 @@ impl Outcome {
         let shown = format!("{} {}", report.outside, report.hint);
         if let Some(says) = self.says.as_ref().filter(|says| !shown.contains(says.as_str())) {
             return Err(format!("'{says}' is not in: {shown}"));
+        }
+        let window = match &error.failure {
+            Failure::ContextLength { sizes, .. } => sizes.window.map(Tokens::get),
+            _ => None,
+        };
+        if self.window.is_some() && self.window != window {
+            return Err(format!("the window is {window:?}"));
         }
         let wait = error.failure.retry_after().map(|wait| wait.as_secs());
         if self.retry_after.is_some() && self.retry_after != wait {

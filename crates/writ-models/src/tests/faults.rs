@@ -67,20 +67,20 @@ async fn a_stop_for_tools_without_tools_is_an_error() {
 #[tokio::test]
 async fn http_errors_are_told_apart_and_say_when_to_try_again() {
     type Check = Box<dyn Fn(&Failure) -> bool>;
-    let limited = |seconds| move |failure: &Failure| matches!(failure, Failure::RateLimited { retry_after: Some(wait) } if *wait == Duration::from_secs(seconds));
+    let limited = |seconds| move |failure: &Failure| matches!(failure, Failure::RateLimited { retry_after: Some(wait), .. } if *wait == Duration::from_secs(seconds));
     let cases: Vec<(Reply, Check, bool)> = vec![
         (Reply::too_many_requests("7"), Box::new(limited(7)), true),
         (Reply::too_many_requests("86400"), Box::new(limited(60)), true),
-        (Reply::status(429), Box::new(|f| matches!(f, Failure::RateLimited { retry_after: None })), true),
+        (Reply::status(429), Box::new(|f| matches!(f, Failure::RateLimited { retry_after: None, .. })), true),
         (Reply::status(500), Box::new(|f| matches!(f, Failure::Unavailable { status: 500, .. })), true),
         (Reply::status(529), Box::new(|f| matches!(f, Failure::Unavailable { status: 529, .. })), true),
         (Reply::status(400), Box::new(|f| matches!(f, Failure::Rejected { status: 400, .. })), false),
-        (Reply::status(401), Box::new(|f| matches!(f, Failure::Unauthorized { status: 401 })), false),
-        (Reply::status(403), Box::new(|f| matches!(f, Failure::Unauthorized { status: 403 })), false),
+        (Reply::status(401), Box::new(|f| matches!(f, Failure::Unauthorized { status: 401, .. })), false),
+        (Reply::status(403), Box::new(|f| matches!(f, Failure::Unauthorized { status: 403, .. })), false),
         (Reply::status(404), Box::new(|f| matches!(f, Failure::Rejected { status: 404, .. })), false),
         (
             Reply::default().fault(Fault::ContextTooLong),
-            Box::new(|f| matches!(f, Failure::ContextLength)),
+            Box::new(|f| matches!(f, Failure::ContextLength { .. })),
             false,
         ),
         (
@@ -449,7 +449,7 @@ async fn errors_in_googles_form_are_understood() {
         table.base_url = Some(server.base_url_for(wire(ProviderKind::Gemini)));
     })
     .await;
-    assert!(matches!(bench.fail().await.failure, Failure::Unauthorized { status: 400 }));
+    assert!(matches!(bench.fail().await.failure, Failure::Unauthorized { status: 400, .. }));
 }
 
 /// OpenRouter and OpenAI Responses say what failed in the middle of a stream by a code.
@@ -476,7 +476,7 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
             matches!(f, Failure::Unavailable { status: 500, .. })
         }),
         (ProviderKind::OpenAiResponses, failed("context_length_exceeded"), |f| {
-            matches!(f, Failure::ContextLength)
+            matches!(f, Failure::ContextLength { .. })
         }),
     ];
     for (kind, data, expected) in cases {

@@ -62,8 +62,9 @@ pub(super) fn generated(servers: &[Server]) -> String {
 /// The outcome in words.
 fn outcome(expect: &Outcome) -> String {
     if let Some(code) = &expect.failure {
+        let window = expect.window.map(|window| format!(", window of {window}")).unwrap_or_default();
         let wait = expect.retry_after.map(|wait| format!(", next try after {wait} s")).unwrap_or_default();
-        return format!("`model.{code}`{wait}");
+        return format!("`model.{code}`{window}{wait}");
     }
     let calls = match expect.calls.len() {
         0 => String::new(),

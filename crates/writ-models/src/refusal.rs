@@ -1,0 +1,77 @@
+//! What a provider's error means: its status, its code and its message, in the words of many servers.
+
+mod message;
+
+mod too_long;
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::error::{Failure, ProviderWords};
+use crate::retry::retry_after;
+
+pub(crate) use message::error_in;
+
+/// The failure that a provider's error stands for: an object, or a text alone. `wait` is what the provider asks to wait,
+/// where it says so outside of the error.
+pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
+    let message = message::of(error);
+    // Some write the status where others write their word for the error.
+    let code = error.get("code").and_then(number).filter(|code| (400..600).contains(code));
+    let status = code.unwrap_or(status);
+    let said = ProviderWords::raw(&message);
+    let wait = wait.or_else(|| retry_delay(error));
+    let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
+    let words = [field("type"), field("code"), field("status"), reason(error)];
+    let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
+    if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
+        return Failure::RateLimited { retry_after: wait, said };
+    }
+    if let Some(sizes) = too_long::recognise(error, &words, &message, status) {
+        return Failure::ContextLength { sizes, said };
+    }
+    if says(&["overloaded_error"]) {
+        return Failure::Unavailable { status: 529, retry_after: wait, said };
+    }
+    if says(&["authentication_error", "permission_error", "API_KEY_INVALID"]) || matches!(status, 401 | 403) {
+        return Failure::Unauthorized { status, said };
+    }
+    if status >= 500 {
+        return Failure::Unavailable { status, retry_after: wait, said };
+    }
+    let word = ["code", "type", "status"].map(field).into_iter().find(|word| !word.is_empty());
+    Failure::Rejected { status, code: identifier(word.unwrap_or_default()), said }
+}
+
+/// A number, also one that is written as a text.
+fn number(value: &Value) -> Option<u16> {
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u16::try_from(number).ok()
+}
+
+/// The details of an error in Google's form.
+fn details(error: &Value) -> impl Iterator<Item = &Value> {
+    error.get("details").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Google's reason for an error: its status alone calls a wrong key a bad argument.
+fn reason(error: &Value) -> &str {
+    details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
+}
+
+/// How long to wait, where an error in Google's form says so: `"34s"`.
+fn retry_delay(error: &Value) -> Option<Duration> {
+    let delay = details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)
+}
+
+/// A provider's word, where it is a plain one.
+fn identifier(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        "no code".to_owned()
+    }
+}

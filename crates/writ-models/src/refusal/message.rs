@@ -1,0 +1,112 @@
+//! Where the message stands in the body of an error.
+
+use serde_json::{Map, Value};
+
+use crate::error::MAX_RAW_CHARS;
+
+/// Fields that hold a message, the usual one first.
+const FIELDS: [&str; 5] = ["message", "error", "detail", "msg", "error_description"];
+
+/// The most levels that a message is looked for below the error.
+const MAX_DEPTH: usize = 4;
+
+/// The error within the body of a response: the object or text that describes it. A body that is no JSON is its own message.
+pub(crate) fn error_in(body: &str) -> Value {
+    match serde_json::from_str::<Value>(body) {
+        // Google sends a list of one where an answer was to be streamed.
+        Ok(Value::Array(items)) => items.into_iter().next().map(unwrapped).unwrap_or_default(),
+        Ok(value) => unwrapped(value),
+        Err(_) => Value::String(plain(body)),
+    }
+}
+
+fn unwrapped(value: Value) -> Value {
+    match value {
+        Value::Object(mut fields) => match fields.remove("error") {
+            // A text beside other fields that say more of it.
+            Some(Value::String(text)) if !fields.contains_key("message") => {
+                fields.insert("message".to_owned(), Value::String(text));
+                Value::Object(fields)
+            }
+            Some(error @ (Value::Object(_) | Value::String(_))) => error,
+            Some(_) | None => Value::Object(fields),
+        },
+        Value::String(text) => Value::String(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Value::Object(Map::new()),
+    }
+}
+
+/// The message of an error; empty if there is none.
+pub(crate) fn of(error: &Value) -> String {
+    let message = found(error, 0).unwrap_or_default();
+    message.chars().take(MAX_RAW_CHARS).collect()
+}
+
+fn found(error: &Value, depth: usize) -> Option<&str> {
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    match error {
+        Value::String(text) => (!text.trim().is_empty()).then_some(text.as_str()),
+        Value::Array(items) => found(items.first()?, depth.saturating_add(1)),
+        Value::Object(fields) => {
+            let inner = |key: &&str| found(fields.get(*key)?, depth.saturating_add(1));
+            // OpenRouter's own message says only that the provider failed; the provider's stands below.
+            let passed_on = fields.get("metadata").and_then(|metadata| metadata.get("raw"));
+            passed_on.and_then(Value::as_str).or_else(|| FIELDS.iter().find_map(inner))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// The text of a body that is no JSON; of a page its title.
+fn plain(body: &str) -> String {
+    let body: String = body.chars().take(MAX_RAW_CHARS).collect();
+    let lower = body.to_ascii_lowercase();
+    let title = lower.find("<title>").zip(lower.find("</title>"));
+    match title.and_then(|(start, end)| body.get(start.saturating_add("<title>".len())..end)) {
+        Some(title) => title.trim().to_owned(),
+        None if lower.trim_start().starts_with('<') => String::new(),
+        None => body.trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_is_found_wherever_servers_put_it() {
+        for (body, message) in [
+            (r#"{"error":{"message":"m","code":1}}"#, "m"),
+            (r#"{"error":"m"}"#, "m"),
+            (r#"{"error":"m","error_code":5}"#, "m"),
+            (r#"[{"error":{"message":"m"}}]"#, "m"),
+            (r#"{"object":"error","message":"m","code":400}"#, "m"),
+            (r#"{"detail":"m"}"#, "m"),
+            (r#"{"detail":[{"loc":["body"],"msg":"m","type":"missing"}]}"#, "m"),
+            (r#"{"message":{"detail":[{"type":"x","msg":"m"}]}}"#, "m"),
+            (
+                r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"m","provider_name":"X"}}}"#,
+                "m",
+            ),
+            ("m\n", "m"),
+            (
+                "<html>\r\n<head><title>413 Request Entity Too Large</title></head>",
+                "413 Request Entity Too Large",
+            ),
+            ("<html><body>?</body></html>", ""),
+            ("<TITLE>", ""),
+            ("</title><title>", ""),
+            ("{}", ""),
+            ("[]", ""),
+            ("null", ""),
+            ("", ""),
+            (r#"{"error":null,"message":"m"}"#, "m"),
+        ] {
+            assert_eq!(of(&error_in(body)), message, "{body}");
+        }
+        let deep = format!("{}\"m\"{}", "{\"error\":".repeat(60), "}".repeat(60));
+        assert_eq!(of(&error_in(&deep)), "");
+    }
+}
