@@ -140,7 +140,32 @@ impl Config {
         self.context.validate()?;
         self.limits.validate()
     }
+
+    /// These settings for a model that takes no more than `room` estimated tokens, request and answer together: at least
+    /// [`MIN_ROOM`], so that what is left can be used at all.
+    #[must_use]
+    pub fn narrowed(&self, room: Tokens) -> Self {
+        let mut narrow = self.clone();
+        let room = room.max(MIN_ROOM);
+        let ContextConfig { total_tokens, system_max, eviction_threshold_pct, .. } = &mut narrow.context;
+        *total_tokens = room.min(*total_tokens);
+        *eviction_threshold_pct = NARROWED_THRESHOLD.min(*eviction_threshold_pct);
+        let threshold = eviction_threshold_pct.of(*total_tokens);
+        *system_max = NARROWED_SYSTEM.of(threshold).min(*system_max).max(Tokens::new(1));
+        let answer = room.saturating_sub(NARROWED_THRESHOLD.of(room));
+        narrow.limits.max_output_tokens = answer.min(narrow.limits.max_output_tokens);
+        narrow
+    }
 }
+
+/// The least room that settings are narrowed to, in estimated tokens.
+pub const MIN_ROOM: Tokens = Tokens::new(2_048);
+
+/// The share of a model's window that a request may fill; the rest is for the answer.
+const NARROWED_THRESHOLD: Share = Share::of_percent(80);
+
+/// The share of that which system texts and tool descriptions may fill.
+const NARROWED_SYSTEM: Share = Share::of_percent(90);
 
 // === impl ContextConfig ===
 

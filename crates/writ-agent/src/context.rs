@@ -8,19 +8,25 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use writ_types::chat::{
-    ChatMessage, ModelRequest, Part, Role, ToolSpecs, estimate_tokens, estimate_tokens_of_chars,
-};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, estimate_tokens};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
 use crate::config::{ContextConfig, Profile, Share};
-use crate::event::{ContextSeed, MemoryItem, SystemSource, SystemText, WorkspaceItem};
+use crate::event::{ContextSeed, MemoryItem, WorkspaceItem};
 use crate::notice;
 use crate::text;
 
 mod group;
+
+mod old;
+
+mod system;
+
+pub use old::Results;
+pub use system::system_tokens;
+use system::{system_items, system_text};
 
 /// Estimated tokens that a message costs besides its text: role and separators (providers document 3 to 5).
 pub const MESSAGE_OVERHEAD: u64 = 4;
@@ -33,6 +39,9 @@ pub const MAX_TITLE_CHARS: usize = 200;
 
 /// The most of the budget that one text may take before it is cut.
 pub const MAX_TEXT_SHARE: Share = Share::of_percent(25);
+
+/// The most of the budget that a note on evicted messages may take.
+pub const MAX_NOTE_SHARE: Share = Share::of_percent(5);
 
 /// The shortest that texts are cut to, in characters. What does not fit even so does not fit.
 const MIN_TEXT_CHARS: usize = 250;
@@ -112,13 +121,14 @@ impl Assembled {
 
 /// Puts a request together. Pure: the same arguments give the same request.
 ///
-/// Above the eviction threshold, unpinned items leave until the request is at
+/// Above the eviction threshold, the results of earlier turns are masked, then those of this turn's earlier steps. Then
+/// unpinned items leave until the request is at
 /// or below it: history over its share (oldest first), recalled memory over its
 /// share (least relevant first), then the rest of both, then subscriptions (the
 /// youngest first), then old steps of this turn. A call and its results leave together. What the user said in this
 /// turn, its last step and pinned items stay. One text takes a quarter of the
 /// budget at most then ([`MAX_TEXT_SHARE`]), less if what must stay does not
-/// fit; it is cut with a visible mark.
+/// fit; it is cut with a visible mark. A note says what was evicted of the history, if there is room for it.
 ///
 /// # Errors
 ///
@@ -128,6 +138,20 @@ pub fn assemble(
     seed: &ContextSeed,
     hits: &[MemoryItem],
     current: &[ChatMessage],
+    max_output_tokens: Tokens,
+) -> Result<Assembled, ContextError> {
+    assemble_showing(Results::All, config, (seed, hits, current), max_output_tokens)
+}
+
+/// As [`assemble`], with no more results than these, also where there is room for more.
+///
+/// # Errors
+///
+/// As [`assemble`].
+pub fn assemble_showing(
+    most: Results,
+    config: &ContextConfig,
+    (seed, hits, current): (&ContextSeed, &[MemoryItem], &[ChatMessage]),
     max_output_tokens: Tokens,
 ) -> Result<Assembled, ContextError> {
     let system = system_items(&seed.system, &seed.tools);
@@ -140,12 +164,17 @@ pub fn assemble(
     let chars =
         MAX_TEXT_SHARE.of(config.total_tokens).get().saturating_mul(writ_types::chat::CHARS_PER_TOKEN);
     let mut most_chars = usize::try_from(chars).unwrap_or(usize::MAX).max(MIN_TEXT_CHARS);
-    let whole = Zones::build(seed, hits, current, usize::MAX);
-    if whole.tokens() <= room.get() {
-        return Ok(whole.finish(seed, system, 0, max_output_tokens));
+    for results in [Results::All, Results::OfThisTurn, Results::OfTheLastStep] {
+        if results < most {
+            continue;
+        }
+        let whole = Zones::build(seed, hits, current, (usize::MAX, results));
+        if whole.tokens() <= room.get() {
+            return Ok(whole.finish(seed, system, 0, max_output_tokens));
+        }
     }
     loop {
-        let mut zones = Zones::build(seed, hits, current, most_chars);
+        let mut zones = Zones::build(seed, hits, current, (most_chars, Results::OfTheLastStep));
         let evicted = zones.evict(&budget);
         if zones.tokens() <= room.get() {
             return Ok(zones.finish(seed, system, evicted, max_output_tokens));
@@ -175,6 +204,8 @@ struct Unit {
 /// Everything but the system zone.
 struct Zones {
     owner_profile: Vec<Unit>,
+    /// A note on what was evicted of the history.
+    left_out: Vec<Unit>,
     history: VecDeque<Unit>,
     rehydrated: Vec<Unit>,
     hits: Vec<Unit>,
@@ -185,16 +216,28 @@ struct Zones {
 // === impl Zones ===
 
 impl Zones {
-    fn build(seed: &ContextSeed, hits: &[MemoryItem], current: &[ChatMessage], most_chars: usize) -> Self {
+    fn build(
+        seed: &ContextSeed,
+        hits: &[MemoryItem],
+        current: &[ChatMessage],
+        (most_chars, results): (usize, Results),
+    ) -> Self {
         let memory = |item: &MemoryItem, pinned| Unit::one(memory_message(item), most_chars, pinned);
         let history = seed.history.iter().filter(|message| !is_rehydration_note(message)).cloned();
         let mut rehydrated = Vec::new();
         if seed.rehydrated && !seed.history.is_empty() {
             rehydrated.push(Unit::one(system_message(notice::REHYDRATED), most_chars, true));
         }
-        let mut current: Vec<Unit> = group::groups(current.iter().cloned().map(Arc::new))
+        let masked = |messages: Vec<Arc<ChatMessage>>, is_masked: bool| -> Vec<Arc<ChatMessage>> {
+            if is_masked { messages.into_iter().map(old::masked).collect() } else { messages }
+        };
+        let groups = group::groups(current.iter().cloned().map(Arc::new));
+        let last = groups.len().saturating_sub(1);
+        let mut current: Vec<Unit> = groups
             .into_iter()
-            .map(|messages| {
+            .enumerate()
+            .map(|(n, messages)| {
+                let messages = masked(messages, n < last && results >= Results::OfTheLastStep);
                 let pinned = messages.iter().any(|message| message.role == Role::User);
                 Unit::new(messages, most_chars, pinned)
             })
@@ -206,8 +249,10 @@ impl Zones {
             owner_profile: seed.owner_profile.iter().map(|item| memory(item, true)).collect(),
             history: group::groups(history)
                 .into_iter()
+                .map(|messages| masked(messages, results >= Results::OfThisTurn))
                 .map(|messages| Unit::new(messages, most_chars, false))
                 .collect(),
+            left_out: Vec::new(),
             rehydrated,
             hits: hits.iter().map(|item| memory(item, false)).collect(),
             workspace: seed
@@ -227,10 +272,14 @@ impl Zones {
         let mut chronicle = sum(&self.history);
         let mut memory = sum(&self.owner_profile) + sum(&self.hits);
         let mut evicted = 0;
+        let mut left_out = old::LeftOut::default();
+        let room_for_note = MAX_NOTE_SHARE.of(budget.total).get();
+        let with_note = budget.room.get().saturating_sub(room_for_note);
         while total > budget.room.get() {
             let history_first = chronicle > chronicle_share || memory <= memory_share || self.hits.is_empty();
             let gone = if history_first && let Some(unit) = self.history.pop_front() {
                 chronicle -= unit.tokens;
+                left_out.add(&unit.messages);
                 unit
             } else if let Some(unit) = self.hits.pop() {
                 memory -= unit.tokens;
@@ -245,11 +294,22 @@ impl Zones {
             total -= gone.tokens;
             evicted += 1;
         }
+        while total > with_note
+            && !left_out.is_empty()
+            && let Some(unit) = self.history.pop_front()
+        {
+            left_out.add(&unit.messages);
+            total -= unit.tokens;
+            evicted += 1;
+        }
+        let room = budget.room.get().saturating_sub(total).min(room_for_note);
+        self.left_out.extend(left_out.note(room).map(|note| Unit::one(note, usize::MAX, false)));
         evicted
     }
 
     fn tokens(&self) -> u64 {
         sum(&self.owner_profile)
+            + sum(&self.left_out)
             + sum(&self.history)
             + sum(&self.rehydrated)
             + sum(&self.hits)
@@ -280,6 +340,7 @@ impl Zones {
             items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint });
         };
         self.owner_profile.into_iter().for_each(|unit| place(Zone::Memory, unit));
+        self.left_out.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.history.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.rehydrated.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.hits.into_iter().for_each(|unit| place(Zone::Memory, unit));
@@ -406,35 +467,6 @@ pub(crate) fn system_message(text: &str) -> ChatMessage {
 fn is_rehydration_note(message: &ChatMessage) -> bool {
     let note = |part: &Part| matches!(part, Part::Text { text } if text == notice::REHYDRATED);
     message.role == Role::System && message.parts.iter().all(note)
-}
-
-fn system_text(texts: &[SystemText]) -> String {
-    let section = |text: &SystemText| format!("# {}\n\n{}", heading(text.source), text.text.trim());
-    texts.iter().map(section).collect::<Vec<_>>().join("\n\n")
-}
-
-const fn heading(source: SystemSource) -> &'static str {
-    match source {
-        SystemSource::Constitution => "Constitution",
-        SystemSource::Rules => "Rules of the owner",
-        SystemSource::Notes => "Notes of the agent",
-        SystemSource::Facts => "Facts",
-    }
-}
-
-fn system_items(texts: &[SystemText], tools: &ToolSpecs) -> Vec<ItemUse> {
-    let item = |source, tokens, taint| ItemUse { zone: Zone::System, source, tokens, pinned: true, taint };
-    let texts = texts.iter().map(|text| {
-        let tokens = estimate_tokens(&system_text(std::slice::from_ref(text)));
-        item(heading(text.source).to_lowercase(), tokens, text.label.taint)
-    });
-    let tools = tools.iter().zip(tools.schema_sizes()).map(|(tool, schema)| {
-        // Between the three stands a blank each.
-        let chars = tool.name.chars().count() + tool.description.chars().count() + schema.chars + 2;
-        let tokens = estimate_tokens_of_chars(chars);
-        item(format!("tool {}", tool.name), tokens, Taint::Owner)
-    });
-    texts.chain(tools).collect()
 }
 
 // === impl ContextError ===

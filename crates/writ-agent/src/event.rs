@@ -170,6 +170,19 @@ pub enum ModelFailure {
         text: String,
         /// What to do about it; may be empty.
         hint: String,
+        /// What the conversation keeps of it, if that is less than the text: without a provider's own message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        noted: Option<String>,
+    },
+    /// The request is longer than the model can read.
+    TooLong {
+        /// How much the model takes, request and answer together, in estimated tokens.
+        room: Tokens,
+        /// What happened, for those outside.
+        text: String,
+        /// As in [`Self::Failed`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        noted: Option<String>,
     },
 }
 

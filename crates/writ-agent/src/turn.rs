@@ -28,11 +28,13 @@ use crate::text;
 
 mod ending;
 mod phase;
+mod shorten;
 mod told;
 mod tools;
 
 use ending::Ending;
 pub use phase::{Illegal, Phase, RecoverError, Why};
+use shorten::Shortening;
 use tools::Work;
 
 /// The longest query that the memory is searched with, in characters: more adds noise, not hits.
@@ -78,6 +80,7 @@ pub struct Turn {
     draft: String,
     /// How often an answer was withheld and the model was asked again.
     again: u32,
+    shortening: Shortening,
     usage: Usage,
     model_calls: u32,
     tool_calls: u32,
@@ -132,6 +135,7 @@ impl Turn {
             ending: Ending::default(),
             draft: String::new(),
             again: 0,
+            shortening: Shortening::default(),
             usage: Usage::default(),
             model_calls: 0,
             tool_calls: 0,
@@ -161,7 +165,7 @@ impl Turn {
             (Recording, Event::Recorded) => self.take_in(out),
             (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
             (CallingModel, Event::ModelReplied { reply }) => self.take_reply(reply, out),
-            (CallingModel, Event::ModelFailed { failure }) => self.fail(failure, out),
+            (CallingModel, Event::ModelFailed { failure }) => self.take_failure(failure, out),
             (Acting, Event::Acted { result, ask, ends }) => self.take_result(result, ask, ends, out)?,
             (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
             (Delivering, Event::Delivered) => self.finish(out),
@@ -300,7 +304,8 @@ impl Turn {
     /// If the context does not fit; see [`context::assemble`].
     pub fn context(&self) -> Result<Assembled, ContextError> {
         let most = self.config.limits.max_output_tokens;
-        context::assemble(&self.config.context, &self.seed, &self.hits, &self.conversation, most)
+        let all = (&self.seed, self.hits.as_slice(), self.conversation.as_slice());
+        context::assemble_showing(self.shortening.results, &self.config.context, all, most)
     }
 
     // --- before the model ---
@@ -345,7 +350,8 @@ impl Turn {
             out.push(Effect::JudgeInput { message: message.clone() });
         } else if self.conversation.is_empty() {
             let reason = std::mem::take(&mut self.remarks).join("\n\n");
-            self.ending = Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
+            self.ending =
+                Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
             self.deliver("", out);
         } else {
             self.call_model(out);
@@ -402,7 +408,9 @@ impl Turn {
             self.conversation.push(context::system_message(note.text()));
         }
         match self.context() {
-            Ok(Assembled { request, label, .. }) => {
+            Ok(assembled) => {
+                self.shortening.sent = assembled.tokens();
+                let Assembled { request, label, .. } = assembled;
                 self.label.join(&label);
                 self.model_calls += 1;
                 self.phase = Phase::CallingModel;
@@ -410,12 +418,13 @@ impl Turn {
             }
             Err(error) => {
                 let Report { exit, outside, hint, .. } = error.report();
-                self.fail(ModelFailure::Failed { exit, text: outside, hint }, out);
+                self.fail(ModelFailure::Failed { exit, text: outside, hint, noted: None }, out);
             }
         }
     }
 
     fn take_reply(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
+        self.shortening.tries = 0;
         self.usage += reply.usage;
         self.seed.budget.used += reply.usage.total();
         let has_calls = !reply.calls.is_empty();

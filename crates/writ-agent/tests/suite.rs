@@ -13,6 +13,10 @@ mod pairs;
 mod scripts;
 
 #[cfg(test)]
+#[path = "suite/shorten.rs"]
+mod shorten;
+
+#[cfg(test)]
 #[path = "suite/turns.rs"]
 mod turns;
 

@@ -25,6 +25,9 @@ mod races;
 #[path = "suite/model_faults.rs"]
 mod model_faults;
 
+#[path = "suite/long.rs"]
+mod long;
+
 #[path = "suite/bad_input.rs"]
 mod bad_input;
 

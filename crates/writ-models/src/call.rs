@@ -13,7 +13,7 @@ use writ_egress::Egress;
 use writ_policy::permit::Permit;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::digest::Digest;
-use writ_types::unit::{MicroUsd, Timestamp};
+use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
 use crate::catalogue::Catalogue;
 use crate::config::{ModelRole, ModelsConfig};
@@ -23,6 +23,7 @@ use crate::failover::{Course, Health, Step};
 use crate::plan::{PlanError, PlannedCall};
 use crate::provider::{ModelsConfigError, Provider, Route, Routes};
 use crate::retry::Backoff;
+use crate::window::Windows;
 
 pub(crate) use attempt::Attempt;
 
@@ -49,6 +50,7 @@ pub struct Models {
     limits: Limits,
     backoff: Backoff,
     health: Mutex<Health>,
+    windows: Mutex<Windows>,
     found: Option<String>,
 }
 
@@ -95,6 +97,7 @@ impl Models {
             limits,
             backoff: Backoff::new(&config.models),
             health: Mutex::default(),
+            windows: Mutex::default(),
             found: None,
         })
     }
@@ -142,6 +145,23 @@ impl Models {
     /// Notes that an attempt over `route` succeeded.
     pub fn answered(&self, route: &Route) {
         self.health().answered(route);
+    }
+
+    /// How much the model of a route takes, request and answer together, in estimated tokens: by the catalogue, or by
+    /// what its refusals have shown of late. `None`: nothing is known of it.
+    pub fn room(&self, route: &Route, now: Timestamp) -> Option<Tokens> {
+        let (provider, model) = (&route.provider.name, &route.model);
+        let info = self.catalogue.info(provider, model);
+        let known = info.known.then_some(info.context_window);
+        let learned = self.windows().get(provider, model, now);
+        match (known, learned) {
+            (Some(known), Some(learned)) => Some(known.min(learned)),
+            (known, learned) => known.or(learned),
+        }
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -222,6 +242,9 @@ impl Models {
         };
         answer.map_err(|mut error| {
             error.failure.clean(key.as_ref());
+            if let Failure::ContextLength { sizes, .. } = &error.failure {
+                self.windows().learn(planned, *sizes, now);
+            }
             error
         })
     }

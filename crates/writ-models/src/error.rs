@@ -346,10 +346,15 @@ impl Failure {
 }
 
 impl ModelError {
+    /// The provider's own message, if it sent one.
+    pub fn quoted(&self) -> Option<&str> {
+        self.failure.said().and_then(ProviderWords::shown)
+    }
+
     /// The error in words for people: with the provider's message, marked as such. The log and the ledger get the error
     /// without it ([`std::fmt::Display`]), since it may repeat the prompt.
     pub fn told(&self) -> String {
-        match self.failure.said().and_then(ProviderWords::shown) {
+        match self.quoted() {
             Some(said) => format!("{self}. The provider says: \"{said}\""),
             None => self.to_string(),
         }

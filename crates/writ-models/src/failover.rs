@@ -108,8 +108,8 @@ struct Station {
     not_before: Option<Timestamp>,
     /// It is not asked again.
     out: bool,
-    /// What went wrong last.
-    cause: Option<String>,
+    /// What went wrong last: for people, and without the provider's own message.
+    cause: Option<(String, String)>,
 }
 
 impl Course {
@@ -146,7 +146,7 @@ impl Course {
             station.out |= over;
             if station.route == *route {
                 station.tries = station.tries.saturating_add(1);
-                station.cause = Some(error.told());
+                station.cause = Some((error.told(), error.to_string()));
                 match backoff.wait(error, station.tries) {
                     Some(wait) => station.not_before = Some(now.plus(wait)),
                     None => station.out = true,
@@ -159,20 +159,28 @@ impl Course {
     pub fn unfit(&mut self, route: &Route, why: &str) {
         for station in self.stations.iter_mut().filter(|station| station.route == *route) {
             station.out = true;
-            station.cause = Some(why.to_owned());
+            station.cause = Some((why.to_owned(), why.to_owned()));
         }
     }
 
-    /// What to say when it is over: the last error, and with several routes the causes of all.
+    /// Returns true if the report has a message in a provider's own words.
+    pub fn quotes_providers(&self) -> bool {
+        self.stations.iter().filter_map(|station| station.cause.as_ref()).any(|(told, plain)| told != plain)
+    }
+
+    /// What to say when it is over: the last error, and with several routes the causes of all. Its inside text leaves out
+    /// what providers say in their own words.
     pub fn report(&self, last: &ModelError) -> Report {
         let report = last.report();
-        let causes: Vec<&str> = self.stations.iter().filter_map(|station| station.cause.as_deref()).collect();
+        let causes: Vec<&(String, String)> =
+            self.stations.iter().filter_map(|station| station.cause.as_ref()).collect();
         if causes.len() < 2 {
             return report;
         }
-        let all = format!("no model could answer. {}", causes.join("; "));
-        let inside = report.inside.clone();
-        Report::new(report.exit, &report.code, all).inside(inside).hint(report.hint)
+        let all = |texts: Vec<&str>| format!("no model could answer. {}", texts.join("; "));
+        let told = all(causes.iter().map(|(told, _)| told.as_str()).collect());
+        let plain = all(causes.iter().map(|(_, plain)| plain.as_str()).collect());
+        Report::new(report.exit, &report.code, told).inside(plain).hint(report.hint)
     }
 }
 

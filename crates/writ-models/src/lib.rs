@@ -12,7 +12,7 @@
 //! stop reason, bounds on everything.
 //!
 //! Read in this order: [`config`] and [`provider`] say where, [`catalogue`] what it costs, [`plan`] and
-//! [`call`] do it, [`error`], [`retry`] and [`failover`] are what follows when it fails. [`structured`] asks for
+//! [`call`] do it, [`error`], [`retry`], [`failover`] and [`window`] are what follows when it fails. [`structured`] asks for
 //! an answer of one form, [`detect`] finds a model where none is configured.
 
 pub mod config;
@@ -36,6 +36,8 @@ pub mod call;
 pub mod retry;
 
 pub mod failover;
+
+pub mod window;
 
 pub mod structured;
 

@@ -279,13 +279,14 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
         spent = core.spent(session, MicroUsd::ZERO, &[])?;
     }
     let (seed, history) = seed::seed(core, session, &spent)?;
+    let config = seed::settings(core, &seed);
     let opened = Opened {
         session: session.id,
         turn,
         number,
         messages: vec![message_of(&lease)],
         seed: ContextSeed { workspace, ..seed },
-        config: core.config.agent_config.clone(),
+        config,
     };
     let (machine, due, event) = begun(opened, history, now)?;
     held.extend([

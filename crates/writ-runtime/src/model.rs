@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::event::{Event, ModelFailure};
-use writ_models::error::ModelError;
+use writ_models::error::{Failure, ModelError};
 use writ_models::failover::Step;
 use writ_models::{Delta, ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
@@ -28,6 +28,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 use crate::act::Place;
+use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
 use crate::segment::Segments;
@@ -73,7 +74,7 @@ pub(crate) async fn call(
         Err(report) => return Ok(account.failed(&report)),
     };
     let request = Arc::new(request);
-    let mut last: Option<Report> = None;
+    let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
     while let Some(step) = models.next(&course, core.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), core.clock.now()) {
             Ok(planned) => planned.because(&cleared.why),
@@ -114,11 +115,25 @@ pub(crate) async fn call(
             }
             Tried::Failed(error) => {
                 models.failed(&mut course, &step.route, &error, core.clock.now());
+                let is_too_long = matches!(error.failure, Failure::ContextLength { .. });
+                room = room.max(models.room(&step.route, core.clock.now()).filter(|_| is_too_long));
                 last = Some(core.redactor.report(course.report(&error)));
             }
         }
     }
-    Ok(account.failed(&last.unwrap_or_else(|| EngineError::NoModel.report())))
+    let report = last.unwrap_or_else(|| EngineError::NoModel.report());
+    let noted = course.quotes_providers().then(|| report.inside.clone());
+    Ok(account.ended(unanswered(&report, room, noted)))
+}
+
+/// The event of a call that no model has answered. `room`: the most that one of them takes, where it was too long for them.
+fn unanswered(report: &Report, room: Option<Tokens>, noted: Option<String>) -> Event {
+    match room {
+        Some(room) => Event::ModelFailed {
+            failure: ModelFailure::TooLong { room, text: report.outside.clone(), noted },
+        },
+        None => failure_noted(report, noted),
+    }
 }
 
 /// What came of a question of the harness.
@@ -163,7 +178,7 @@ pub(crate) async fn ask(
     let reply = match tried {
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
         Tried::Over(_) => Err("the call was refused".to_owned()),
-        Tried::Failed(error) => Err(core.redactor.report(error.report()).outside),
+        Tried::Failed(error) => Err(kept(core, &error)),
     };
     Ok(Asked { reply, ops: account.ops, cost: account.cost })
 }
@@ -248,8 +263,9 @@ async fn attempt(
         }
         Err(error) => {
             let report = place.core.redactor.report(error.report());
-            let failed = Err((&error.usage, &report));
-            trace::model_ended(&span, &planned.requested(), took, failed);
+            trace::model_ended(&span, &planned.requested(), took, Err((&error.usage, &report)));
+            let kept = kept(&place.core, &error);
+            let failed = Err((&error.usage, kept.as_str()));
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
@@ -318,9 +334,21 @@ fn nearly_full(input: Tokens, window: Tokens) -> bool {
 }
 
 fn failure(report: &Report) -> Event {
-    let failure =
-        ModelFailure::Failed { exit: report.exit, text: report.outside.clone(), hint: report.hint.clone() };
+    failure_noted(report, None)
+}
+
+/// A failure of which the conversation keeps `noted` alone, if that is something.
+fn failure_noted(report: &Report, noted: Option<String>) -> Event {
+    let (text, hint) = (report.outside.clone(), report.hint.clone());
+    let failure = ModelFailure::Failed { exit: report.exit, text, hint, noted };
     Event::ModelFailed { failure }
+}
+
+/// What is kept of an error of a model, and may reach other models: a provider's own words are for people alone.
+fn kept(core: &Core, error: &ModelError) -> String {
+    let report = error.report();
+    let text = if error.quoted().is_some() { report.inside } else { report.outside };
+    core.redactor.mask(&text).into_owned()
 }
 
 fn refused(denial: &Denial) -> Event {
@@ -333,11 +361,13 @@ fn refused(denial: &Denial) -> Event {
             exit: Exit::Budget,
             text: denial.text.clone(),
             hint: format!("raise {rule} in config.toml if that is what you want"),
+            noted: None,
         },
         (_, rule) => ModelFailure::Failed {
             exit: Exit::Denied,
             text: format!("The model call was refused: {}.", denial.text),
             hint: format!("decided by: {rule}"),
+            noted: None,
         },
     };
     Event::ModelFailed { failure }
@@ -349,7 +379,7 @@ fn record(
     models: &Models,
     planned: &PlannedCall,
     attempt: AttemptId,
-    answer: Result<&ModelReply, (&Usage, &Report)>,
+    answer: Result<&ModelReply, (&Usage, &str)>,
     ops: &mut Vec<Op>,
 ) -> MicroUsd {
     let now = place.core.clock.now();
@@ -365,7 +395,7 @@ fn record(
         stop: answer.ok().map(|reply| reply.stop.clone()),
         usage,
         cost,
-        error: answer.err().map(|(_, report)| report.outside.clone()).unwrap_or_default(),
+        error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
     };
     ops.push(place.core.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();

@@ -17,11 +17,13 @@ pub(super) struct Ending {
     pub(super) exit: Exit,
     /// Why the answer is not the one that was wanted.
     pub(super) incomplete: Option<String>,
+    /// The same as the conversation keeps it, where that is less.
+    pub(super) noted: Option<String>,
 }
 
 impl Default for Ending {
     fn default() -> Self {
-        Self { status: Status::Done, exit: Exit::Done, incomplete: None }
+        Self { status: Status::Done, exit: Exit::Done, incomplete: None, noted: None }
     }
 }
 
@@ -41,28 +43,33 @@ impl Turn {
 
     /// The model's output is cut or invalid.
     pub(super) fn break_off(&mut self, text: String, status: Status, reason: &str, out: &mut Vec<Effect>) {
-        self.ending = Ending { status, exit: Exit::Model, incomplete: Some(reason.to_owned()) };
+        self.ending = Ending { status, exit: Exit::Model, incomplete: Some(reason.to_owned()), noted: None };
         if text.trim().is_empty() { self.deliver("", out) } else { self.judge_output(text, out) }
     }
 
     /// There is no output of the model.
     pub(super) fn fail(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
-        let (exit, reason) = match failure {
-            ModelFailure::SessionExhausted => (Exit::Budget, notice::SESSION_EXHAUSTED.to_owned()),
-            ModelFailure::DailyExhausted => (Exit::Budget, notice::DAILY_EXHAUSTED.to_owned()),
-            ModelFailure::Failed { exit, text, hint } if hint.is_empty() => (exit, text),
-            ModelFailure::Failed { exit, text, hint } => (exit, format!("{text}\n{hint}")),
+        let hinted =
+            |text: String, hint: &str| if hint.is_empty() { text } else { format!("{text}\n{hint}") };
+        let (exit, reason, noted) = match failure {
+            ModelFailure::SessionExhausted => (Exit::Budget, notice::SESSION_EXHAUSTED.to_owned(), None),
+            ModelFailure::DailyExhausted => (Exit::Budget, notice::DAILY_EXHAUSTED.to_owned(), None),
+            ModelFailure::Failed { exit, text, hint, noted } => {
+                (exit, hinted(text, &hint), noted.map(|noted| hinted(noted, &hint)))
+            }
+            ModelFailure::TooLong { text, noted, .. } => (Exit::Model, text, noted),
         };
         // A failure is never a success, whatever it says of itself.
         let exit = if exit == Exit::Done { Exit::Model } else { exit };
         let status = if exit == Exit::Budget { Status::Incomplete } else { Status::Failed };
-        self.ending = Ending { status, exit, incomplete: Some(reason) };
+        self.ending = Ending { status, exit, incomplete: Some(reason), noted };
         self.deliver("", out);
     }
 
     /// A limit of the turn is reached.
     pub(super) fn stop_at_limit(&mut self, reason: String, out: &mut Vec<Effect>) {
-        self.ending = Ending { status: Status::Incomplete, exit: Exit::Budget, incomplete: Some(reason) };
+        self.ending =
+            Ending { status: Status::Incomplete, exit: Exit::Budget, incomplete: Some(reason), noted: None };
         self.deliver("", out);
     }
 
@@ -70,7 +77,8 @@ impl Turn {
         self.stop_what_runs(out);
         self.conversation.append(&mut self.news);
         self.conversation.push(context::system_message(notice::CANCELLED));
-        self.ending = Ending { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None };
+        self.ending =
+            Ending { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None, noted: None };
         self.finish(out);
     }
 
@@ -114,7 +122,8 @@ impl Turn {
 
     /// Ends the turn with the word of a gate alone.
     pub(super) fn block(&mut self, reason: String, out: &mut Vec<Effect>) {
-        self.ending = Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason) };
+        self.ending =
+            Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
         self.deliver("", out);
     }
 
@@ -132,16 +141,17 @@ impl Turn {
     pub(super) fn deliver(&mut self, answer: &str, out: &mut Vec<Effect>) {
         let remarks = std::mem::take(&mut self.remarks);
         let incomplete = self.ending.incomplete.clone();
-        let paragraphs =
-            [answer].into_iter().chain(remarks.iter().map(String::as_str)).chain(incomplete.as_deref());
-        let mut text = paragraphs.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
-        if text.is_empty() {
-            notice::NO_REASON.clone_into(&mut text);
-        }
+        let with = |ending: Option<&str>| {
+            let paragraphs = [answer].into_iter().chain(remarks.iter().map(String::as_str)).chain(ending);
+            let text = paragraphs.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
+            if text.is_empty() { notice::NO_REASON.to_owned() } else { text }
+        };
+        let text = with(incomplete.as_deref());
+        let kept = self.ending.noted.as_deref().map_or_else(|| text.clone(), |noted| with(Some(noted)));
         self.conversation.append(&mut self.news);
         self.conversation.push(ChatMessage {
             role: Role::Assistant,
-            parts: vec![Part::Text { text: text.clone() }],
+            parts: vec![Part::Text { text: kept }],
             label: self.label.clone(),
         });
         self.phase = Phase::Delivering;

@@ -240,7 +240,7 @@ pub(crate) fn result(id: &str, name: &str, outcome: ToolOutcome, taint: Taint, t
 }
 
 pub(crate) fn failed(exit: Exit, text: &str, hint: &str) -> Event {
-    let failure = ModelFailure::Failed { exit, text: text.to_owned(), hint: hint.to_owned() };
+    let failure = ModelFailure::Failed { exit, text: text.to_owned(), hint: hint.to_owned(), noted: None };
     Event::ModelFailed { failure }
 }
 

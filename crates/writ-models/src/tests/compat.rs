@@ -284,9 +284,10 @@ impl Outcome {
         if let Some(says) = self.says.as_ref().filter(|says| !shown.contains(says.as_str())) {
             return Err(format!("'{says}' is not in: {shown}"));
         }
-        let window = match &error.failure {
-            Failure::ContextLength { sizes, .. } => sizes.window.map(Tokens::get),
-            _ => None,
+        let window = if let Failure::ContextLength { sizes, .. } = &error.failure {
+            sizes.window.map(Tokens::get)
+        } else {
+            None
         };
         if self.window.is_some() && self.window != window {
             return Err(format!("the window is {window:?}"));

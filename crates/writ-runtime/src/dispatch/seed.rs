@@ -5,7 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use writ_agent::config::Config;
+use writ_agent::context;
 use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
+use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
@@ -24,6 +27,19 @@ use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 
 /// How many memories about the owner are pinned.
 const PROFILE_LIMIT: usize = 8;
+
+/// The settings of a turn: narrowed to what its model takes, as far as that is known. Where the system texts alone would not
+/// fit, the model is asked all the same: its server may have been started again with more room.
+pub(super) fn settings(core: &Core, seed: &ContextSeed) -> Config {
+    let config = &core.config.agent_config;
+    let room = core
+        .models
+        .as_ref()
+        .and_then(|models| models.room(models.routes().route(ModelRole::Executor), core.clock.now()));
+    let narrowed = room.map(|room| config.narrowed(room));
+    let fits = |narrow: &Config| context::system_tokens(seed) <= narrow.context.system_max;
+    narrowed.filter(fits).unwrap_or_else(|| config.clone())
+}
 
 /// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
 pub(super) async fn kept(

@@ -260,7 +260,12 @@ fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
         Some(Fault::Status { status, retry_after }) => {
             return refuse(format, &format.status_refusal(*status), retry_after.as_deref());
         }
-        Some(Fault::ContextTooLong) => return refuse(format, &format.context_too_long(), None),
+        Some(Fault::ContextTooLong) => {
+            return refuse(format, &format.context_too_long(128_000, 130_000), None);
+        }
+        Some(Fault::ContextOver { window, sent }) => {
+            return refuse(format, &format.context_too_long(*window, *sent), None);
+        }
         Some(Fault::Redirect(url)) => {
             return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, url.clone())]).into_response();
         }
@@ -346,6 +351,7 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
         Some(
             Fault::Status { .. }
             | Fault::ContextTooLong
+            | Fault::ContextOver { .. }
             | Fault::Redirect(_)
             | Fault::SlowFirstByte(_)
             | Fault::EndlessErrorBody,

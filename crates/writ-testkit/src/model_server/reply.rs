@@ -73,8 +73,15 @@ pub enum Fault {
         /// The `Retry-After` header, if any.
         retry_after: Option<String>,
     },
-    /// The refusal of a request that is longer than the model's context.
+    /// The refusal of a request that is longer than the model's context of 128,000 tokens.
     ContextTooLong,
+    /// The refusal of a request that is longer than a window, in tokens.
+    ContextOver {
+        /// The window.
+        window: u64,
+        /// The size of the request.
+        sent: u64,
+    },
     /// A redirect to another URL.
     Redirect(String),
     /// The connection is cut after this many stream frames; the rest is not sent.

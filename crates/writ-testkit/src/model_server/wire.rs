@@ -195,24 +195,31 @@ impl WireFormat {
         Refusal { status, kind, message: message.to_owned(), code: None }
     }
 
-    /// The refusal of a conversation that is too long.
-    pub(crate) fn context_too_long(self) -> Refusal {
+    /// The refusal of a conversation of `sent` tokens that is too long for a window of as many.
+    pub(crate) fn context_too_long(self, window: u64, sent: u64) -> Refusal {
         match self {
-            Self::Anthropic => Refusal::invalid("prompt is too long: 208310 tokens > 200000 maximum"),
+            Self::Anthropic => {
+                Refusal::invalid(format!("prompt is too long: {sent} tokens > {window} maximum"))
+            }
             Self::OpenAi => Refusal {
                 code: Some("context_length_exceeded"),
-                ..Refusal::invalid("This model's maximum context length is 128000 tokens.")
+                ..Refusal::invalid(format!(
+                    "This model's maximum context length is {window} tokens. However, your messages resulted in {sent} \
+                     tokens."
+                ))
             },
             Self::Responses => Refusal {
                 code: Some("context_length_exceeded"),
                 ..Refusal::invalid("Your input exceeds the context window of this model.")
             },
-            Self::OpenRouter => Refusal::invalid("This endpoint's maximum context length is 128000 tokens."),
+            Self::OpenRouter => Refusal::invalid(format!(
+                "This endpoint's maximum context length is {window} tokens. However, you requested about {sent} tokens."
+            )),
             Self::Gemini => Refusal {
                 kind: "INVALID_ARGUMENT",
-                ..Refusal::invalid(
-                    "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576).",
-                )
+                ..Refusal::invalid(format!(
+                    "The input token count ({sent}) exceeds the maximum number of tokens allowed ({window})."
+                ))
             },
             Self::Ollama => Refusal::invalid("the input length exceeds the context length"),
         }

@@ -1,0 +1,143 @@
+//! A request that was longer than the model can read: sent again without old results, then compacted, then explained.
+
+use writ_types::chat::{ChatMessage, Part, estimate_tokens};
+use writ_types::error::Exit;
+use writ_types::unit::Tokens;
+
+use super::Turn;
+use crate::context::{self, Assembled, ContextError, ItemUse, Results, Zone};
+use crate::effect::Effect;
+use crate::event::ModelFailure;
+use crate::text;
+
+/// How often one request is shortened and sent again: without old results, then compacted.
+const MAX_TRIES: u32 = 2;
+
+/// The most parts that an explanation names.
+const MAX_NAMED: usize = 4;
+
+/// How to go on, for the person.
+const HINT: &str = "Send a shorter message, or put a long text into a file and name the file; offer fewer tools; or use a model \
+that can read more. A local server can be started with a larger context: `--ctx-size` of llama.cpp, \
+`OLLAMA_CONTEXT_LENGTH` of Ollama, `--max-model-len` of vLLM, the context length in LM Studio. Your next message in \
+this session is answered without its older parts.";
+
+/// How far this turn's requests are shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shortening {
+    /// The results that are shown at most.
+    pub(super) results: Results,
+    /// The estimated tokens of the last request.
+    pub(super) sent: Tokens,
+    /// How often this request was shortened.
+    pub(super) tries: u32,
+}
+
+impl Default for Shortening {
+    fn default() -> Self {
+        Self { results: Results::All, sent: Tokens::ZERO, tries: 0 }
+    }
+}
+
+impl Turn {
+    /// The model gave no answer.
+    pub(super) fn take_failure(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
+        match failure {
+            ModelFailure::TooLong { room, text, noted } => self.shorten(room, (text, noted), out),
+            ModelFailure::SessionExhausted | ModelFailure::DailyExhausted | ModelFailure::Failed { .. } => {
+                self.fail(failure, out)
+            }
+        }
+    }
+
+    /// Sends a shorter request, if there is one.
+    fn shorten(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
+        let whole = self.context();
+        let answer = self.config.limits.max_output_tokens;
+        while self.shortening.tries < MAX_TRIES {
+            self.shortening.tries += 1;
+            self.shortening.results = Results::OfTheLastStep;
+            let half = Tokens::new(self.shortening.sent.get() / 2);
+            let room = if self.shortening.tries == 1 { room } else { room.min(half) };
+            self.config = self.config.narrowed(room);
+            let is_shorter = |next: &Assembled| {
+                next.tokens() < self.shortening.sent || self.config.limits.max_output_tokens < answer
+            };
+            match self.context() {
+                Ok(next) if is_shorter(&next) => return self.call_model(out),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        let explained = self.explain(room, &whole);
+        let (text, noted) = why;
+        let failure = ModelFailure::Failed {
+            exit: Exit::Model,
+            text: format!("{text}\n{explained}"),
+            hint: HINT.to_owned(),
+            noted: noted.map(|noted| format!("{noted}\n{explained}")),
+        };
+        self.fail(failure, out);
+    }
+
+    /// The largest parts of the request, and the room that there is for them.
+    fn explain(&self, room: Tokens, whole: &Result<Assembled, ContextError>) -> String {
+        let mut parts = match whole {
+            Ok(assembled) => parts(&assembled.items),
+            Err(_) => Vec::new(),
+        };
+        let system = context::system_tokens(&self.seed);
+        if parts.is_empty() {
+            parts.push((
+                format!("the system text and the descriptions of {} tools", self.seed.tools.len()),
+                system,
+            ));
+        }
+        if let Some(result) = largest_result(&self.conversation) {
+            parts.push(result);
+        }
+        parts.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
+        let named: Vec<String> = parts
+            .iter()
+            .filter(|(_, tokens)| *tokens > Tokens::ZERO)
+            .take(MAX_NAMED)
+            .map(|(what, tokens)| format!("{what} (about {tokens})"))
+            .collect();
+        let largest = named.join(", ");
+        format!(
+            "It still does not fit without old results and older messages. The model seems to take about {room} together \
+             with its answer. The largest parts are {largest}."
+        )
+    }
+}
+
+/// The parts of a request as a person knows them, with their estimated tokens.
+fn parts(items: &[ItemUse]) -> Vec<(String, Tokens)> {
+    let is_tool = |item: &&ItemUse| item.zone == Zone::System && item.source.starts_with("tool ");
+    let tools = items.iter().filter(is_tool).count();
+    let sum = |belongs: &dyn Fn(&ItemUse) -> bool| {
+        items
+            .iter()
+            .filter(|item| belongs(item))
+            .fold(Tokens::ZERO, |sum, item| sum.saturating_add(item.tokens))
+    };
+    vec![
+        (format!("the descriptions of {tools} tools"), sum(&|item| is_tool(&item))),
+        ("the system text".to_owned(), sum(&|item| item.zone == Zone::System && !is_tool(&item))),
+        ("what is remembered".to_owned(), sum(&|item| item.zone == Zone::Memory)),
+        ("the conversation before".to_owned(), sum(&|item| item.zone == Zone::Chronicle)),
+        ("the subscriptions".to_owned(), sum(&|item| item.zone == Zone::Workspace)),
+        ("your message".to_owned(), sum(&|item| item.zone == Zone::Current && item.source == "user")),
+    ]
+}
+
+/// The largest result of this turn, by the name of its tool.
+fn largest_result(conversation: &[ChatMessage]) -> Option<(String, Tokens)> {
+    let results = conversation.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
+        Part::Result(result) => {
+            Some((format!("the result of '{}'", text::name(&result.name)), estimate_tokens(&result.text)))
+        }
+        Part::Text { .. } | Part::Call(_) => None,
+    });
+    results.max_by_key(|(_, tokens)| *tokens)
+}
