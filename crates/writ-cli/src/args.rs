@@ -16,6 +16,8 @@ mod mcp;
 
 mod memory;
 
+mod models;
+
 mod gates;
 
 mod hooks;
@@ -32,6 +34,7 @@ pub(crate) use keys::{
 };
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
+pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
@@ -88,7 +91,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Audit(AuditCommand),
     /// Check everything that can be wrong
-    Doctor,
+    Doctor(DoctorArgs),
     /// Make or complete the home
     Init(InitArgs),
     /// Show what the agent changed in a project's overlay
@@ -113,6 +116,9 @@ pub(crate) enum Command {
     /// Show the keys of this home
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// List the models, and try one
+    #[command(subcommand)]
+    Models(ModelsCommand),
     /// Store secrets, by name
     #[command(subcommand)]
     Secrets(SecretsCommand),

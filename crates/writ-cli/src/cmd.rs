@@ -35,6 +35,8 @@ mod secrets;
 
 mod memory;
 
+mod models;
+
 mod mcp;
 
 mod backup;
@@ -69,12 +71,13 @@ pub(crate) fn run(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Gates(command) => or_done(move || gates::run(&context, &command)),
         Command::Hooks(command) => or_done(move || hooks::run(&context, &command)),
         Command::Taint(command) => or_done(move || taint::run(&context, &command)),
-        Command::Doctor => or_done(move || doctor::run(&context)),
+        Command::Doctor(args) => or_done(move || doctor::run(&context, &args)),
         Command::Init(args) => or_done(move || init::run(&context, &args)),
         Command::Diff(args) => or_done(move || project::diff(&context, &args)),
         Command::Apply(args) => or_done(move || project::apply(&context, &args)),
         Command::Config(command) => or_done(move || config::run(&context, &command)),
         Command::Keys(command) => or_done(move || keys::run(&context, &command)),
+        Command::Models(command) => or_done(move || models::run(&context, &command)),
         Command::Secrets(command) => or_done(move || secrets::run(&context, &command)),
         Command::Mcp(command) => or_done(move || mcp::run(&context, &command)),
         Command::Memory(command) => or_done(move || memory::run(&context, &command)),

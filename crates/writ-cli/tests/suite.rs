@@ -28,6 +28,9 @@ mod model_faults;
 #[path = "suite/long.rs"]
 mod long;
 
+#[path = "suite/trial.rs"]
+mod trial;
+
 #[path = "suite/bad_input.rs"]
 mod bad_input;
 

@@ -15,7 +15,7 @@ use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, ModelInfo};
 use crate::config::{ModelRole, ModelsConfig};
 use crate::credential::CredentialSource;
 use crate::error::{Failure, ModelError};
@@ -200,6 +200,16 @@ impl Models {
     pub fn cost(&self, planned: &PlannedCall, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
         let call = planned.model_call();
         self.catalogue.price(&call.provider, &call.model, now).map(|price| price.cost(usage))
+    }
+
+    /// What is known of the model of a route.
+    pub fn info(&self, route: &Route) -> ModelInfo {
+        self.catalogue.info(&route.provider.name, &route.model)
+    }
+
+    /// What a call over a route would cost with this usage; `None`: the price is not known.
+    pub fn cost_over(&self, route: &Route, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
+        self.catalogue.price(&route.provider.name, &route.model, now).map(|price| price.cost(usage))
     }
 
     /// Makes one attempt at a planned call. Text goes to `deltas` as it comes; a slow receiver slows the

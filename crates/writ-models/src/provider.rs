@@ -210,6 +210,7 @@ impl Chain {
 pub struct Routes {
     default: Chain,
     roles: BTreeMap<ModelRole, Chain>,
+    providers: BTreeMap<String, Arc<Provider>>,
 }
 
 impl Routes {
@@ -243,7 +244,16 @@ impl Routes {
             roles.insert(*role, Chain::new(first, &list));
         }
         roles.extend(firsts.into_iter().map(|(role, first)| (role, Chain::new(first, &fallback))));
-        Ok(Self { default: Chain::new(default, &fallback), roles })
+        Ok(Self { default: Chain::new(default, &fallback), roles, providers })
+    }
+
+    /// The route to a model of any known provider, as `provider/name`, whether or not it is configured for something.
+    ///
+    /// # Errors
+    ///
+    /// If the name has another form, or the provider is not known.
+    pub fn find(&self, model: &str) -> Result<Route, ModelsConfigError> {
+        route("the model", model, &self.providers)
     }
 
     /// The routes of a role, or the default ones.

@@ -25,7 +25,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, TurnId};
-use writ_types::taint::Label;
+use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
 
 use crate::core::Core;
@@ -403,6 +403,19 @@ impl Place {
             kept: None,
         };
         Acted { result, ask: None, ops, touched: false, inside: false, ends: None, cost: MicroUsd::ZERO }
+    }
+}
+
+/// The result of a call that was not performed, in the harness's own words.
+pub(crate) fn fixed_result(call: &ToolCall, text: &'static str) -> ToolResult {
+    ToolResult {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        outcome: ToolOutcome::Done,
+        text: text.to_owned(),
+        label: Label::new(Taint::Owner),
+        fields: Vec::new(),
+        kept: None,
     }
 }
 

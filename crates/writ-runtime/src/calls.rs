@@ -48,6 +48,8 @@ mod mcp;
 
 mod memory;
 
+mod models;
+
 mod orders;
 
 mod sessions;
@@ -141,6 +143,8 @@ pub(crate) async fn call(
         "apply" => apply(core, session, &read(method, params)?).await,
         "mcp.probe" => mcp::probe(core, read(method, params)?).await,
         "mcp.reload" => mcp::reload(core).await,
+        "models.list" => models::list(core),
+        "models.test" => models::test(core, read(method, params)?).await,
         "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,
         _ => Err(no_method()),
     }

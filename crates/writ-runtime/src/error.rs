@@ -143,6 +143,9 @@ pub enum EngineError {
     /// No model is configured.
     #[error("no model is configured")]
     NoModel,
+    /// There is no model of this name.
+    #[error(transparent)]
+    Model(Box<Report>),
     /// The engine is stopping.
     #[error("the engine is stopping")]
     Stopping,
@@ -218,7 +221,7 @@ impl ToReport for EngineError {
             ),
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
-            Self::Server(report) => report.as_ref().clone(),
+            Self::Server(report) | Self::Model(report) => report.as_ref().clone(),
             Self::NoModel => plain(Exit::Model, "model.none").hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",

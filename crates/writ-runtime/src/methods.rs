@@ -1,9 +1,9 @@
 //! The names of what a client may call, by where it may be called from. What is in neither list cannot be called by
 //! pages and programs.
 
-/// What the owner's terminal alone may call: it makes keys, decides who may approve, starts what runs outside a session, or
-/// takes something away for good. Whoever has stolen a page's cookie or the token must not.
-pub const TERMINAL_ONLY: [&str; 14] = [
+/// What the owner's terminal alone may call: it makes keys, decides who may approve, starts what runs outside a session, spends
+/// money outside a conversation, or takes something away for good. Whoever has stolen a page's cookie or the token must not.
+pub const TERMINAL_ONLY: [&str; 16] = [
     "approvers.permit",
     "approvers.remove",
     "gates.judge",
@@ -16,6 +16,8 @@ pub const TERMINAL_ONLY: [&str; 14] = [
     "mcp.probe",
     "mcp.reload",
     "memory.forget",
+    "models.list",
+    "models.test",
     "orders.issue",
     "secrets.changed",
 ];

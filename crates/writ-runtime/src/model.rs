@@ -3,6 +3,8 @@
 
 mod clearance;
 
+mod trial;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
+pub(crate) use self::trial::try_model;
 use crate::act::Place;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -189,6 +192,10 @@ struct Account {
     /// What is still to be written.
     ops: Vec<Op>,
     cost: MicroUsd,
+    /// What the last attempt has taken.
+    usage: Usage,
+    /// In how many pieces the text of the last attempt came.
+    pieces: usize,
 }
 
 impl Account {
@@ -251,19 +258,22 @@ async fn attempt(
     let is_shown = role == ModelRole::Executor && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
     let (span, began) = (trace::model(planned), place.core.clock.now());
-    let (answer, ()) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
+    let (answer, pieces) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
+    account.pieces = pieces;
     let took = place.core.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
             place.session.state().withheld.restore(&mut reply, &cleared.hidden);
             place.core.redactor.reply(&mut reply);
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
+            account.usage = reply.usage;
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
             let report = place.core.redactor.report(error.report());
             trace::model_ended(&span, &planned.requested(), took, Err((&error.usage, &report)));
+            account.usage = error.usage;
             let kept = kept(&place.core, &error);
             let failed = Err((&error.usage, kept.as_str()));
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
@@ -410,20 +420,25 @@ fn record(
     cost
 }
 
-/// Shows text as it comes, gated by segment.
-async fn show(place: &Place, is_shown: bool, mut deltas: mpsc::Receiver<Delta>) {
+/// Shows text as it comes, gated by segment; returns the number of pieces.
+async fn show(place: &Place, is_shown: bool, mut deltas: mpsc::Receiver<Delta>) -> usize {
+    let mut pieces = 0_usize;
     if !is_shown {
-        while deltas.recv().await.is_some() {}
-        return;
+        while let Some(delta) = deltas.recv().await {
+            pieces = pieces.saturating_add(usize::from(matches!(delta, Delta::Text(_))));
+        }
+        return pieces;
     }
     let (mut segments, mut masked) = (Segments::default(), place.core.redactor.stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };
+        pieces = pieces.saturating_add(1);
         release(place, segments.push(&place.core.gates, &masked.push(&text)));
     }
     let rest = segments.push(&place.core.gates, &masked.end());
     release(place, rest);
     release(place, segments.end(&place.core.gates));
+    pieces
 }
 
 fn release(place: &Place, text: String) {

@@ -1,9 +1,13 @@
-//! `writ doctor`: checks everything that can be wrong, without touching or asking anything outside.
+//! `writ doctor`: checks everything that can be wrong. Nothing outside is touched or asked, unless `--models` wants the model
+//! to be tried.
 
 use serde::Serialize;
 use serde_json::json;
+use writ_policy::show::escape_line;
 use writ_types::error::Exit;
 
+use crate::args::DoctorArgs;
+use crate::cmd::models;
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -59,13 +63,43 @@ impl Check {
 }
 
 /// Runs `writ doctor`: ends with 0 if everything works, else with 1.
-pub(crate) fn run(context: &Context) -> Result<(), Failure> {
-    let checks = checks::all(context);
+pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
+    let mut checks = checks::all(context);
+    let is_usable = checks.iter().all(|check| check.verdict != Verdict::Bad);
+    if args.models && is_usable {
+        context
+            .out
+            .remark("sending up to five small requests to the model; a provider bills them like any other");
+        checks.extend(tried(context));
+    }
     let healthy = checks.iter().all(|check| check.verdict != Verdict::Bad);
     context.out.either(&json!({ "healthy": healthy, "checks": checks }), |_| {
         checks.iter().flat_map(lines).collect()
     })?;
     if healthy { Ok(()) } else { Err(Failure::Code(Exit::Bug.code())) }
+}
+
+/// What works with the model that answers the owner.
+fn tried(context: &Context) -> Vec<Check> {
+    let trial = match models::trial(context, None) {
+        Ok(trial) => trial,
+        Err(failure) => return vec![Check::failed("try", failure)],
+    };
+    let mut checks: Vec<Check> = trial
+        .checks
+        .iter()
+        .map(|check| {
+            let text = format!("{}: {}: {}", trial.model, check.check, check.text);
+            let (text, hint) = (escape_line(&text), escape_line(&check.hint));
+            match check.verdict.as_str() {
+                "works" => Check::good("try", text),
+                "limited" => Check::warn("try", text, hint),
+                _fails => Check::bad("try", text, hint),
+            }
+        })
+        .collect();
+    checks.push(Check::good("try", models::taken(&trial)));
+    checks
 }
 
 fn lines(check: &Check) -> Vec<String> {

@@ -20,7 +20,7 @@ use crate::session::{CLOSED_AT, Session};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OneSession {
-    session: SessionId,
+    pub(super) session: SessionId,
 }
 
 /// All sessions, the one that was used last first.

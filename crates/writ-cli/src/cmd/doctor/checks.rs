@@ -246,6 +246,8 @@ fn models(context: &Context, config: &Config) -> Vec<Check> {
         .filter_map(|(_, route)| Some((route.provider.name.as_str(), route.provider.key.as_ref()?)))
         .collect();
     checks.extend(keys.into_iter().map(|(name, key)| credential(context, config, name, key)));
+    let told = "nothing was sent to a model; `writ models test` or `writ doctor --models` tries it";
+    checks.push(Check::good("model", told));
     checks
 }
 

@@ -1,0 +1,138 @@
+//! `writ models`: what is configured, and whether a model does what turns need.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use writ_policy::show::escape_line;
+use writ_types::error::Exit;
+
+use crate::args::ModelsCommand;
+use crate::client::Client;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::block_on;
+
+/// Runs `writ models …`.
+pub(crate) fn run(context: &Context, command: &ModelsCommand) -> Result<(), Failure> {
+    context.ready()?;
+    match command {
+        ModelsCommand::List => list(context),
+        ModelsCommand::Test { model } => test(context, model.as_deref()),
+    }
+}
+
+fn list(context: &Context) -> Result<(), Failure> {
+    let listed = call(context, "models.list", json!({}))?;
+    context.out.either(&listed, |listed| {
+        let models = listed.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut lines: Vec<String> = models.iter().map(line).collect();
+        lines.push("`writ models test MODEL` says what works with one of them.".to_owned());
+        lines
+    })
+}
+
+fn line(model: &Value) -> String {
+    let text = |key: &str| model.get(key).and_then(Value::as_str).unwrap_or_default();
+    let is = |key: &str| model.get(key) == Some(&json!(true));
+    let mut known = Vec::new();
+    match model.get("window").and_then(Value::as_u64) {
+        Some(window) => known.push(format!("takes {window} tokens")),
+        None => known.push("its window is not known".to_owned()),
+    }
+    if !is("tools") {
+        known.push("calls no tools".to_owned());
+    }
+    if !is("priced") {
+        known.push("its price is not known".to_owned());
+    }
+    let key = if text("key").is_empty() { "no key" } else { text("key") };
+    format!(
+        "{:<10} {} at {} ({key}; {})",
+        text("role"),
+        escape_line(text("model")),
+        escape_line(text("host")),
+        known.join(", ")
+    )
+}
+
+/// What came of the requests to a model, as the engine tells it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    /// The model, as `provider/name`.
+    pub(crate) model: String,
+    /// Host and port.
+    pub(crate) host: String,
+    /// One for each kind of request that was sent.
+    pub(crate) checks: Vec<Check>,
+    /// Tokens that were sent, by the provider's count.
+    pub(crate) input_tokens: u64,
+    /// Tokens of the answers.
+    pub(crate) output_tokens: u64,
+    /// What they cost; `None`: the price is not known.
+    pub(crate) cost_micro_usd: Option<u64>,
+}
+
+/// What came of one kind of request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Check {
+    /// The kind.
+    pub(crate) check: String,
+    /// `works`, `limited` or `fails`.
+    pub(crate) verdict: String,
+    /// What was found.
+    pub(crate) text: String,
+    /// What to do about it; may be empty.
+    #[serde(default)]
+    pub(crate) hint: String,
+    /// What the command ends with because of it.
+    pub(crate) exit: Exit,
+}
+
+/// Tries a model through the engine.
+///
+/// # Errors
+///
+/// If the engine cannot be asked, no model is configured, or there is no such model.
+pub(crate) fn trial(context: &Context, model: Option<&str>) -> Result<Trial, Failure> {
+    let tried = call(context, "models.test", json!({ "model": model }))?;
+    serde_json::from_value(tried).map_err(|error| Failure::bug("reading what came of the test", error))
+}
+
+fn test(context: &Context, model: Option<&str>) -> Result<(), Failure> {
+    context.out.remark("sending up to five small requests; a provider bills them like any other");
+    let tried = trial(context, model)?;
+    let exit = tried.checks.iter().map(|check| check.exit).find(|exit| *exit != Exit::Done);
+    context.out.either(&tried, |tried| {
+        let mut lines = vec![format!("{} at {}", escape_line(&tried.model), escape_line(&tried.host))];
+        lines.extend(tried.checks.iter().flat_map(told));
+        lines.push(taken(tried));
+        lines
+    })?;
+    exit.map_or(Ok(()), |exit| Err(Failure::Code(exit.code())))
+}
+
+fn told(check: &Check) -> Vec<String> {
+    let mark = match check.verdict.as_str() {
+        "works" => "ok  ",
+        "limited" => "warn",
+        _fails => "BAD ",
+    };
+    let mut lines = vec![format!("{mark}  {:<10} {}", check.check, escape_line(&check.text))];
+    if !check.hint.is_empty() {
+        lines.push(format!("      {:<10} hint: {}", "", escape_line(&check.hint)));
+    }
+    lines
+}
+
+/// What the requests have taken.
+pub(crate) fn taken(tried: &Trial) -> String {
+    let Trial { checks, input_tokens, output_tokens, cost_micro_usd, .. } = tried;
+    let cost = match cost_micro_usd {
+        Some(cost) => format!("{cost} millionths of a dollar"),
+        None => "at a price that is not known".to_owned(),
+    };
+    format!("{} requests: {input_tokens} tokens sent, {output_tokens} received, {cost}", checks.len())
+}
+
+fn call(context: &Context, method: &str, params: Value) -> Result<Value, Failure> {
+    block_on(async { Client::ensure(context).await?.call(method, params).await })
+}
