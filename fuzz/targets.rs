@@ -186,8 +186,10 @@ fn mcp_stream(bytes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let read = std::io::Cursor::new(bytes.to_vec());
     runtime.block_on(async {
-        if let Ok(client) = writ_mcp::client::Client::connect(read, tokio::io::sink()).await {
-            for tool in client.tools().await.unwrap_or_default() {
+        if let Ok(client) =
+            writ_mcp::client::Client::connect(read, tokio::io::sink(), writ_mcp::client::LIST_TIME).await
+        {
+            for tool in client.tools().await.unwrap_or_default().tools {
                 let _ = (tool.digest(), tool.hidden());
             }
         }
@@ -388,7 +390,7 @@ fn foreign_tool(bytes: &[u8]) {
         quarantine: Default::default(),
     });
     let Ok(row) = made else { return };
-    let (registry, _) = writ_tools::registry::Registry::core().with_foreign([row]);
+    let registry = writ_tools::registry::Registry::core().with_foreign([row]);
     let call = ToolCall { id: "1".into(), name: "s__t".into(), arguments: value["arguments"].clone() };
     let toolset =
         registry.toolset_of(&writ_tools::def::AgentRole::ALL, &writ_tools::registry::AllowList::All);

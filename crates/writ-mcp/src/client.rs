@@ -11,10 +11,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::definition::{self, Definition};
+use crate::definition;
 use crate::elicitation::{Elicitation, Reply};
 use crate::error::McpError;
 use crate::line::Lines;
+use crate::listing::{List, Listing};
 use crate::message::{self, ELICITATION, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
@@ -27,8 +28,8 @@ pub const MAX_IN_FLIGHT: usize = 8;
 pub const MAX_STRAY: u64 = 10_000;
 /// The most bytes of such messages, between two answers.
 pub const MAX_STRAY_BYTES: u64 = 64 * 1024 * 1024;
-/// How long a server may take to begin, and to list its tools.
-pub const START_TIME: Duration = Duration::from_secs(20);
+/// How long a server may take to list its tools, on all pages.
+pub const LIST_TIME: Duration = Duration::from_secs(30);
 /// Questions to a person that wait at once; more are refused. A server that has had one answered may ask the next.
 pub(crate) const MAX_QUESTIONS: usize = 4;
 /// Messages that wait to be written; a server that reads nothing gets no more than these.
@@ -122,12 +123,12 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// Greets a server that is there already, within [`START_TIME`].
+    /// Greets a server that was started. `time`: how long it may take until it answers.
     ///
     /// # Errors
     ///
     /// If it does not answer, or speaks no version that is known here.
-    pub async fn connect<R, W>(read: R, write: W) -> Result<Self, McpError>
+    pub async fn connect<R, W>(read: R, write: W, time: Duration) -> Result<Self, McpError>
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -157,29 +158,34 @@ impl Client {
             questions: tokio::sync::Mutex::new(asked),
             tasks,
         };
-        let greeted =
-            client.ask("initialize", &message::hello(), START_TIME, &CancellationToken::new()).await?;
+        let greeted = client.ask("initialize", &message::hello(), time, &CancellationToken::new()).await;
+        let greeted = greeted.map_err(|error| {
+            if let McpError::Timeout { secs, .. } = error { McpError::NotReady { secs } } else { error }
+        })?;
         check_version(&greeted)?;
         client.has = Has::of(&greeted);
         client.send(&message::notification("notifications/initialized", &definition::empty()))?;
         Ok(client)
     }
 
-    /// The tools that it offers now, by name.
+    /// The tools that it offers now, by name, as far as they can be used.
     ///
     /// # Errors
     ///
-    /// If it does not answer in time, or its answer is malformed or beyond a bound: then none of it is used.
-    pub async fn tools(&self) -> Result<Vec<Definition>, McpError> {
+    /// If it does not answer within [`LIST_TIME`], or what it answers first is no list.
+    pub async fn tools(&self) -> Result<Listing, McpError> {
         // Before it is asked: what changes while it answers is read again.
         self.shared.changed.store(false, Ordering::Release);
-        let deadline = tokio::time::Instant::now() + START_TIME;
-        let mut list = definition::List::default();
-        while let Some(params) = list.next()? {
+        let deadline = tokio::time::Instant::now() + LIST_TIME;
+        let mut list = List::default();
+        while let Some(params) = list.next() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            list.take(&self.ask("tools/list", &params, left, &CancellationToken::new()).await?)?;
+            match self.ask("tools/list", &params, left, &CancellationToken::new()).await {
+                Ok(page) => list.take(&page)?,
+                Err(error) => list.fail(late(error, LIST_TIME), self.has)?,
+            }
         }
-        Ok(reading::beside(list.tools(), self.has))
+        Ok(list.listing(self.has))
     }
 
     /// Calls a tool. The answer is the server's words; so are those of [`McpError::Refused`].
@@ -226,9 +232,12 @@ impl Client {
         }
         let deadline = tokio::time::Instant::now() + time;
         let mut list = reading::List::new(reading);
-        while let Some(params) = list.next()? {
+        while let Some(params) = list.next() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            list.take(&self.ask(method, &params, left, cancel).await?)?;
+            match self.ask(method, &params, left, cancel).await {
+                Ok(page) => list.take(&page)?,
+                Err(error) => list.fail(error)?,
+            }
         }
         Ok(list.result())
     }
@@ -335,6 +344,11 @@ impl Drop for Listening<'_> {
     fn drop(&mut self) {
         self.client.shared.listens.store(false, Ordering::Release);
     }
+}
+
+/// A failure within a list, where each page has what is left of the time of all.
+fn late(error: McpError, time: Duration) -> McpError {
+    if let McpError::Timeout { .. } = error { McpError::SlowList { secs: time.as_secs() } } else { error }
 }
 
 /// The version that a greeting was answered with, if it is known here.

@@ -13,7 +13,7 @@ use writ_types::entry::Risk;
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::Taint;
 
-use crate::definition::MAX_TOOLS;
+use crate::listing::MAX_TOOLS;
 
 /// The longest name of a server, in bytes.
 pub const MAX_SERVER_NAME: usize = 32;
@@ -27,7 +27,7 @@ const MAX_WORDS: usize = 64;
 const MAX_WORD_BYTES: usize = 4 * 1024;
 /// The most hosts that a server may reach.
 const MAX_HOSTS: usize = 64;
-/// The longest time that a call may take, in seconds.
+/// The longest time that a call, or the start of a server, may take, in seconds.
 const MAX_SECS: u64 = 600;
 /// The most argument paths of one tool.
 const MAX_PATHS: usize = 64;
@@ -119,6 +119,10 @@ pub struct ServerSpec {
     /// How long a call may take, in seconds. Default 60.
     #[serde(default = "default_secs", skip_serializing_if = "is_default_secs")]
     pub timeout_secs: u64,
+    /// How long it may take to start until it answers, in seconds: `npx` and `uvx` download packages at a first start.
+    /// Default 60.
+    #[serde(default = "default_secs", skip_serializing_if = "is_default_secs")]
+    pub start_timeout_secs: u64,
     /// What the owner says of its tools, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, ToolRule>,
@@ -261,6 +265,7 @@ impl ServerSpec {
             taint: ServerTaint::External,
             quarantine: Quarantine::Never,
             timeout_secs: default_secs(),
+            start_timeout_secs: default_secs(),
             tools: BTreeMap::new(),
         }
     }
@@ -334,8 +339,12 @@ impl ServerSpec {
                 format!("'{host}' is no host, like api.example.org or api.example.org:8443"),
             );
         }
-        if !(1..=MAX_SECS).contains(&self.timeout_secs) {
-            return wrong("timeout_secs", format!("it must be 1 to {MAX_SECS}"));
+        for (key, secs) in
+            [("timeout_secs", self.timeout_secs), ("start_timeout_secs", self.start_timeout_secs)]
+        {
+            if !(1..=MAX_SECS).contains(&secs) {
+                return wrong(key, format!("it must be 1 to {MAX_SECS}"));
+            }
         }
         if self.tools.len() > MAX_TOOLS {
             return wrong("tools", format!("there are more than {MAX_TOOLS}"));
@@ -351,6 +360,11 @@ impl ServerSpec {
     /// How long a call may take.
     pub const fn time(&self) -> Duration {
         Duration::from_secs(self.timeout_secs)
+    }
+
+    /// How long its start may take, until it answers.
+    pub const fn start_time(&self) -> Duration {
+        Duration::from_secs(self.start_timeout_secs)
     }
 
     /// The secrets that it is started with, by variable.
@@ -496,6 +510,8 @@ mod tests {
         assert_eq!(spec(|spec| spec.hosts = vec!["https://x/".into()]), Err("hosts".into()));
         assert_eq!(spec(|spec| spec.timeout_secs = 0), Err("timeout_secs".into()));
         assert_eq!(spec(|spec| spec.timeout_secs = MAX_SECS + 1), Err("timeout_secs".into()));
+        assert_eq!(spec(|spec| spec.start_timeout_secs = 0), Err("start_timeout_secs".into()));
+        assert_eq!(spec(|spec| spec.start_timeout_secs = MAX_SECS), Ok(()));
         let path = |path: &str| {
             let rule = ToolRule { sinks: Some(vec![path.to_owned()]), ..ToolRule::default() };
             spec(|spec| spec.tools = [("send".to_owned(), rule)].into())

@@ -7,17 +7,17 @@ use serde_json::{Map, Value};
 use writ_types::digest::Digest;
 use writ_types::visible::acts_unseen;
 
-use crate::error::McpError;
+use crate::listing::MAX_TOOLS;
 use crate::reading;
 
-/// The most tools of one server.
-pub const MAX_TOOLS: usize = 128;
 /// The longest name of a tool, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 /// The longest description of a tool, in bytes.
 pub const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 /// The largest schema of a tool's arguments, as JSON, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 64 * 1024;
+/// The longest part of a server's name for a tool that stands in a message, in characters.
+pub(crate) const MAX_SHOWN_CHARS: usize = 80;
 /// The version of the file of pins.
 const PINS_VERSION: u64 = 1;
 
@@ -34,32 +34,35 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Reads one tool of an answer to `tools/list`. Annotations and titles are not read: nobody believes them.
+    /// Reads one tool of an answer to `tools/list`. Annotations and titles are not read: nobody believes them. A tool
+    /// without a schema takes any arguments, and so does one whose schema is an empty list, which is how PHP writes `{}`.
     ///
     /// # Errors
     ///
-    /// If it is malformed or beyond a bound.
-    pub(crate) fn of(tool: &Value) -> Result<Self, McpError> {
-        let wrong = |why: String| McpError::Wrong { method: "tools/list", why };
-        let name = tool.get("name").and_then(Value::as_str);
-        let name = name.filter(|name| !name.is_empty() && name.len() <= MAX_NAME_BYTES);
-        let name = name.ok_or_else(|| wrong(format!("a tool has no name of 1 to {MAX_NAME_BYTES} bytes")))?;
-        let shown = writ_types::visible::escape_line(name).into_owned();
+    /// Why it cannot be offered, in our own words.
+    pub(crate) fn of(tool: &Value) -> Result<Self, String> {
+        let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+        let shown: String = writ_types::visible::escape_line(name).chars().take(MAX_SHOWN_CHARS).collect();
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(format!("a tool has no name of 1 to {MAX_NAME_BYTES} bytes: '{shown}'"));
+        }
         let description = match tool.get("description") {
             None | Some(Value::Null) => "",
             Some(Value::String(text)) if text.len() <= MAX_DESCRIPTION_BYTES => text,
             Some(_) => {
-                return Err(wrong(format!(
+                return Err(format!(
                     "the description of '{shown}' is no text of at most {MAX_DESCRIPTION_BYTES} bytes"
-                )));
+                ));
             }
         };
         let schema = match tool.get("inputSchema") {
+            None | Some(Value::Null) => empty(),
+            Some(Value::Array(items)) if items.is_empty() => empty(),
             Some(schema @ Value::Object(_)) if schema.to_string().len() <= MAX_SCHEMA_BYTES => schema.clone(),
-            Some(_) | None => {
-                return Err(wrong(format!(
+            Some(_) => {
+                return Err(format!(
                     "the schema of '{shown}' is no object of at most {MAX_SCHEMA_BYTES} bytes"
-                )));
+                ));
             }
         };
         Ok(Self { name: name.to_owned(), description: description.to_owned(), schema })
@@ -210,101 +213,6 @@ impl Pins {
     }
 }
 
-/// The most pages of a list that are turned.
-pub(crate) const MAX_PAGES: usize = 32;
-
-/// The pages of a list.
-#[derive(Debug, Default)]
-pub(crate) struct Pages {
-    cursor: Option<String>,
-    turned: usize,
-}
-
-impl Pages {
-    /// How the next page is asked for; `None`: that was the last.
-    ///
-    /// # Errors
-    ///
-    /// If there are more pages than are turned.
-    pub(crate) fn next(&mut self, method: &'static str) -> Result<Option<Value>, McpError> {
-        match (self.turned, self.cursor.take()) {
-            (0, _) => Ok(Some(empty())),
-            (_, None) => Ok(None),
-            (MAX_PAGES.., _) => {
-                Err(McpError::Wrong { method, why: format!("it has more than {MAX_PAGES} pages") })
-            }
-            (_, Some(cursor)) => Ok(Some(serde_json::json!({ "cursor": cursor }))),
-        }
-    }
-
-    /// Takes note of where the page after this one begins.
-    ///
-    /// # Errors
-    ///
-    /// If that is malformed or beyond a bound.
-    pub(crate) fn turn(&mut self, method: &'static str, result: &Value) -> Result<(), McpError> {
-        self.turned = self.turned.saturating_add(1);
-        self.cursor = match result.get("nextCursor") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(cursor)) if cursor.len() <= MAX_SCHEMA_BYTES => Some(cursor.clone()),
-            Some(_) => {
-                return Err(McpError::Wrong { method, why: "its cursor is no short text".to_owned() });
-            }
-        };
-        Ok(())
-    }
-}
-
-/// What lists a server's tools.
-const METHOD: &str = "tools/list";
-
-/// A list of tools that is put together from its pages.
-#[derive(Debug, Default)]
-pub(crate) struct List {
-    tools: BTreeMap<String, Definition>,
-    pages: Pages,
-}
-
-impl List {
-    /// How the next page is asked for; `None`: that was the last.
-    ///
-    /// # Errors
-    ///
-    /// If there are more pages than are turned.
-    pub(crate) fn next(&mut self) -> Result<Option<Value>, McpError> {
-        self.pages.next(METHOD)
-    }
-
-    /// Takes a page.
-    ///
-    /// # Errors
-    ///
-    /// If it is malformed, beyond a bound, or lists a tool twice.
-    pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
-        let wrong = |why: String| McpError::Wrong { method: METHOD, why };
-        let too_many = || wrong(format!("it lists more than {MAX_TOOLS} tools"));
-        let page = result.get("tools").and_then(Value::as_array);
-        let page = page.ok_or_else(|| wrong("it lists no tools".to_owned()))?;
-        if page.len() > MAX_TOOLS {
-            return Err(too_many());
-        }
-        self.pages.turn(METHOD, result)?;
-        for tool in page {
-            let tool = Definition::of(tool)?;
-            let name = writ_types::visible::escape_line(&tool.name).into_owned();
-            if self.tools.insert(tool.name.clone(), tool).is_some() {
-                return Err(wrong(format!("it lists '{name}' twice")));
-            }
-        }
-        if self.tools.len() > MAX_TOOLS { Err(too_many()) } else { Ok(()) }
-    }
-
-    /// The tools, by name.
-    pub(crate) fn tools(self) -> Vec<Definition> {
-        self.tools.into_values().collect()
-    }
-}
-
 /// An empty object, for calls without arguments.
 pub(crate) fn empty() -> Value {
     Value::Object(Map::new())
@@ -353,30 +261,6 @@ mod tests {
         assert_eq!(tool("a", "x\u{e0041}y").hidden(), Some("description"));
         for schema in [json!({"properties": {"x\u{202e}": {}}}), json!({"enum": [["\u{1b}[2J"]]})] {
             assert_eq!(Definition { schema, ..tool("a", "") }.hidden(), Some("schema"));
-        }
-    }
-
-    #[test]
-    fn a_list_that_lies_about_its_form_is_refused_whole() {
-        let good = json!({"name": "a", "inputSchema": {}});
-        assert!(List::default().take(&json!({"tools": [good]})).is_ok());
-        let lies = [
-            json!({}),
-            json!({"tools": {}}),
-            json!({"tools": [{"name": "a"}]}),
-            json!({"tools": [{"name": "", "inputSchema": {}}]}),
-            json!({"tools": [{"name": "a", "inputSchema": "object"}]}),
-            json!({"tools": [{"name": "a", "inputSchema": {}, "description": 5}]}),
-            json!({"tools": [{"name": "a", "inputSchema": {}, "description": "x".repeat(MAX_DESCRIPTION_BYTES + 1)}]}),
-            json!({"tools": [{"name": "a", "inputSchema": {"x": "y".repeat(MAX_SCHEMA_BYTES)}}]}),
-            json!({"tools": vec![good.clone(); MAX_TOOLS + 1]}),
-            json!({"tools": [], "nextCursor": 5}),
-        ];
-        for lie in lies {
-            assert!(
-                matches!(List::default().take(&lie), Err(McpError::Wrong { method: "tools/list", .. })),
-                "{lie:.100}"
-            );
         }
     }
 }

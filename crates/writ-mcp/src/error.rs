@@ -28,6 +28,20 @@ pub enum McpError {
         /// The limit, in seconds.
         secs: u64,
     },
+    /// It was started and did not answer its greeting in time.
+    #[error(
+        "the server was not ready within {secs} seconds; start_timeout_secs in its file sets how long it may take"
+    )]
+    NotReady {
+        /// The limit, in seconds.
+        secs: u64,
+    },
+    /// Its list of tools did not end in time.
+    #[error("the server's list of tools had not ended after {secs} seconds")]
+    SlowList {
+        /// The limit, in seconds.
+        secs: u64,
+    },
     /// Whoever asked wants no answer any more.
     #[error("it was stopped before the server had answered")]
     Cancelled,
@@ -64,7 +78,12 @@ impl McpError {
             Self::Gone | Self::TooLarge { .. } | Self::Flooded { .. } | Self::Deaf | Self::Transport(_) => {
                 true
             }
-            Self::Timeout { .. } | Self::Cancelled | Self::Wrong { .. } | Self::Refused { .. } => false,
+            Self::Timeout { .. }
+            | Self::NotReady { .. }
+            | Self::SlowList { .. }
+            | Self::Cancelled
+            | Self::Wrong { .. }
+            | Self::Refused { .. } => false,
         }
     }
 
@@ -73,7 +92,8 @@ impl McpError {
             Self::Gone => (Exit::Blocked, "mcp.gone"),
             Self::TooLarge { .. } => (Exit::Blocked, "mcp.too_large"),
             Self::Flooded { .. } => (Exit::Blocked, "mcp.flooded"),
-            Self::Timeout { .. } => (Exit::Blocked, "mcp.timeout"),
+            Self::Timeout { .. } | Self::SlowList { .. } => (Exit::Blocked, "mcp.timeout"),
+            Self::NotReady { .. } => (Exit::Blocked, "mcp.not_ready"),
             Self::Cancelled => (Exit::Interrupted, "mcp.cancelled"),
             Self::Deaf => (Exit::Blocked, "mcp.deaf"),
             Self::Wrong { .. } => (Exit::Blocked, "mcp.wrong_answer"),
@@ -86,6 +106,21 @@ impl McpError {
 impl ToReport for McpError {
     fn report(&self) -> Report {
         let (exit, code) = self.code();
-        Report::new(exit, code, self.to_string())
+        let report = Report::new(exit, code, self.to_string());
+        match self {
+            Self::NotReady { .. } => report.hint(
+                "npx and uvx download packages at a first start: give it longer there or with --start-timeout, or install the program beforehand",
+            ),
+            Self::Gone
+            | Self::TooLarge { .. }
+            | Self::Flooded { .. }
+            | Self::Timeout { .. }
+            | Self::SlowList { .. }
+            | Self::Cancelled
+            | Self::Deaf
+            | Self::Wrong { .. }
+            | Self::Refused { .. }
+            | Self::Transport(_) => report,
+        }
     }
 }

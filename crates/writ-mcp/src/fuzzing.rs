@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use crate::client::check_version;
-use crate::definition::{List as Tools, MAX_PAGES, MAX_TOOLS};
 use crate::http::Events;
+use crate::listing::{List as Tools, MAX_PAGES, MAX_TOOLS};
 use crate::message::{Incoming, MAX_ERROR_CHARS, RpcError, answer, line};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
@@ -55,13 +55,13 @@ fn read(result: &Value) {
     let mut tools = Tools::default();
     // A server that gives the same page again and again comes to an end.
     let mut pages = 0;
-    while let Ok(Some(_)) = tools.next() {
+    while tools.next().is_some() {
         if tools.take(result).is_err() {
             return other(result);
         }
         pages += 1;
     }
-    let tools = reading::beside(tools.tools(), Has::of(result));
+    let tools = tools.listing(Has::of(result)).tools;
     assert!(pages <= MAX_PAGES && tools.len() <= MAX_TOOLS + READINGS.len());
     other(result)
 }
@@ -76,7 +76,7 @@ fn other(result: &Value) {
         }
         let mut list = reading::List::new(reading);
         let mut pages = 0;
-        while let Ok(Some(_)) = list.next() {
+        while list.next().is_some() {
             if list.take(result).is_err() {
                 break;
             }

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use writ_egress::Lent;
 use writ_egress::http::{HeaderValue, RequestBuilder};
 
-use crate::client::{MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
-use crate::definition::{self, Definition};
+use crate::client::{LIST_TIME, MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
+use crate::definition;
 use crate::error::McpError;
+use crate::listing::{List, Listing};
 use crate::message::{self, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
@@ -56,17 +57,23 @@ impl<'a> Visit<'a> {
         Ok(visit)
     }
 
-    /// The tools that it offers now.
+    /// The tools that it offers now, as far as they can be used.
     ///
     /// # Errors
     ///
     /// As [`Client::tools`](crate::client::Client::tools).
-    pub async fn tools(&mut self) -> Result<Vec<Definition>, McpError> {
-        let mut list = definition::List::default();
-        while let Some(params) = list.next()? {
-            list.take(&self.ask("tools/list", &params).await?)?;
+    pub async fn tools(&mut self) -> Result<Listing, McpError> {
+        let began = tokio::time::Instant::now();
+        let mut list = List::default();
+        while let Some(params) = list.next() {
+            let left = LIST_TIME.saturating_sub(began.elapsed());
+            let page = tokio::time::timeout(left, self.ask("tools/list", &params)).await;
+            match page.unwrap_or(Err(McpError::SlowList { secs: LIST_TIME.as_secs() })) {
+                Ok(page) => list.take(&page)?,
+                Err(error) => list.fail(error, self.has)?,
+            }
         }
-        Ok(reading::beside(list.tools(), self.has))
+        Ok(list.listing(self.has))
     }
 
     /// Calls a tool. While it waits, the server may ask the person; without one, that is refused.
@@ -87,8 +94,11 @@ impl<'a> Visit<'a> {
             }
             Some(reading) if reading.lists() => {
                 let mut list = reading::List::new(reading);
-                while let Some(params) = list.next()? {
-                    list.take(&self.ask(reading.method(), &params).await?)?;
+                while let Some(params) = list.next() {
+                    match self.ask(reading.method(), &params).await {
+                        Ok(page) => list.take(&page)?,
+                        Err(error) => list.fail(error)?,
+                    }
                 }
                 Ok(list.result())
             }

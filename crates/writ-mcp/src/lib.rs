@@ -10,13 +10,16 @@
 //! [`http`] over a connection that `writ-egress` lends.
 //! Nothing here decides whether a call is allowed.
 //!
-//! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`client`] the connection,
+//! Read in this order: [`config`] is the owner's file, [`definition`] what is pinned, [`listing`] how a server lists its
+//! tools, [`client`] the connection,
 //! [`result`] what a call gives, [`readers`] who else can read
 //! that, [`reading`] the tools for what else a server has, [`elicitation`] what it asks a person.
 
 pub mod config;
 
 pub mod definition;
+
+pub mod listing;
 
 pub mod client;
 

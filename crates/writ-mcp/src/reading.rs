@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::definition::{Definition, Pages};
+use crate::definition::Definition;
 use crate::error::McpError;
+use crate::listing::{Pages, shown as shown_name};
 use crate::result::{CallResult, MAX_BLOCKS, shown, shown_resource};
 
 /// How many tools there are for it.
@@ -23,6 +24,8 @@ const MAX_ARGUMENTS: usize = 32;
 const MAX_ARGUMENT_BYTES: usize = 8 * 1024;
 /// The longest name, media type or description of something, in characters; longer ones are cut.
 const MAX_WORDS_CHARS: usize = 300;
+/// The most remarks about what is left out of a list.
+const MAX_REMARKS: usize = 16;
 /// What is told of one.
 const FIELDS: [&str; 6] = ["uri", "uriTemplate", "name", "title", "mimeType", "description"];
 
@@ -163,65 +166,86 @@ fn shown_message(message: &Value) -> String {
     format!("[for {role}]\n{}", shown(message.get("content").unwrap_or(&Value::Null)))
 }
 
-/// A server's tools, with those for what else it has. A tool of its own with such a name is left out: nobody could tell
-/// which of the two is called.
-pub(crate) fn beside(mut tools: Vec<Definition>, has: Has) -> Vec<Definition> {
-    tools.retain(|tool| Reading::of(&tool.name).is_none());
+/// A server's tools, with those for what else it has. A tool of its own with such a name is left out, and said so: it
+/// could not be told which of the two is called.
+pub(crate) fn beside(mut tools: Vec<Definition>, has: Has, left_out: &mut Vec<String>) -> Vec<Definition> {
+    tools.retain(|tool| {
+        let is_own = Reading::of(&tool.name).is_none();
+        if !is_own {
+            let name = shown_name(&tool.name);
+            left_out.push(format!("'{name}' is left out: tools for resources and prompts are named so here"));
+        }
+        is_own
+    });
     tools.extend(Reading::ALL.into_iter().filter(|reading| reading.is_of(has)).map(Reading::definition));
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     tools
 }
 
-/// A list that is put together from its pages.
+/// A list of what a server has, put together from its pages. What is wrong in it is left out, and counted.
 #[derive(Debug)]
 pub(crate) struct List {
     reading: Reading,
     found: Vec<Value>,
     pages: Pages,
+    remarks: Vec<String>,
 }
 
 impl List {
     pub(crate) fn new(reading: Reading) -> Self {
-        Self { reading, found: Vec::new(), pages: Pages::default() }
+        Self { reading, found: Vec::new(), pages: Pages::default(), remarks: Vec::new() }
     }
 
-    /// How the next page is asked for; `None`: that was the last.
-    ///
-    /// # Errors
-    ///
-    /// If there are more pages than are turned.
-    pub(crate) fn next(&mut self) -> Result<Option<Value>, McpError> {
-        self.pages.next(self.reading.method())
+    /// Returns the parameters that ask for the next page; `None` after the last.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        self.pages.next()
     }
 
     /// Takes a page.
     ///
     /// # Errors
     ///
-    /// If it is malformed or beyond a bound.
+    /// If the first page is no list.
     pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
-        self.pages.turn(self.reading.method(), result)?;
         let page = self.reading.list().and_then(|field| result.get(field)).and_then(Value::as_array);
-        let page = page.ok_or_else(|| self.wrong("it lists nothing".to_owned()))?;
-        if self.found.len().saturating_add(page.len()) > MAX_LISTED {
-            return Err(self.wrong(format!("it lists more than {MAX_LISTED}")));
-        }
+        let Some(page) = page else {
+            let why = "it lists nothing".to_owned();
+            return self.pages.fail(McpError::Wrong { method: self.reading.method(), why });
+        };
+        self.pages.turn(result);
         for one in page {
+            if self.found.len() >= MAX_LISTED {
+                self.pages.end(format!("it lists more than {MAX_LISTED}; the rest is left out"));
+                break;
+            }
             let told = if self.reading == Reading::Prompts { told_prompt(one) } else { told_resource(one) };
-            self.found.push(told.map_err(|why| self.wrong(why))?);
+            match told {
+                Ok(told) => self.found.push(told),
+                Err(why) if self.remarks.len() < MAX_REMARKS => self.remarks.push(why),
+                Err(_) => {}
+            }
         }
         Ok(())
     }
 
-    /// All of it.
-    pub(crate) fn result(self) -> CallResult {
-        let field = if self.reading == Reading::Prompts { "prompts" } else { "resources" };
-        let structured = json!({ field: self.found });
-        CallResult { text: structured.to_string(), structured: Some(structured), is_error: false }
+    /// Takes the failure to get a page, as [`Pages::fail`] does.
+    ///
+    /// # Errors
+    ///
+    /// The failure itself, if nothing of the list can be used.
+    pub(crate) fn fail(&mut self, error: McpError) -> Result<(), McpError> {
+        self.pages.fail(error)
     }
 
-    fn wrong(&self, why: String) -> McpError {
-        McpError::Wrong { method: self.reading.method(), why }
+    /// All of it, and what is left out.
+    pub(crate) fn result(mut self) -> CallResult {
+        let field = if self.reading == Reading::Prompts { "prompts" } else { "resources" };
+        self.remarks.extend(self.pages.broken().map(str::to_owned));
+        let mut structured = json!({ field: self.found });
+        if let (false, Some(fields)) = (self.remarks.is_empty(), structured.as_object_mut()) {
+            fields.insert("left_out".to_owned(), json!(self.remarks));
+        }
+        CallResult { text: structured.to_string(), structured: Some(structured), is_error: false }
     }
 }
 
@@ -275,38 +299,50 @@ fn told(one: &Value) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::MAX_PAGES;
+    use crate::listing::MAX_PAGES;
 
     #[test]
-    fn what_is_listed_is_short_and_lies_are_refused() {
+    fn what_is_listed_is_short_and_what_is_wrong_is_left_out() {
         let mut list = List::new(Reading::Resources);
-        assert_eq!(list.next(), Ok(Some(json!({}))));
+        assert_eq!(list.next(), Some(json!({})));
         let one = json!({ "uri": "note://1", "name": "n".repeat(1_000), "size": 5, "icons": [{}] });
         list.take(&json!({ "resources": [one], "nextCursor": "two" })).expect("a page");
-        assert_eq!(list.next(), Ok(Some(json!({ "cursor": "two" }))));
+        assert_eq!(list.next(), Some(json!({ "cursor": "two" })));
         list.take(&json!({ "resources": [] })).expect("a page");
-        assert_eq!(list.next(), Ok(None));
+        assert_eq!(list.next(), None);
         let told = list.result();
         let expected = json!({ "resources": [{ "uri": "note://1", "name": "n".repeat(MAX_WORDS_CHARS) }] });
         assert_eq!(told.structured, Some(expected));
-        let many = vec![json!({ "uri": "a:b" }); MAX_LISTED + 1];
-        for lie in [
-            json!(null),
-            json!({ "resources": 1 }),
-            json!({ "resources": [1] }),
-            json!({ "resources": [{ "uri": "" }] }),
-            json!({ "resources": [{ "uri": "x".repeat(MAX_URI_BYTES + 1) }] }),
-            json!({ "resources": many }),
-            json!({ "resources": [], "nextCursor": 5 }),
-        ] {
+        for lie in [json!(null), json!({ "resources": 1 })] {
             assert!(List::new(Reading::Resources).take(&lie).is_err(), "{lie:.60}");
         }
-        let mut endless = List::new(Reading::Templates);
-        for _ in 0..MAX_PAGES {
-            endless.next().expect("a page").expect("one more");
-            endless.take(&json!({ "resourceTemplates": [], "nextCursor": "on" })).expect("a page");
+        let good = json!({ "uri": "a:b" });
+        for lie in [json!(1), json!({ "uri": "" }), json!({ "uri": "x".repeat(MAX_URI_BYTES + 1) })] {
+            let mut list = List::new(Reading::Resources);
+            list.take(&json!({ "resources": [good, lie] })).expect("the good one stays");
+            let told = list.result().structured.expect("a list");
+            assert_eq!(
+                (&told["resources"], &told["left_out"]),
+                (&json!([good]), &json!([format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")]),)
+            );
         }
-        assert!(endless.next().is_err(), "it has an end");
+        let mut many = List::new(Reading::Resources);
+        many.take(&json!({ "resources": vec![good; MAX_LISTED + 1], "nextCursor": "on" })).expect("a page");
+        assert_eq!(many.next(), None, "it is full");
+        let told = many.result().structured.expect("a list");
+        assert_eq!(told["resources"].as_array().map(Vec::len), Some(MAX_LISTED));
+        assert_eq!(told["left_out"][0], format!("it lists more than {MAX_LISTED}; the rest is left out"));
+        let mut endless = List::new(Reading::Templates);
+        let mut pages = 0;
+        while endless.next().is_some() {
+            pages += 1;
+            endless
+                .take(&json!({ "resourceTemplates": [], "nextCursor": format!("{pages}") }))
+                .expect("a page");
+        }
+        assert_eq!(pages, MAX_PAGES);
+        let told = endless.result().structured.expect("a list");
+        assert!(told["left_out"][0].as_str().is_some_and(|why| why.contains("pages")), "{told}");
     }
 
     #[test]
@@ -345,7 +381,14 @@ mod tests {
             json!({ "name": "a", "arguments": vec![json!({ "name": "b" }); MAX_ARGUMENTS + 1] }),
         ] {
             let page = json!({ "prompts": [lie] });
-            assert!(List::new(Reading::Prompts).take(&page).is_err(), "{page:.80}");
+            let mut list = List::new(Reading::Prompts);
+            list.take(&page).expect("a page");
+            let told = list.result().structured.expect("a list");
+            assert_eq!(
+                (told["prompts"].as_array().map(Vec::len), told["left_out"].as_array().map(Vec::len)),
+                (Some(0), Some(1)),
+                "{page:.80}"
+            );
         }
     }
 
@@ -376,11 +419,14 @@ mod tests {
         let own = Definition { name: "look".into(), ..theirs.clone() };
         let both = || vec![theirs.clone(), own.clone()];
         let greeted = |capabilities: Value| Has::of(&json!({ "capabilities": capabilities }));
+        let mut left_out = Vec::new();
+        let mut beside = |tools, has| super::beside(tools, has, &mut left_out);
         assert_eq!(beside(both(), greeted(json!({}))), std::slice::from_ref(&own));
         let tools = beside(both(), greeted(json!({ "resources": {} })));
         assert_eq!(names(&tools), ["look", "resources/list", "resources/read", "resources/templates/list"]);
         assert!(tools.iter().all(|tool| tool.name == "look" || !tool.description.contains("Send")));
         let tools = beside(both(), greeted(json!({ "prompts": {}, "resources": true })));
         assert_eq!(names(&tools), ["look", "prompts/get", "prompts/list"]);
+        assert_eq!(left_out.len(), 3, "each time it is said: {left_out:?}");
     }
 }

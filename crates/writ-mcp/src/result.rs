@@ -21,21 +21,28 @@ pub struct CallResult {
 }
 
 impl CallResult {
-    /// Reads an answer to `tools/call`.
+    /// Reads an answer to `tools/call`. One without content and structured result is empty. What servers of the first
+    /// version of the protocol gave as `toolResult` counts as structured.
     ///
     /// # Errors
     ///
-    /// If it has neither blocks nor a structured result, or more blocks than are looked at.
+    /// If it is no object, its content is no list, or it has more blocks than are looked at.
     pub(crate) fn of(mut result: Value) -> Result<Self, McpError> {
         let wrong = |why: String| McpError::Wrong { method: "tools/call", why };
+        if !result.is_object() {
+            return Err(wrong("it is no object".to_owned()));
+        }
         let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
-        let structured =
-            result.get_mut("structuredContent").map(Value::take).filter(|value| !value.is_null());
+        let mut taken =
+            |name: &str| result.get_mut(name).map(Value::take).filter(|value: &Value| !value.is_null());
+        let structured = taken("structuredContent").or_else(|| taken("toolResult"));
         let blocks = match result.get("content") {
             Some(Value::Array(blocks)) if blocks.len() <= MAX_BLOCKS => blocks.as_slice(),
             Some(Value::Array(_)) => return Err(wrong(format!("it has more than {MAX_BLOCKS} blocks"))),
-            None | Some(Value::Null) if structured.is_some() => &[],
-            Some(_) | None => return Err(wrong("it has no content".to_owned())),
+            None | Some(Value::Null) => &[],
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                return Err(wrong("its content is no list".to_owned()));
+            }
         };
         let text = blocks.iter().map(shown).collect::<Vec<_>>().join("\n");
         Ok(Self { text, structured, is_error })
@@ -108,13 +115,25 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_content_is_wrong() {
-        for lie in
-            [json!(null), json!({}), json!({"content": "text"}), json!({"content": vec![0; MAX_BLOCKS + 1]})]
-        {
+    fn an_answer_without_content_is_empty_and_one_of_another_form_is_wrong() {
+        for lie in [
+            json!(null),
+            json!("text"),
+            json!([]),
+            json!({"content": "text"}),
+            json!({"content": vec![0; MAX_BLOCKS + 1]}),
+        ] {
             assert!(matches!(CallResult::of(lie), Err(McpError::Wrong { method: "tools/call", .. })));
         }
-        let structured = CallResult::of(json!({"structuredContent": {"a": 1}})).unwrap();
-        assert_eq!((structured.text.as_str(), structured.structured), ("", Some(json!({"a": 1}))));
+        let empty = CallResult { text: String::new(), structured: None, is_error: false };
+        for nothing in [json!({}), json!({"content": null}), json!({"content": []})] {
+            assert_eq!(CallResult::of(nothing), Ok(empty.clone()));
+        }
+        for field in ["structuredContent", "toolResult"] {
+            let structured = CallResult::of(json!({field: {"a": 1}, "isError": true})).unwrap();
+            let expected =
+                CallResult { text: String::new(), structured: Some(json!({"a": 1})), is_error: true };
+            assert_eq!(structured, expected);
+        }
     }
 }

@@ -143,7 +143,8 @@ impl Origins {
                         if result.label.taint == Taint::External {
                             let asked = calls.get(result.call_id.as_str()).copied();
                             let answer = Answer { asked, giver: giver(&result.name), fields: &result.fields };
-                            self.told.add(&result.text, Some(answer));
+                            // A structured result is read as records, also where a text stands before it.
+                            result.texts().for_each(|text| self.told.add(text, Some(answer)));
                         }
                         let Some(made) = made.get(result.call_id.as_str()) else { continue };
                         if made.before && was_performed(result.outcome) {

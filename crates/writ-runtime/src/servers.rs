@@ -13,29 +13,32 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_mcp::client::Client;
-use writ_mcp::config::{Readers, ServerName, ServerSpec};
+use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
-use writ_tools::foreign::{ForeignError, ForeignTool, Row};
 use writ_tools::registry::Registry;
 use writ_types::action::{Action, ExecProfile};
 use writ_types::credential::Reference;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::error::{Exit, Report};
 use writ_types::id::SessionId;
-use writ_types::taint::Taint;
 
 use crate::act::Place;
 use crate::asks::acting::Begun;
 use crate::core::Core;
 use crate::error::EngineError;
 
+use offered::{LeftOut, by_name, registry};
+
 pub use none::NoServers;
+pub use offered::{check, row};
 
 mod none;
 
 pub(crate) mod remote;
 
 pub(crate) mod elicit;
+
+mod offered;
 
 mod start;
 
@@ -99,6 +102,22 @@ struct Known {
     /// Tools that a running server describes otherwise than they were pinned: offered no more, until trusted anew.
     drifted: BTreeSet<(ServerName, String)>,
     registry: Arc<Registry>,
+    /// The trusted tools that cannot be offered, each with why.
+    left_out: Vec<LeftOut>,
+}
+
+impl Known {
+    fn new(
+        own: &Registry,
+        servers: BTreeMap<ServerName, Arc<Server>>,
+        drifted: BTreeSet<(ServerName, String)>,
+    ) -> Result<Self, Report> {
+        let (registry, left_out) = registry(own, &servers, &drifted)?;
+        for one in &left_out {
+            tracing::warn!(server = %one.server, tool = one.tool, "a foreign tool is not offered: {}", one.why);
+        }
+        Ok(Self { servers, drifted, registry: Arc::new(registry), left_out })
+    }
 }
 
 /// A server that runs.
@@ -108,6 +127,8 @@ pub(crate) struct Running {
     spec: ServerSpec,
     /// How it describes its tools now.
     live: Mutex<Vec<Definition>>,
+    /// What of its list could not be used when it was started.
+    left_out: Vec<String>,
     /// Calls that it works on.
     busy: AtomicUsize,
     last: Mutex<Instant>,
@@ -149,10 +170,7 @@ impl Servers {
     ///
     /// If any of it cannot stand.
     pub(crate) fn new(source: Arc<dyn ServerSource>, own: Registry, idle: Duration) -> Result<Self, Report> {
-        let servers = by_name(source.load()?);
-        let drifted = BTreeSet::new();
-        let registry = Arc::new(registry(&own, &servers, &drifted)?);
-        let known = Mutex::new(Known { servers, drifted, registry });
+        let known = Mutex::new(Known::new(&own, by_name(source.load()?), BTreeSet::new())?);
         let keepers = TaskTracker::new();
         Ok(Self { source, idle, own, known, slots: Mutex::default(), keepers })
     }
@@ -173,22 +191,36 @@ impl Servers {
         hold(&self.known).servers.values().cloned().collect()
     }
 
-    /// Reads what the owner has named anew. Servers that are named otherwise now are ended. What was there before stays
-    /// where what is there now cannot stand.
+    /// The trusted tools that cannot be offered, each with why.
+    pub(crate) fn left_out(&self) -> Vec<LeftOut> {
+        hold(&self.known).left_out.clone()
+    }
+
+    /// Reads what the owner has named anew, and returns true if it says something else now. Servers that are named
+    /// otherwise now are ended. Tools that were found to be others than those pinned are not offered again by this, while
+    /// their pins are the same.
     ///
     /// # Errors
     ///
-    /// If any of it cannot stand.
-    pub(crate) fn reload(&self) -> Result<(), Report> {
+    /// If any of it cannot stand; what was there before stays in force.
+    pub(crate) fn reload(&self) -> Result<bool, Report> {
         let servers = by_name(self.source.load()?);
-        let drifted = BTreeSet::new();
-        let registry = Arc::new(registry(&self.own, &servers, &drifted)?);
+        let mut known = hold(&self.known);
+        if known.servers == servers {
+            return Ok(false);
+        }
+        let pin = |all: &BTreeMap<ServerName, Arc<Server>>, (name, tool): &(ServerName, String)| {
+            all.get(name).and_then(|server| server.pins.tools.get(tool)).cloned()
+        };
+        let mut drifted = known.drifted.clone();
+        drifted.retain(|one| pin(&servers, one).is_some_and(|now| Some(now) == pin(&known.servers, one)));
+        *known = Known::new(&self.own, servers.clone(), drifted)?;
+        drop(known);
         let is_same = |running: &Running, name: &ServerName| {
             servers.get(name).is_some_and(|server| server.spec == running.spec)
         };
         self.stop_where(|(_, name), running| !is_same(running, name));
-        *hold(&self.known) = Known { servers, drifted, registry };
-        Ok(())
+        Ok(true)
     }
 
     /// Ends every server of a session.
@@ -267,89 +299,12 @@ impl Servers {
             }
         }
         if !news.is_empty()
-            && let Ok(registry) = registry(&self.own, &known.servers, &known.drifted)
+            && let Ok(now) = Known::new(&self.own, known.servers.clone(), known.drifted.clone())
         {
-            known.registry = Arc::new(registry);
+            *known = now;
         }
         news
     }
-}
-
-fn by_name(servers: Vec<Server>) -> BTreeMap<ServerName, Arc<Server>> {
-    servers.into_iter().map(|server| (server.name.clone(), Arc::new(server))).collect()
-}
-
-/// Our own tools with those of the owner's servers that are trusted.
-fn registry(
-    own: &Registry,
-    servers: &BTreeMap<ServerName, Arc<Server>>,
-    drifted: &BTreeSet<(ServerName, String)>,
-) -> Result<Registry, Report> {
-    let mut rows = Vec::new();
-    for server in servers.values() {
-        for tool in server.pins.tools.values() {
-            let is_drifted = drifted.contains(&(server.name.clone(), tool.name.clone()));
-            if server.spec.rule(&tool.name).allow && !is_drifted {
-                rows.push(row(server, tool).map_err(|error| unusable(&error))?);
-            }
-        }
-    }
-    let (registry, left_out) = own.clone().with_foreign(rows);
-    for error in left_out {
-        match &error {
-            ForeignError::NoRoom(_) => tracing::warn!(%error, "a foreign tool is not offered"),
-            ForeignError::Collision(_)
-            | ForeignError::LongName(_)
-            | ForeignError::Schema { .. }
-            | ForeignError::Then(_)
-            | ForeignError::Declared { .. } => return Err(unusable(&error)),
-        }
-    }
-    Ok(registry)
-}
-
-fn unusable(error: &ForeignError) -> Report {
-    Report::new(Exit::Config, "mcp.tool", error.to_string())
-        .hint("leave it out with allow = false in the server's file, or remove the server")
-}
-
-/// Whether an engine with these tools of its own can begin with what its owner has named.
-///
-/// # Errors
-///
-/// If any of it cannot stand.
-pub fn check(source: &dyn ServerSource, own: &Registry) -> Result<(), Report> {
-    registry(own, &by_name(source.load()?), &BTreeSet::new()).map(drop)
-}
-
-/// The row of a pinned tool.
-///
-/// # Errors
-///
-/// If it cannot be offered.
-pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
-    let rule = server.spec.rule(&tool.name);
-    let not_canonical = || ForeignError::Collision(tool.name.clone());
-    Row::new(ForeignTool {
-        server: server.name.to_string(),
-        tool: tool.name.clone(),
-        host: server.spec.host(),
-        description: tool.description.clone(),
-        schema: tool.schema.clone(),
-        pin: tool.digest().ok_or_else(not_canonical)?,
-        effect: rule.effect,
-        sinks: rule.sinks,
-        content: rule.content,
-        free: rule.free,
-        whom: rule.whom,
-        named: rule.named,
-        takes: rule.takes,
-        public: rule.readers == Readers::Public,
-        idempotent: rule.idempotent,
-        risk: rule.risk,
-        taint: Taint::from(server.spec.taint),
-        quarantine: rule.quarantine.unwrap_or(server.spec.quarantine),
-    })
 }
 
 impl Core {
@@ -407,7 +362,7 @@ impl Core {
         let busy = Busy::new(Arc::clone(&running));
         if running.client.tools_changed() {
             match running.client.tools().await {
-                Ok(live) => *hold(&running.live) = live,
+                Ok(listing) => *hold(&running.live) = listing.tools,
                 Err(error) => {
                     running.stop.cancel();
                     return Ok(Err(writ_types::error::ToReport::report(&error)));

@@ -10,6 +10,7 @@ use writ_types::chat::{ToolCall, ToolSpec};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 use writ_types::quarantine::Quarantine;
+use writ_types::schema::{expand, shorten};
 use writ_types::taint::Taint;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
@@ -18,17 +19,22 @@ use crate::error::ToolError;
 use crate::schema::then_schema;
 use crate::text::{cut_end, one_line};
 
+mod names;
+
 mod schema;
 
+pub use names::{MAX_CALLED_NAME, called, called_all};
 use schema::Checked;
 pub use schema::SchemaError;
 
-/// The longest name under which a model calls a tool, in bytes: the least that providers take.
-pub const MAX_CALLED_NAME: usize = 64;
 /// The longest words of a server about a tool that models are told, in characters.
 pub const MAX_TOLD_CHARS: usize = 1_000;
-/// The most bytes of names, words and schemas of foreign tools that models are told: a quarter of what a small context has.
+/// The most bytes of names, words and schemas of foreign tools that models are told in one request: a quarter of what a
+/// small context has.
 pub const MAX_TOLD_BYTES: usize = 64 * 1024;
+/// The most bytes of the schema of one tool that models are told, where it can be shortened; arguments are checked against
+/// the whole.
+const MAX_TOLD_SCHEMA_BYTES: usize = 12 * 1024;
 /// The most values of one call that say who, where and what: more cannot be judged in earnest.
 const MAX_SINKS: usize = 1_000;
 /// The longest statement of what a call is for, in characters.
@@ -78,12 +84,9 @@ pub struct ForeignTool {
 /// Why a foreign tool cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
-    /// Two would be called the same.
-    #[error("two tools would be called '{0}'")]
-    Collision(String),
-    /// Its name is too long.
-    #[error("'{0}' has more than {MAX_CALLED_NAME} characters")]
-    LongName(String),
+    /// Its description has no canonical form, and so cannot be pinned.
+    #[error("'{0}' cannot be pinned: its schema has no canonical form")]
+    Unpinned(String),
     /// Its schema cannot be used.
     #[error("the schema of '{name}' cannot be used: {why}")]
     Schema {
@@ -103,9 +106,6 @@ pub enum ForeignError {
         /// The declared path.
         path: String,
     },
-    /// There is no room for it.
-    #[error("'{0}' is left out: models are told {MAX_TOLD_BYTES} bytes of foreign tools at most")]
-    NoRoom(String),
 }
 
 /// A row that is made at run time.
@@ -116,14 +116,12 @@ pub struct Row {
     /// What is known of it.
     pub known: ForeignTool,
     checked: Checked,
+    /// What models are told of its arguments.
+    told: Value,
     /// The names that its schema has for arguments, at any depth.
     names: BTreeSet<String>,
-}
-
-/// The name under which models call a tool: what is not plain becomes `_`.
-pub fn called(server: &str, tool: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    format!("{server}__{}", tool.chars().map(plain).collect::<String>())
+    /// The bytes that models are told of it.
+    told_bytes: usize,
 }
 
 impl Row {
@@ -134,9 +132,6 @@ impl Row {
     /// If it cannot be offered to models, or its arguments could not be checked.
     pub fn new(known: ForeignTool) -> Result<Self, ForeignError> {
         let name = called(&known.server, &known.tool);
-        if name.len() > MAX_CALLED_NAME {
-            return Err(ForeignError::LongName(one_line(&name, MAX_CALLED_NAME)));
-        }
         let properties = known.schema.get("properties");
         let has = |path: &str| {
             let first = path.split('.').next().unwrap_or_default();
@@ -151,9 +146,14 @@ impl Row {
             return Err(ForeignError::Declared { name, path: path.clone() });
         }
         let names = names_of(&known.schema);
-        let checked = Checked::new(&known.schema);
-        let checked = checked.map_err(|why| ForeignError::Schema { name: name.clone(), why })?;
-        Ok(Self { name, known, checked, names })
+        let unusable = |why| ForeignError::Schema { name: name.clone(), why };
+        let expanded = expand(&known.schema).map_err(|why| unusable(why.into()))?;
+        let checked = Checked::new(&expanded).map_err(unusable)?;
+        let told = told_schema(expanded);
+        let mut row = Self { name, known, checked, told, names, told_bytes: 0 };
+        let spec = row.spec();
+        row.told_bytes = spec.name.len() + spec.description.len() + spec.schema.to_string().len();
+        Ok(row)
     }
 
     /// What models are told of it: whose words they read is said first.
@@ -165,26 +165,13 @@ impl Row {
                 "[A tool of the server '{}'; these are its words] {words}",
                 self.known.server
             ),
-            schema: self.told_schema(),
+            schema: self.told.clone(),
         }
     }
 
-    /// Its schema, with [`THEN`].
-    fn told_schema(&self) -> Value {
-        let mut schema = self.known.schema.clone();
-        if let Some(fields) = schema.as_object_mut() {
-            let properties = fields.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-            if let Some(properties) = properties.as_object_mut() {
-                properties.insert(THEN.to_owned(), then_schema());
-            }
-        }
-        schema
-    }
-
-    /// How many bytes that takes.
-    pub(crate) fn told_bytes(&self) -> usize {
-        let spec = self.spec();
-        spec.name.len() + spec.description.len() + spec.schema.to_string().len()
+    /// The bytes that models are told of it.
+    pub(crate) const fn told_bytes(&self) -> usize {
+        self.told_bytes
     }
 
     /// The arguments, if they fit the schema.
@@ -301,6 +288,21 @@ impl Row {
             Value::Null | Value::Bool(_) => {}
         }
     }
+}
+
+/// What models are told of the arguments of an expanded schema, with [`THEN`]: it is of an object, also where its server
+/// leaves that out.
+fn told_schema(expanded: Value) -> Value {
+    let mut schema = shorten(expanded, MAX_TOLD_SCHEMA_BYTES);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.shift_remove("$schema");
+        fields.insert("type".to_owned(), "object".into());
+        let properties = fields.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(properties) = properties.as_object_mut() {
+            properties.insert(THEN.to_owned(), then_schema());
+        }
+    }
+    schema
 }
 
 /// The names that a schema has for arguments, at any depth.

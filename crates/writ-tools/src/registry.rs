@@ -13,7 +13,7 @@ use writ_types::taint::{Label, Source, Taint};
 use crate::arguments::checked;
 use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
-use crate::foreign::{ForeignError, MAX_CALLED_NAME, MAX_TOLD_BYTES, Row};
+use crate::foreign::{MAX_CALLED_NAME, MAX_TOLD_BYTES, Row, called_all};
 use crate::path::WorkPath;
 use crate::question::{Question, RESULT_ASK, TOOL};
 use crate::render::Rendered;
@@ -47,6 +47,15 @@ pub enum AllowList {
     Only(BTreeSet<String>),
 }
 
+impl AllowList {
+    fn allows(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(name),
+        }
+    }
+}
+
 /// What an empty list in a configuration means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyMeans {
@@ -76,31 +85,38 @@ impl Registry {
         Self { tools, foreign: BTreeMap::new(), kept: BTreeMap::new(), told: Arc::default() }
     }
 
-    /// The same with these tools of other programs in the place of those that it had; and what is left out of them: two
-    /// that would be called the same, and what would be too much to tell.
+    /// The same with these tools of other programs in the place of those that it had. Two that would be called the same get
+    /// names that differ.
     #[must_use]
-    pub fn with_foreign(self, rows: impl IntoIterator<Item = Row>) -> (Self, Vec<ForeignError>) {
-        let (mut found, mut twice) = (BTreeMap::new(), BTreeSet::new());
+    pub fn with_foreign(self, rows: impl IntoIterator<Item = Row>) -> Self {
+        let mut by_server: BTreeMap<String, Vec<Row>> = BTreeMap::new();
         for row in rows {
-            if let Some(other) = found.insert(row.name.clone(), row) {
-                twice.insert(other.name);
-            }
+            by_server.entry(row.known.server.clone()).or_default().push(row);
         }
-        let mut left_out: Vec<_> = twice.iter().cloned().map(ForeignError::Collision).collect();
-        let (mut foreign, mut room) = (BTreeMap::new(), MAX_TOLD_BYTES);
-        for (name, row) in found.into_iter().filter(|(name, _)| !twice.contains(name)) {
-            match room.checked_sub(row.told_bytes()) {
-                Some(rest) => {
-                    room = rest;
-                    foreign.insert(name, Arc::new(row));
+        let mut foreign = BTreeMap::new();
+        for (server, rows) in by_server {
+            let tools: Vec<String> = rows.iter().map(|row| row.known.tool.clone()).collect();
+            let names = called_all(&server, tools.iter().map(String::as_str));
+            for mut row in rows {
+                if let Some(name) = names.get(row.known.tool.as_str()) {
+                    row.name.clone_from(name);
                 }
-                None => left_out.push(ForeignError::NoRoom(name)),
+                foreign.insert(row.name.clone(), Arc::new(row));
             }
         }
         let is_kept = |row: &Arc<Row>| row.known.quarantine != Quarantine::Never;
         let asks = foreign.values().any(is_kept);
         let registry = Self { foreign, told: Arc::default(), ..self };
-        (if asks { registry.with_questions() } else { registry }, left_out)
+        if asks { registry.with_questions() } else { registry }
+    }
+
+    /// The tools of other programs that are allowed, but that models are not told of: they are told [`MAX_TOLD_BYTES`] of
+    /// such tools, and those first in the order of their names. What is not allowed takes no room.
+    pub fn without_room(&self, allow: &AllowList) -> Vec<&str> {
+        let rows = self.foreign.iter().map(|(name, row)| (name.as_str(), row.as_ref()));
+        let allowed: Vec<_> = rows.filter(|(name, _)| allow.allows(name)).collect();
+        let told: BTreeSet<&str> = within_room(allowed.iter().copied()).map(|(name, _)| name).collect();
+        allowed.into_iter().map(|(name, _)| name).filter(|name| !told.contains(name)).collect()
     }
 
     /// The tool of another program with this name.
@@ -196,21 +212,17 @@ impl Registry {
 
     /// What an agent that has several roles is offered under this allow-list.
     pub fn toolset_of(&self, roles: &[AgentRole], allow: &AllowList) -> Toolset<'_> {
-        let allowed = |name: &str| match allow {
-            AllowList::All => true,
-            AllowList::Only(names) => names.contains(name),
-        };
         let offered = self
             .tools
             .iter()
-            .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allowed(name))
+            .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allow.allows(name))
             .map(|(name, tool)| (*name, *tool))
             .collect();
         let works = roles.contains(&AgentRole::Executor);
         let foreign = self
             .foreign
             .iter()
-            .filter(|(name, _)| works && allowed(name))
+            .filter(|(name, _)| works && allow.allows(name))
             .map(|(name, row)| (name.as_str(), row.as_ref()))
             .collect();
         Toolset { registry: self, offered, foreign }
@@ -220,6 +232,20 @@ impl Registry {
     pub fn specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
         self.toolset(role, allow).specs()
     }
+}
+
+/// The foreign tools of these that models are told of, within [`MAX_TOLD_BYTES`].
+fn within_room<'a>(
+    rows: impl Iterator<Item = (&'a str, &'a Row)>,
+) -> impl Iterator<Item = (&'a str, &'a Row)> {
+    let mut room = MAX_TOLD_BYTES;
+    rows.filter(move |(_, row)| match room.checked_sub(row.told_bytes()) {
+        Some(rest) => {
+            room = rest;
+            true
+        }
+        None => false,
+    })
 }
 
 impl Toolset<'_> {
@@ -238,7 +264,8 @@ impl Toolset<'_> {
             schema: tool.told_schema(),
         };
         let mut specs: Vec<_> = self.offered.values().map(spec).collect();
-        specs.extend(self.foreign.values().map(|row| row.spec()));
+        let rows = self.foreign.iter().map(|(name, row)| (*name, *row));
+        specs.extend(within_room(rows).map(|(_, row)| row.spec()));
         specs.sort_by(|a, b| a.name.cmp(&b.name));
         let specs = ToolSpecs::from(specs);
         *told = Some(Told { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{Clean, Redactor};
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
@@ -13,6 +13,8 @@ use writ_types::taint::{Label, Source, Taint};
 
 use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use crate::text::{cut_end, cut_middle, one_line};
+
+mod foreign;
 
 pub(crate) mod html;
 
@@ -82,7 +84,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
         PerformedOutcome::Called { text, structured, is_error, .. } => {
-            called(text, structured.as_ref(), *is_error)
+            foreign::called(text, structured.as_ref(), *is_error)
         }
         PerformedOutcome::Planned { steps, until } => {
             let text = format!(
@@ -360,19 +362,6 @@ const fn trust_name(trust: MemoryTrust) -> &'static str {
         MemoryTrust::Working => "working",
         MemoryTrust::Verified => "verified",
         MemoryTrust::Constitutional => "constitutional",
-    }
-}
-
-/// What a foreign tool answered: its text, or its structured answer where it gave no text.
-fn called(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
-    let said = match structured {
-        Some(structured) if text.trim().is_empty() => format!("{structured:#}"),
-        Some(_) | None => text.to_owned(),
-    };
-    match (is_error, said.trim().is_empty()) {
-        (false, false) => (said, ToolOutcome::Done),
-        (false, true) => ("(the tool answered nothing)".to_owned(), ToolOutcome::Done),
-        (true, _) => (format!("the tool says that it failed:\n{said}"), ToolOutcome::Failed),
     }
 }
 

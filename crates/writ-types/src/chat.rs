@@ -56,7 +56,20 @@ pub struct ToolResult {
     pub kept: Option<Box<Label>>,
 }
 
+/// The line between the text of a foreign tool's answer and its structured result.
+pub const STRUCTURED: &str = "\n[structured result]\n";
+
 impl ToolResult {
+    /// The texts that it consists of: what was said, and behind [`STRUCTURED`] the structured result.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        match self.text.rsplit_once(STRUCTURED) {
+            Some((said, structured)) => [Some(said), Some(structured)],
+            None => [Some(self.text.as_str()), None],
+        }
+        .into_iter()
+        .flatten()
+    }
+
     /// How far its fields may be trusted, and who may read them.
     pub fn field_label(&self) -> &Label {
         self.kept.as_deref().unwrap_or(&self.label)

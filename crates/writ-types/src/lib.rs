@@ -5,7 +5,8 @@
 //! to trust them, [`action`] is what an agent may wish, [`entry`] is what the
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
 //! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
-//! foreign text is shown, [`quarantine`] how results are named that models do not read.
+//! foreign text is shown, [`quarantine`] how results are named that models do not read, [`schema`] how foreign
+//! schemas are brought into one form.
 
 pub mod unit;
 
@@ -32,3 +33,5 @@ pub mod error;
 pub mod visible;
 
 pub mod quarantine;
+
+pub mod schema;

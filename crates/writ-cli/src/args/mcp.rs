@@ -44,6 +44,9 @@ pub(crate) struct AddServer {
     /// A variable of its environment; NAME=secret:REF puts a stored secret in
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
+    /// How long it may take to start, 1 to 600 seconds: npx and uvx download packages at a first start [default: 60]
+    #[arg(long, value_name = "SECS")]
+    pub(crate) start_timeout: Option<u64>,
     /// Trust without being asked; what its tools are is printed all the same
     #[arg(long)]
     pub(crate) yes: bool,

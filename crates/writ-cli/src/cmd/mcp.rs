@@ -1,12 +1,17 @@
 //! `writ mcp`: servers of tools. What a server says of its tools is shown before it is trusted, and pinned.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
+use writ_mcp::listing::Listing;
 use writ_policy::show::{escape, escape_line, is_plain};
 use writ_runtime::servers::{Server, row};
+use writ_tools::foreign::called_all;
 use writ_types::error::Exit;
 
 use crate::args::{AddServer, McpCommand};
@@ -36,24 +41,26 @@ fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "mcp.exists", text, hint));
     }
     let spec = spec_of(args)?;
-    let offered = offered_by(context, &args.name, &spec)?;
+    let listing = offered_by(context, &args.name, &spec)?;
     let mut server = Server { name: args.name.clone(), spec, pins: Pins::default() };
-    let (usable, left_out) = usable(&server, offered);
+    let (usable, left_out) = usable(&server, listing);
     if !context.out.json {
         for tool in &usable {
             lines(tool).iter().try_for_each(|line| context.out.line(line))?;
         }
     }
-    for why in &left_out {
-        context.out.remark(format!("left out: {}", escape_line(why)));
-    }
+    remark(context, &left_out);
     confirm(context, args.yes, &format!("Trust these {} tools, as they are described here?", usable.len()))?;
     server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     servers::write_new(&context.home, &server)?;
-    if let Err(failure) = reload(context, true) {
-        // It cannot stand beside the others.
-        servers::remove(&context.home, &server.name)?;
-        return Err(failure);
+    match reload(context, true) {
+        // Tools that are trusted and still not offered, mostly for want of room.
+        Ok(left_out) => remark(context, &left_out),
+        Err(failure) => {
+            // It cannot stand beside the others.
+            servers::remove(&context.home, &server.name)?;
+            return Err(failure);
+        }
     }
     context.out.either(&shown(&server, &left_out), |_| {
         vec![format!(
@@ -73,6 +80,7 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
     };
     spec.token.clone_from(&args.token);
     spec.hosts.clone_from(&args.hosts);
+    spec.start_timeout_secs = args.start_timeout.unwrap_or(spec.start_timeout_secs);
     for variable in &args.env {
         // What was given is not repeated: it may be a secret.
         let (name, value) = variable
@@ -84,14 +92,21 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
     Ok(spec)
 }
 
+/// What the engine answers to `mcp.probe`.
+#[derive(Deserialize)]
+struct Probed {
+    tools: Vec<Definition>,
+    #[serde(default)]
+    left_out: Vec<String>,
+}
+
 /// What a server offers, started in the sandbox for this. Hidden characters in it end everything: they are there to
 /// deceive.
-fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Vec<Definition>, Failure> {
+fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Listing, Failure> {
     let params = json!({ "name": name, "spec": spec });
-    let found = block_on(async { Client::ensure(context).await?.call("mcp.probe", params).await })?;
-    let tools = found.get("tools").cloned().unwrap_or_default();
-    let tools: Vec<Definition> =
-        serde_json::from_value(tools).map_err(|error| Failure::bug("reading the tools", error))?;
+    let found = block_on(probe(context, (name, spec), params))?;
+    let Probed { tools, left_out } =
+        serde_json::from_value(found).map_err(|error| Failure::bug("reading the tools", error))?;
     for tool in &tools {
         let seen = is_plain(&tool.name) && is_plain(&tool.description);
         let hidden = tool.hidden().or_else(|| (!seen).then_some("text"));
@@ -105,7 +120,41 @@ fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result
             return Err(Failure::new(Exit::Denied, "mcp.hidden", text, hint));
         }
     }
-    Ok(tools)
+    Ok(Listing { tools, left_out })
+}
+
+/// How often a person is told that a server is still starting.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Asks the engine for a server's tools, and says meanwhile how long it takes to start.
+async fn probe(
+    context: &Context,
+    (name, spec): (&ServerName, &ServerSpec),
+    params: Value,
+) -> Result<Value, Failure> {
+    let mut client = Client::ensure(context).await?;
+    let began = Instant::now();
+    let mut ticks = tokio::time::interval_at(began + TELL_EVERY, TELL_EVERY);
+    let asking = client.call("mcp.probe", params);
+    tokio::pin!(asking);
+    loop {
+        tokio::select! {
+            biased;
+            found = &mut asking => return found,
+            _ = ticks.tick() => context.out.remark(format!(
+                "the server '{name}' is starting: {} of at most {} seconds (start_timeout_secs)",
+                began.elapsed().as_secs(),
+                spec.start_timeout_secs
+            )),
+        }
+    }
+}
+
+/// Says what is left out, line by line.
+fn remark(context: &Context, left_out: &[String]) {
+    for why in left_out {
+        context.out.remark(format!("left out: {}", escape_line(why)));
+    }
 }
 
 /// The text around the first character that cannot be seen, in characters.
@@ -122,9 +171,9 @@ fn excerpt(tool: &Definition, place: &str) -> String {
 }
 
 /// What of it can be offered to models, and why the rest cannot.
-fn usable(server: &Server, offered: Vec<Definition>) -> (Vec<Definition>, Vec<String>) {
-    let (mut usable, mut left_out) = (Vec::new(), Vec::new());
-    for tool in offered {
+fn usable(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
+    let (mut usable, mut left_out) = (Vec::new(), listing.left_out);
+    for tool in listing.tools {
         match row(server, &tool) {
             Ok(_) => usable.push(tool),
             Err(error) => left_out.push(error.to_string()),
@@ -159,17 +208,20 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
     Err(Failure::new(Exit::Denied, "mcp.not_trusted", "nothing was trusted", hint))
 }
 
-/// Has the engine read the files anew; without one, the next will.
-fn reload(context: &Context, start: bool) -> Result<(), Failure> {
-    block_on(async {
+/// Has the engine read the files anew, and returns what it does not offer; without an engine, the next one reads them.
+fn reload(context: &Context, start: bool) -> Result<Vec<String>, Failure> {
+    let answer = block_on(async {
         let client =
             if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
-        let Some(mut client) = client else { return Ok(()) };
-        client.call("mcp.reload", json!({})).await.map(drop)
-    })
+        let Some(mut client) = client else { return Ok(Value::Null) };
+        client.call("mcp.reload", json!({})).await
+    })?;
+    let left_out = answer.get("left_out").cloned().unwrap_or_default();
+    Ok(serde_json::from_value(left_out).unwrap_or_default())
 }
 
 fn shown(server: &Server, left_out: &[String]) -> Value {
+    let called = called_all(server.name.as_str(), server.pins.tools.keys().map(String::as_str));
     let tools: Vec<Value> = server
         .pins
         .tools
@@ -178,7 +230,7 @@ fn shown(server: &Server, left_out: &[String]) -> Value {
             let rule = server.spec.rule(&tool.name);
             json!({
                 "name": tool.name,
-                "called": writ_tools::foreign::called(server.name.as_str(), &tool.name),
+                "called": called.get(tool.name.as_str()),
                 "description": tool.description,
                 "pin": tool.digest(),
                 "effect": rule.effect,
@@ -199,11 +251,13 @@ fn shown(server: &Server, left_out: &[String]) -> Value {
     })
 }
 
-/// Runs `writ mcp list`.
+/// Runs `writ mcp list`. An engine that runs reads the files first, so that what is listed is in force.
 fn list(context: &Context) -> Result<(), Failure> {
     let servers = servers::load(&context.home)?;
+    let left_out = reload(context, false)?;
+    remark(context, &left_out);
     let all: Vec<Value> = servers.iter().map(|server| shown(server, &[])).collect();
-    context.out.either(&json!({ "servers": all }), |_| {
+    context.out.either(&json!({ "servers": all, "left_out": left_out }), |_| {
         if servers.is_empty() {
             return vec!["no servers; `writ mcp add NAME -- CMD` adds one".to_owned()];
         }
@@ -244,12 +298,12 @@ fn tool_lines(server: &Server) -> Vec<String> {
 fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) -> Result<(), Failure> {
     let Some(mut server) = servers::read(&context.home, name)? else { return Err(unknown(name)) };
     let (offered, left_out) = usable(&server, offered_by(context, name, &server.spec)?);
-    for why in &left_out {
-        context.out.remark(format!("left out: {}", escape_line(why)));
-    }
+    remark(context, &left_out);
     let mut drift = server.pins.compare(&offered);
     drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
     if drift.is_empty() {
+        // What the file says of the tools may still be new to an engine that runs.
+        remark(context, &reload(context, true)?);
         let nothing = json!({ "name": name, "changed": {} });
         return context.out.either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);
     }
@@ -270,7 +324,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
         };
     }
     servers::write_pins(&context.home, name, &server.pins)?;
-    reload(context, true)?;
+    remark(context, &reload(context, true)?);
     let changed: BTreeMap<&String, &str> = drift.iter().map(|(name, drift)| (name, drift.as_str())).collect();
     context.out.either(&json!({ "name": name, "changed": changed }), |_| {
         vec![format!("pinned: {} tools", changed.len())]

@@ -22,6 +22,9 @@ mod elicitation;
 #[path = "mcp/labels.rs"]
 mod labels;
 
+#[path = "mcp/listings.rs"]
+mod listings;
+
 #[path = "mcp/quarantine.rs"]
 mod quarantine;
 
@@ -93,10 +96,15 @@ impl Desk {
 
     /// Adds words to the owner's file, which hold from the next engine on.
     pub(super) fn say(&self, words: &str) {
+        self.write(words);
+        stop_engine_of(&self.bench.home);
+    }
+
+    /// Adds words to the owner's file while an engine runs.
+    fn write(&self, words: &str) {
         let file = self.bench.home.root().join("mcp/crm.toml");
         let before = std::fs::read_to_string(&file).expect("reads");
         std::fs::write(&file, format!("{before}\n{words}")).expect("written");
-        stop_engine_of(&self.bench.home);
     }
 
     fn mode(&self, mode: &str) {
@@ -375,7 +383,7 @@ fn needs_userns_needs_python_a_hostile_server_fails_its_call_and_nothing_else() 
         ("big", "the server sent a message of more than 4194304 bytes"),
         ("hang", "the server did not answer 'tools/call' within 2 seconds"),
         ("flood", "messages that nobody had asked for"),
-        ("wrong", "the server's answer to 'tools/call' is wrong: it has no content"),
+        ("wrong", "the server's answer to 'tools/call' is wrong: its content is no list"),
         ("other-ids", "the right one"),
         ("nonsense", "after nonsense"),
         ("sample", "refused [-32601, -32602], alive True"),
@@ -398,7 +406,6 @@ fn needs_userns_needs_python_a_server_that_cannot_be_trusted_is_not_added() {
     let mut attempts = 0;
     for (mode, expected, exit) in [
         ("hidden", "Looks a customer up.\\u{e0041}\\u{e0042}", 4),
-        ("twice", "it lists 'look' twice", 10),
         ("broken", "it ended with code 3; its last words: no module named crm; token [secret]", 10),
     ] {
         desk.mode(mode);

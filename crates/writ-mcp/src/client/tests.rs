@@ -4,6 +4,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
 
 use super::*;
 
+/// How long a server may take to answer its greeting.
+const START: Duration = Duration::from_secs(20);
+
 /// The server's end of a connection.
 struct Server {
     from: tokio::io::Lines<BufReader<DuplexStream>>,
@@ -51,7 +54,7 @@ async fn with<F: Future<Output = ()>>(
     server: impl FnOnce(Server) -> F,
 ) -> (Client, impl Future<Output = ()>) {
     let ((read, write), mut end) = pair();
-    let (client, ()) = tokio::join!(Client::connect(read, write), end.greet());
+    let (client, ()) = tokio::join!(Client::connect(read, write, START), end.greet());
     (client.unwrap(), server(end))
 }
 
@@ -219,7 +222,7 @@ async fn a_question_goes_to_who_listens_and_its_answer_gives_the_call_its_time_a
 #[tokio::test]
 async fn who_asks_and_never_reads_is_left() {
     let ((read, write), mut server) = pair();
-    let (client, ()) = tokio::join!(Client::connect(read, write), server.greet());
+    let (client, ()) = tokio::join!(Client::connect(read, write, START), server.greet());
     let client = client.unwrap();
     let long = "y".repeat(200);
     while !client.is_over() {
@@ -229,34 +232,66 @@ async fn who_asks_and_never_reads_is_left() {
 }
 
 #[tokio::test]
-async fn pages_are_put_together_and_lies_are_refused() {
+async fn pages_are_put_together() {
     let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-    let pages = [
-        (json!({"tools": [tool("a")], "nextCursor": "2"}), json!({"tools": [tool("b")]}), Ok(vec!["a", "b"])),
-        (
-            json!({"tools": [tool("a")], "nextCursor": "2"}),
-            json!({"tools": [tool("a")]}),
-            Err("it lists 'a' twice"),
-        ),
-        (json!({"tools": [tool("a")], "nextCursor": "2"}), json!({"tools": 5}), Err("it lists no tools")),
-    ];
-    for (first, second, expected) in pages {
+    let (client, server) = with(|mut server| async move {
+        let asked = server.heard().await;
+        server.answer(&asked, json!({"tools": [tool("b")], "nextCursor": "2"})).await;
+        let asked = server.heard().await;
+        assert_eq!(asked["params"]["cursor"], "2");
+        server.answer(&asked, json!({"tools": [tool("a")]})).await;
+    })
+    .await;
+    let (listing, ()) = tokio::join!(client.tools(), server);
+    let listing = listing.expect("a list");
+    let names: Vec<_> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!((names, listing.left_out.len()), (vec!["a", "b"], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_too_long_ends_with_its_reason_and_keeps_what_came() {
+    let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+    for first in [true, false] {
         let (client, server) = with(|mut server| async move {
             let asked = server.heard().await;
-            server.answer(&asked, first).await;
-            let asked = server.heard().await;
-            assert_eq!(asked["params"]["cursor"], "2");
-            server.answer(&asked, second).await;
+            if !first {
+                server.answer(&asked, json!({"tools": [tool("a")], "nextCursor": "2"})).await;
+                server.heard().await;
+            }
+            assert_eq!(server.heard().await["method"], "notifications/cancelled");
         })
         .await;
-        let (tools, ()) = tokio::join!(client.tools(), server);
-        match (tools, expected) {
-            (Ok(tools), Ok(names)) => {
-                assert_eq!(tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), names)
-            }
-            (Err(McpError::Wrong { why, .. }), Err(expected)) => assert_eq!(why, expected),
-            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        let (listing, ()) = tokio::join!(client.tools(), server);
+        let late = McpError::SlowList { secs: LIST_TIME.as_secs() };
+        if first {
+            assert_eq!(listing, Err(late));
+            continue;
         }
+        let listing = listing.expect("the first page");
+        assert_eq!(listing.tools.len(), 1);
+        assert_eq!(listing.left_out, [format!("its list broke off, and the rest is left out: {late}")]);
+    }
+}
+
+/// Cold starts by npx take 42 to 77 seconds in public reports.
+#[tokio::test(start_paused = true)]
+async fn a_slow_start_has_a_time_of_its_own_and_its_failure_names_the_setting() {
+    for (takes, limit) in [(77, 120), (77, 60)] {
+        let ((read, write), mut server) = pair();
+        let greeting = async {
+            let hello = server.heard().await;
+            let _late = tokio::time::timeout(Duration::from_secs(takes), std::future::pending::<()>()).await;
+            server.answer(&hello, json!({"protocolVersion": "2025-06-18", "capabilities": {}})).await;
+        };
+        let (client, ()) = tokio::join!(Client::connect(read, write, Duration::from_secs(limit)), greeting);
+        if takes < limit {
+            assert!(client.is_ok());
+            continue;
+        }
+        let error = client.expect_err("too late");
+        assert_eq!(error, McpError::NotReady { secs: limit });
+        let report = writ_types::error::ToReport::report(&error);
+        assert!(report.outside.contains("start_timeout_secs") && report.hint.contains("--start-timeout"));
     }
 }
 
@@ -274,7 +309,7 @@ async fn news_of_other_tools_are_noted_until_they_are_listed() {
         assert!(!client.tools_changed());
         call(&client).await.unwrap();
         assert!(client.tools_changed());
-        assert_eq!(client.tools().await, Ok(Vec::new()));
+        assert_eq!(client.tools().await, Ok(Listing::default()));
         assert!(!client.tools_changed());
     };
     tokio::join!(asking, server);
@@ -287,7 +322,7 @@ async fn a_version_that_is_not_known_ends_it() {
         let hello = server.heard().await;
         server.answer(&hello, json!({"protocolVersion": "1999-01-01"})).await;
     };
-    let (client, ()) = tokio::join!(Client::connect(read, write), greeting);
+    let (client, ()) = tokio::join!(Client::connect(read, write, START), greeting);
     assert!(matches!(client, Err(McpError::Wrong { method: "initialize", .. })));
 }
 
@@ -295,7 +330,7 @@ async fn a_version_that_is_not_known_ends_it() {
 async fn resources_are_listed_and_read_by_tools_of_ours() {
     let ((read, write), mut end) = pair();
     let greeted = end.greet_with(json!({"resources": {"listChanged": true, "subscribe": true}}));
-    let (client, ()) = tokio::join!(Client::connect(read, write), greeted);
+    let (client, ()) = tokio::join!(Client::connect(read, write, START), greeted);
     let client = client.unwrap();
     let serving = async {
         let asked = end.heard().await;
@@ -317,7 +352,8 @@ async fn resources_are_listed_and_read_by_tools_of_ours() {
         end.answer(&read, json!({"contents": [{"uri": "note://1", "text": "It says so."}]})).await;
     };
     let using = async {
-        let names: Vec<String> = client.tools().await.unwrap().into_iter().map(|tool| tool.name).collect();
+        let names: Vec<String> =
+            client.tools().await.unwrap().tools.into_iter().map(|tool| tool.name).collect();
         assert_eq!(names, ["resources/list", "resources/read", "resources/templates/list"]);
         let ask = |tool: &'static str, arguments: Value| {
             let client = &client;

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::Pins;
+use writ_tools::foreign::MAX_TOLD_BYTES;
+use writ_tools::registry::EmptyMeans;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 
@@ -14,6 +16,9 @@ use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::servers::Server;
+
+/// The most remarks about what is not offered.
+const MAX_REMARKS: usize = 1_000;
 
 /// A server that is to be tried.
 #[derive(Deserialize)]
@@ -32,18 +37,18 @@ pub(super) async fn probe(core: &Arc<Core>, wanted: Probe) -> Result<Value, Engi
     // A stopping engine waits for it as for a turn.
     let _running = core.turns.token();
     let server = Server { name: wanted.name, spec: wanted.spec, pins: Pins::default() };
-    let tools =
+    let listing =
         core.try_server(&place, &server).await?.map_err(|report| EngineError::Server(Box::new(report)))?;
-    let listed = serde_json::to_value(&tools).map_err(|error| wrong(error.to_string()))?;
+    let listed = serde_json::to_value(&listing.tools).map_err(|error| wrong(error.to_string()))?;
     if listed.to_string().len() > MAX_LISTED_BYTES {
         return Err(wrong(format!("its tools take more than {MAX_LISTED_BYTES} bytes to describe")));
     }
-    Ok(json!({ "tools": listed }))
+    Ok(json!({ "tools": listed, "left_out": listing.left_out }))
 }
 
-/// Reads the owner's files anew, and notes what is in force.
+/// Reads the owner's files anew, and notes what is in force if that has changed. The answer names what is not offered.
 pub(super) async fn reload(core: &Core) -> Result<Value, EngineError> {
-    core.servers.reload().map_err(|report| EngineError::Server(Box::new(report)))?;
+    let is_changed = core.servers.reload().map_err(|report| EngineError::Server(Box::new(report)))?;
     let mut listed = Vec::new();
     let mut summary = Vec::new();
     for server in core.servers.all() {
@@ -57,7 +62,23 @@ pub(super) async fn reload(core: &Core) -> Result<Value, EngineError> {
     } else {
         format!("servers of tools: {}", summary.join(", "))
     };
-    let fact = Fact::PolicyChanged { policy: core.rules.digest(), summary };
-    core.store.commit(writ_store::batch::Batch::synced(vec![core.own_entry(fact)])).await?;
-    Ok(json!({ "servers": listed }))
+    if is_changed {
+        let fact = Fact::PolicyChanged { policy: core.rules.digest(), summary };
+        core.store.commit(writ_store::batch::Batch::synced(vec![core.own_entry(fact)])).await?;
+    }
+    Ok(json!({ "servers": listed, "left_out": left_out(core) }))
+}
+
+/// The trusted tools that models are not told of, each with why.
+fn left_out(core: &Core) -> Vec<String> {
+    let registry = core.servers.registry();
+    let allow = registry.allow_list(&core.config.tools, EmptyMeans::All);
+    let no_room = allow.map(|allow| registry.without_room(&allow).into_iter().map(str::to_owned).collect());
+    let no_room: Vec<String> = no_room.unwrap_or_default();
+    let unusable = core.servers.left_out();
+    let unusable = unusable.into_iter().map(|one| format!("{}: {}", one.server, one.why));
+    let no_room = no_room.into_iter().map(|name| {
+        format!("'{name}' is left out: models are told {MAX_TOLD_BYTES} bytes of foreign tools; allow fewer of them")
+    });
+    unusable.chain(no_room).take(MAX_REMARKS).collect()
 }

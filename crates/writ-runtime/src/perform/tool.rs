@@ -9,7 +9,6 @@ use writ_mcp::error::McpError;
 use writ_mcp::readers;
 use writ_mcp::result::CallResult;
 use writ_policy::permit::Permit;
-use writ_sandbox::error::SandboxError;
 use writ_tools::foreign::PIN;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::UNKNOWN;
@@ -49,7 +48,7 @@ pub(super) async fn call(
             Err(unvisited) if unvisited.called => return Ok(broken(unvisited.report, call)),
             Err(unvisited) => return failed(unvisited.report),
         };
-        place.core.note_tools(place, &server, &visited.live).await?;
+        place.core.note_tools(place, &server, &visited.live.tools).await?;
         return match visited.answer {
             Some(answer) => Ok(told(&server, call, answer)),
             None => failed(not_trusted()),
@@ -63,14 +62,23 @@ pub(super) async fn call(
     if !busy.0.is_pinned(&call.tool, permit.prepared().bindings.get(PIN)) {
         return failed(not_trusted());
     }
-    if let Err(expired) = permit.open(place.core.clock.now()) {
-        return failed(SandboxError::Expired(expired).report());
+    if permit.open(place.core.clock.now()).is_err() {
+        return failed(started_late(&server));
     }
     let answer = ask_and_call(place, &server, &busy.0.client, call, cancel).await?;
     if answer.as_ref().is_err_and(McpError::is_final) {
         busy.0.give_up();
     }
     Ok(told(&server, call, answer))
+}
+
+/// What is told of a call whose permit has expired while its server started.
+fn started_late(server: &Server) -> Report {
+    let text = format!(
+        "the server '{}' took longer to start than a permission lasts. It runs now: make the call again",
+        server.name
+    );
+    Report::new(Exit::Blocked, "mcp.started_late", text)
 }
 
 /// Makes a call, and asks a person meanwhile what the server asks them.

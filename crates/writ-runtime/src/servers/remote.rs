@@ -10,11 +10,11 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::error::EgressError;
-use writ_mcp::client::START_TIME;
 use writ_mcp::definition::Definition;
 use writ_mcp::error::McpError;
 use writ_mcp::http::Visit;
 use writ_mcp::http::asked::{self, Person, Question};
+use writ_mcp::listing::Listing;
 use writ_mcp::result::CallResult;
 use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::Permit;
@@ -43,8 +43,8 @@ type Went = Result<Result<(Visited, u64), McpError>, EgressError>;
 
 /// What a visit brings home.
 pub(crate) struct Visited {
-    /// How the server describes its tools.
-    pub(crate) live: Vec<Definition>,
+    /// How the server describes its tools, and what of its list could not be used.
+    pub(crate) live: Listing,
     /// The answer to the call; `None`: it was not made, since the tool is not what was pinned.
     pub(crate) answer: Option<Result<CallResult, McpError>>,
 }
@@ -143,7 +143,7 @@ impl Core {
         self: &Arc<Self>,
         place: &Place,
         server: &Server,
-    ) -> Result<Result<Vec<Definition>, Report>, EngineError> {
+    ) -> Result<Result<Listing, Report>, EngineError> {
         let standing = Standing {
             authority: &place.authority,
             spent: place.spent,
@@ -156,7 +156,7 @@ impl Core {
             Passage::Permit(permit) => *permit,
             Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
             Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
-            Passage::Simulated(_) => return Ok(Ok(Vec::new())),
+            Passage::Simulated(_) => return Ok(Ok(Listing::default())),
         };
         let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
         let visited = self.visit(place, server, permit, &self.stop_now.child_token()).await?;
@@ -164,7 +164,7 @@ impl Core {
             Ok(visited) => PerformedOutcome::Called {
                 server: server.name.to_string(),
                 tool: LOOK.to_owned(),
-                text: format!("the server {} describes {} tools", server.name, visited.live.len()),
+                text: format!("the server {} describes {} tools", server.name, visited.live.tools.len()),
                 structured: None,
                 is_error: false,
                 taint: Taint::External,
@@ -230,21 +230,22 @@ impl Place {
             question.reply(reply);
             Ok(())
         };
-        attended(server.spec.time(), visiting, questions, cancel, ask).await
+        let (start, each) = (server.spec.start_time(), server.spec.time());
+        attended((start, each), visiting, questions, cancel, ask).await
     }
 }
 
 /// See [`Place::attend`]. `ask` puts a question and replies to it, until nobody waits for that any more; to a question that
 /// is dropped the reply is that nobody answers.
 async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
-    each: Duration,
+    (start, each): (Duration, Duration),
     visiting: impl Future<Output = Went>,
     mut questions: mpsc::Receiver<Q>,
     cancel: &CancellationToken,
     mut ask: impl FnMut(Q, CancellationToken) -> F,
 ) -> Result<Went, EngineError> {
     tokio::pin!(visiting);
-    let mut time = START_TIME.saturating_add(each);
+    let mut time = start.saturating_add(each);
     let mut deadline = tokio::time::Instant::now() + time;
     let mut asked = 0_usize;
     loop {
@@ -295,7 +296,7 @@ impl Wish<'_> {
     async fn visit(&self, lent: &writ_egress::Lent) -> Result<Visited, McpError> {
         let mut visit = Visit::begin(lent, self.url, self.token).await?;
         let live = visit.tools().await?;
-        let found = live.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
+        let found = live.tools.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
         let answer = if found.is_some() && found == self.pin {
             self.called.store(true, Ordering::Release);
             Some(visit.call(&self.call.tool, &self.call.arguments, self.person).await)
@@ -320,6 +321,8 @@ mod tests {
 
     use super::*;
 
+    /// What a server has to begin with.
+    const START: Duration = Duration::from_secs(20);
     /// What a server has for each call.
     const EACH: Duration = Duration::from_secs(30);
     /// How long a person takes for an answer.
@@ -331,7 +334,7 @@ mod tests {
     }
 
     fn done(bytes: u64) -> Went {
-        Ok(Ok((Visited { live: Vec::new(), answer: None }, bytes)))
+        Ok(Ok((Visited { live: Listing::default(), answer: None }, bytes)))
     }
 
     /// How it went, in a word or a number.
@@ -367,7 +370,7 @@ mod tests {
                 Ok(())
             }
         };
-        let went = attended(EACH, visiting, asked, &CancellationToken::new(), person).await;
+        let went = attended((START, EACH), visiting, asked, &CancellationToken::new(), person).await;
         (word(went), answered)
     }
 
@@ -408,7 +411,7 @@ mod tests {
                     Ok(())
                 }
             };
-            let went = attended(EACH, visiting, asked, &cancel, person).await;
+            let went = attended((START, EACH), visiting, asked, &cancel, person).await;
             assert_eq!(word(went), if cancelled { "cancelled" } else { "7" });
         }
     }

@@ -1,6 +1,7 @@
 //! Starting a server: through the door, into its sandbox, up to the list of its tools.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use writ_mcp::client::Client;
 use writ_mcp::config::ServerSpec;
-use writ_mcp::definition::Definition;
+use writ_mcp::error::McpError;
+use writ_mcp::listing::Listing;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_sandbox::config::WorkspaceConfig;
@@ -21,6 +23,7 @@ use writ_tools::render::render;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::frame::ServerFrame;
 use writ_types::taint::{Label, Taint};
 
 use super::{Running, SERVER_IDLE, STARTER, Server};
@@ -34,6 +37,8 @@ use crate::reach::Gate;
 const MAX_LAST_WORDS: usize = 600;
 /// How long a server that failed has to end by itself, so that it can say why.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
+/// How often those who watch a session are told that a server is still starting.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// What stands where a secret was said.
 const REDACTED: &str = "[secret]";
 
@@ -146,7 +151,7 @@ impl Core {
         self: &Arc<Self>,
         place: &Place,
         server: &Server,
-    ) -> Result<Result<Vec<Definition>, Report>, EngineError> {
+    ) -> Result<Result<Listing, Report>, EngineError> {
         if server.spec.url.is_some() {
             return self.look_at(place, server).await;
         }
@@ -155,9 +160,9 @@ impl Core {
             Err(report) => return Ok(Err(report)),
         };
         let tools = std::mem::take(&mut *super::hold(&running.live));
-        // How it ends is nobody's business any more.
+        // How it ends does not matter any more.
         let _ended = ended.kill().await;
-        Ok(Ok(tools))
+        Ok(Ok(Listing { tools, left_out: running.left_out.clone() }))
     }
 
     /// What is wished so that a server runs.
@@ -207,22 +212,19 @@ impl Core {
             Err(error) => return Ok(Err(error.report())),
         };
         let greeting = async {
-            let client = Client::connect(output, input).await?;
-            let live = client.tools().await?;
-            Ok::<_, writ_mcp::error::McpError>((client, live))
+            let client = Client::connect(output, input, server.spec.start_time()).await?;
+            let listing = client.tools().await?;
+            Ok::<_, McpError>((client, listing))
         };
-        let greeted = tokio::select! {
-            greeted = greeting => greeted,
-            () = cancel.cancelled() => Err(writ_mcp::error::McpError::Cancelled),
-        };
-        let (client, live) = match greeted {
+        let (client, listing) = match told_of_start(place, server, greeting, cancel).await {
             Ok(greeted) => greeted,
             Err(error) => return Ok(Err(self.last_words(error.report(), ended, &words).await)),
         };
         let running = Running {
             client,
             spec: server.spec.clone(),
-            live: Mutex::new(live),
+            live: Mutex::new(listing.tools),
+            left_out: listing.left_out,
             busy: AtomicUsize::new(0),
             last: Mutex::new(Instant::now()),
             moved: Notify::new(),
@@ -269,10 +271,37 @@ impl Core {
         };
         match result {
             Ok(result) => {
-                let hint = hint(&result, secrets);
+                let how = hint(&result, secrets);
+                let hint = if report.hint.is_empty() { how } else { format!("{}; {how}", report.hint) };
                 Report { hint, ..report }
             }
             Err(error) => error.report(),
+        }
+    }
+}
+
+/// Waits for a server to answer its greeting, and tells those who watch the session how long that takes.
+async fn told_of_start<T>(
+    place: &Place,
+    server: &Server,
+    greeting: impl Future<Output = Result<T, McpError>>,
+    cancel: &CancellationToken,
+) -> Result<T, McpError> {
+    let (began, name, limit) = (tokio::time::Instant::now(), &server.name, server.spec.start_timeout_secs);
+    let mut ticks = tokio::time::interval_at(began + TELL_EVERY, TELL_EVERY);
+    tokio::pin!(greeting);
+    loop {
+        tokio::select! {
+            biased;
+            greeted = &mut greeting => return greeted,
+            () = cancel.cancelled() => return Err(McpError::Cancelled),
+            _ = ticks.tick() => {
+                let secs = began.elapsed().as_secs();
+                let text = format!(
+                    "the server '{name}' is starting: {secs} of at most {limit} seconds (start_timeout_secs in mcp/{name}.toml)"
+                );
+                place.session.hub.pass(ServerFrame::Status { text });
+            }
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Schemas that somebody else wrote: bounded before they are used, since checking against one is running it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
+use writ_types::schema::ExpandError;
 
 use crate::text::one_line;
 
-/// The largest schema with every reference put in its place, in values: references to references grow by powers.
-const MAX_EXPANDED: usize = 20_000;
 /// The most work of one check: values of the expanded schema times values of the arguments.
 const MAX_WORK: usize = 20_000_000;
 /// The largest compiled expression, in bytes.
@@ -23,15 +21,12 @@ const MAX_NAME_CHARS: usize = 80;
 /// Why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// A reference that leaves it, or that is of another form.
-    #[error("it refers to something other than a part of itself")]
-    Reference,
-    /// References in a circle.
-    #[error("its references go in a circle")]
-    Circle,
-    /// Too large once its references are followed.
-    #[error("it has more than {MAX_EXPANDED} values with its references in their places")]
-    TooLarge,
+    /// Its references cannot be put in their places.
+    #[error(transparent)]
+    Expand(#[from] ExpandError),
+    /// It is of something else than an object, which arguments are.
+    #[error("it is not the schema of an object")]
+    NotObject,
     /// No schema.
     #[error("it is no JSON Schema, or has an expression that cannot be checked in bounded time")]
     Invalid,
@@ -51,9 +46,12 @@ impl std::fmt::Debug for Checked {
 }
 
 impl Checked {
-    /// Looks at a schema, and compiles it. Nothing is ever fetched for it.
+    /// Compiles a schema that was expanded. Nothing is ever fetched for it.
     pub(crate) fn new(schema: &Value) -> Result<Self, SchemaError> {
-        let expanded = Expansion { root: schema, known: BTreeMap::new() }.size(schema)?;
+        if !is_of_object(schema) {
+            return Err(SchemaError::NotObject);
+        }
+        let expanded = count(schema);
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let built = jsonschema::options()
             .with_pattern_options(patterns)
@@ -75,6 +73,15 @@ impl Checked {
     }
 }
 
+/// Returns true if a schema says nothing of a type, or that it is an object.
+fn is_of_object(schema: &Value) -> bool {
+    match schema.get("type") {
+        None => true,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+    }
+}
+
 /// Fetches nothing.
 struct Nothing;
 
@@ -85,63 +92,6 @@ impl jsonschema::Retrieve for Nothing {
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         Err("nothing is fetched for a schema".into())
     }
-}
-
-/// The size of a schema with its references followed.
-struct Expansion<'a> {
-    root: &'a Value,
-    /// Of the parts that are referred to; `None`: it is being looked at.
-    known: BTreeMap<&'a str, Option<usize>>,
-}
-
-impl<'a> Expansion<'a> {
-    fn size(&mut self, value: &'a Value) -> Result<usize, SchemaError> {
-        let mut size = 1_usize;
-        match value {
-            Value::Array(values) => {
-                for value in values {
-                    size = grown(size, self.size(value)?)?;
-                }
-            }
-            Value::Object(fields) => {
-                for (name, value) in fields {
-                    let more = match (name.as_str(), value) {
-                        ("$ref", Value::String(to)) => self.of_reference(to)?,
-                        (
-                            "$dynamicRef" | "$recursiveRef" | "$id" | "id" | "$anchor" | "$dynamicAnchor",
-                            Value::String(_),
-                        ) => {
-                            return Err(SchemaError::Reference);
-                        }
-                        _ => self.size(value)?,
-                    };
-                    size = grown(size, more)?;
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-        Ok(size)
-    }
-
-    fn of_reference(&mut self, to: &'a str) -> Result<usize, SchemaError> {
-        match self.known.get(to) {
-            Some(Some(size)) => return Ok(*size),
-            Some(None) => return Err(SchemaError::Circle),
-            None => {}
-        }
-        // What is percent-encoded is another text with the same meaning: not needed, and not followed.
-        let pointer = to.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
-        let part = pointer.and_then(|pointer| self.root.pointer(pointer)).ok_or(SchemaError::Reference)?;
-        self.known.insert(to, None);
-        let size = self.size(part)?;
-        self.known.insert(to, Some(size));
-        Ok(size)
-    }
-}
-
-fn grown(size: usize, more: usize) -> Result<usize, SchemaError> {
-    let size = size.saturating_add(more);
-    if size > MAX_EXPANDED { Err(SchemaError::TooLarge) } else { Ok(size) }
 }
 
 /// How many values there are in one.

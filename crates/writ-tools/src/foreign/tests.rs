@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use serde_json::json;
+use writ_types::schema::ExpandError;
 use writ_types::taint::Label;
 
 use super::*;
@@ -62,7 +63,7 @@ fn prepared(row: &Row, arguments: Value) -> Result<Prepared, ToolError> {
         config: &config,
         search: None,
     };
-    let registry = Registry::core().with_foreign([row.clone()]).0;
+    let registry = Registry::core().with_foreign([row.clone()]);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let call = ToolCall { id: "c".into(), name: row.name.clone(), arguments };
     assert_eq!(toolset.needs(&call)?, None);
@@ -151,6 +152,26 @@ fn arguments_that_do_not_fit_are_told_by_place_and_without_the_servers_words() {
     assert!(prepared(&row, json!("{\"to\": []}")).is_ok(), "some providers send text");
 }
 
+/// Trees are common in schemas of documents and filters; zod and pydantic write them with references.
+#[test]
+fn a_tree_is_told_without_references_and_checked_as_deep_as_it_is_followed() {
+    let node = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+        "required": ["name"],
+    });
+    let schema =
+        json!({"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}});
+    let row = Row::new(known("send", schema)).expect("usable");
+    assert!(!row.spec().schema.to_string().contains("$"), "{}", row.spec().schema);
+    assert!(
+        row.arguments(&json!({"root": {"name": "a", "children": [{"name": "b", "children": []}]}})).is_ok()
+    );
+    assert!(row.arguments(&json!({"root": {"name": "a", "children": [{"name": 5}]}})).is_err());
+    let sinks = row.sinks(&json!({"root": {"name": "a", "children": [{"name": "b"}]}}));
+    assert_eq!(told(&sinks), [("root.name", "a"), ("root.children.0.name", "b")]);
+}
+
 /// Threat 23, as far as a schema can carry an attack: on our time, our memory, or the network.
 #[test]
 fn schemas_that_are_traps_are_refused() {
@@ -162,18 +183,23 @@ fn schemas_that_are_traps_are_refused() {
         .chain([("d64".to_owned(), json!({}))])
         .collect();
     let traps = [
-        (json!({"$ref": "#"}), SchemaError::Circle),
+        (json!({"$ref": "#"}), SchemaError::Expand(ExpandError::Circle)),
         (
             json!({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}),
-            SchemaError::Circle,
+            SchemaError::Expand(ExpandError::Circle),
         ),
-        (json!({"$ref": "#/$defs/d0", "$defs": doubling}), SchemaError::TooLarge),
-        (json!({"$ref": "https://evil.example/schema"}), SchemaError::Reference),
-        (json!({"$ref": "file:///etc/passwd"}), SchemaError::Reference),
-        (json!({"$ref": "#missing"}), SchemaError::Reference),
-        (json!({"$id": "https://evil.example/", "$ref": "other"}), SchemaError::Reference),
-        (json!({"$dynamicRef": "#x"}), SchemaError::Reference),
-        (json!({"type": "elephant"}), SchemaError::Invalid),
+        (json!({"$ref": "#/$defs/d0", "$defs": doubling}), SchemaError::Expand(ExpandError::TooLarge)),
+        (json!({"$ref": "https://evil.example/schema"}), SchemaError::Expand(ExpandError::Reference)),
+        (json!({"$ref": "file:///etc/passwd"}), SchemaError::Expand(ExpandError::Reference)),
+        (json!({"$ref": "#missing"}), SchemaError::Expand(ExpandError::Reference)),
+        (
+            json!({"$id": "https://evil.example/", "$ref": "other"}),
+            SchemaError::Expand(ExpandError::Reference),
+        ),
+        (json!({"$dynamicRef": "#x"}), SchemaError::Expand(ExpandError::Reference)),
+        (json!({"type": "elephant"}), SchemaError::NotObject),
+        (json!({"type": ["string", "null"]}), SchemaError::NotObject),
+        (json!({"properties": {"a": {"type": "elephant"}}}), SchemaError::Invalid),
         (json!({"properties": {"a": {"pattern": "(?=a)*+"}}}), SchemaError::Invalid),
         (json!({"properties": {"a": {"pattern": "(((a{1000}){1000}){1000})"}}}), SchemaError::Invalid),
         (json!({"$schema": "https://evil.example/meta"}), SchemaError::Invalid),
@@ -189,14 +215,23 @@ fn schemas_that_are_traps_are_refused() {
 }
 
 #[test]
-fn names_are_made_plain_and_two_that_would_be_one_are_both_left_out() {
-    assert_eq!(called("crm", "admin.tools/list"), "crm__admin_tools_list");
-    let long = Row::new(known(&"x".repeat(MAX_CALLED_NAME), json!({})));
-    assert!(matches!(long, Err(ForeignError::LongName(_))));
-    let rows = ["a.b", "a_b", "c"].map(|tool| Row::new(known(tool, json!({}))).expect("usable"));
-    let (registry, left_out) = Registry::core().with_foreign(rows);
-    assert_eq!(left_out, [ForeignError::Collision("crm__a_b".into())]);
-    assert!(registry.knows("crm__c") && registry.foreign("crm__a_b").is_none());
+fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
+    let long = "x".repeat(80);
+    let rows = ["a.b", "a_b", "c", &long].map(|tool| Row::new(known(tool, json!({}))).expect("usable"));
+    let registry = Registry::core().with_foreign(rows);
+    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let called: Vec<_> = toolset
+        .specs()
+        .iter()
+        .filter_map(|spec| registry.foreign(&spec.name))
+        .map(|row| row.known.tool.clone())
+        .collect();
+    assert_eq!(
+        called.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        BTreeSet::from(["a.b", "a_b", "c", &long])
+    );
+    assert!(toolset.specs().iter().all(|spec| spec.name.len() <= MAX_CALLED_NAME));
+    assert_eq!(registry.foreign("crm__a_b").map(|row| row.known.tool.as_str()), Some("a_b"));
 }
 
 #[test]
@@ -207,18 +242,40 @@ fn models_are_told_whose_words_they_read_within_a_bound() {
     assert!(spec.description.len() < MAX_TOLD_CHARS + 120, "{}", spec.description.len());
     let big = json!({"description": "z".repeat(MAX_TOLD_BYTES / 3)});
     let rows = ["a", "b", "c", "d"].map(|name| Row::new(known(name, big.clone())).expect("usable"));
-    let (registry, left_out) = Registry::core().with_foreign(rows);
-    let no_room = ["crm__c", "crm__d"].map(|name| ForeignError::NoRoom(name.into()));
-    assert_eq!(left_out, no_room);
+    let registry = Registry::core().with_foreign(rows);
+    assert_eq!(registry.without_room(&AllowList::All), ["crm__c", "crm__d"]);
     let specs = registry.specs(AgentRole::Executor, &AllowList::All);
     let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert!(names.contains(&"crm__b") && !names.contains(&"crm__c"));
     assert!(names.is_sorted(), "{names:?}");
+    let last = AllowList::Only(["crm__d".to_owned()].into());
+    let specs = registry.specs(AgentRole::Executor, &last);
+    assert_eq!(
+        specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(),
+        ["crm__d"],
+        "what is not allowed takes no room"
+    );
+    assert!(registry.without_room(&last).is_empty());
+}
+
+/// Servers of others leave out the type, or the whole schema.
+#[test]
+fn a_schema_that_says_nothing_is_told_as_one_of_an_object() {
+    for schema in
+        [json!({}), json!({"$schema": "http://json-schema.org/draft-07/schema#"}), json!({"properties": {}})]
+    {
+        let row = Row::new(known("send", schema)).expect("usable");
+        assert_eq!(
+            (&row.spec().schema["type"], row.spec().schema["properties"].is_object()),
+            (&json!("object"), true)
+        );
+        assert_eq!(row.arguments(&json!({"a": 1})), Ok(json!({"a": 1})));
+    }
 }
 
 #[test]
 fn an_allow_list_holds_for_foreign_tools_too() {
-    let registry = Registry::core().with_foreign([row(|_| {})]).0;
+    let registry = Registry::core().with_foreign([row(|_| {})]);
     let only =
         registry.allow_list(&["file_read".to_owned()], crate::registry::EmptyMeans::All).expect("known");
     let toolset = registry.toolset(AgentRole::Executor, &only);

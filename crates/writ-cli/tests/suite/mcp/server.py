@@ -56,8 +56,35 @@ def tools():
         amount = {"to": {"type": "string"}, "amount": {"type": "number"}, "memo": {"type": "string"}}
         listed.append(tool("pay", "Pays somebody.", amount, ["to", "amount"]))
     if mode() == "twice":
-        listed.append(listed[0])
+        listed.append(tool("look", "Looks somebody up.", {"id": {"type": "integer"}}, ["id"]))
+    if mode() == "odd":
+        listed += odd()
     return listed
+
+
+# A name as servers have them that are made of a web API.
+LONG = "v1.customers." + "search_by_name_and_address_" * 3 + "GET"
+
+
+def odd():
+    """Tools as servers of others list them: some can be used, some cannot."""
+    node = {"type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    choice = {"anyOf": [{"type": "string", "enum": ["a", "b"]}, {"type": "null"}], "default": None}
+    return [
+        {"name": "bare"},
+        {"name": "null", "inputSchema": None},
+        {"name": "php", "inputSchema": []},
+        {"name": "untyped", "inputSchema": {}},
+        {"name": LONG, "inputSchema": {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"choice": choice}}},
+        {"name": "look.up", "inputSchema": {"type": "object"}},
+        {"name": "look_up", "inputSchema": {"type": "object"}},
+        {"name": "either", "inputSchema": {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}},
+        {"name": "tree", "inputSchema": {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}},
+        {"name": "text", "inputSchema": {"type": "string"}},
+        {"name": "truth", "inputSchema": True},
+        {"name": "wide", "inputSchema": {"type": "object"}, "description": 5},
+        {"inputSchema": {"type": "object"}},
+    ]
 
 
 def text(words, **more):
@@ -126,6 +153,18 @@ def behave(id, how):
             return text("fetched %d" % refused.code)
     if how == "wrong":
         return {"content": "no list"}
+    if how == "nothing":
+        return {"content": []}
+    if how == "fields":
+        return text("found one", structuredContent={"number": 4711})
+    if how == "refused":
+        return text("no such customer", structuredContent={"nearest": 4712}, isError=True)
+    if how == "media":
+        return {"content": [
+            {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+            {"type": "resource_link", "uri": "file:///report.pdf", "name": "report"},
+            {"type": "resource", "resource": {"uri": "note://1", "text": "Ann likes tea."}},
+        ]}
     return text("as always")
 
 
@@ -145,6 +184,8 @@ def call(id, params):
         return text("paid %s to %s" % (arguments["amount"], arguments["to"]))
     if params["name"] == "send":
         return text("sent to " + arguments["to"])
+    if params["name"] not in ("look", "pay", "behave"):
+        return text("called " + params["name"])
     return behave(id, arguments["how"])
 
 
@@ -174,6 +215,11 @@ def main():
     if mode() == "broken":
         sys.stderr.write("no module named crm; token %s\n" % os.environ.get("TOKEN"))
         sys.exit(3)
+    if mode() == "slow":
+        time.sleep(3600)
+    if mode() == "late":
+        # Until who waits has been told so.
+        time.sleep(7)
     while True:
         asked = hear()
         method, id = asked.get("method"), asked.get("id")
@@ -184,6 +230,8 @@ def main():
                 result["capabilities"]["prompts"] = {}
         elif method == "tools/list":
             result = {"tools": tools()}
+            if mode() == "circle":
+                result["nextCursor"] = "end"
         elif mode() == "library" and method and method.startswith(("resources/", "prompts/")):
             result = library(method, asked["params"])
         elif method == "tools/call":
