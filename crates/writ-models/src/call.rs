@@ -18,7 +18,7 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::catalogue::{Catalogue, ModelInfo};
 use crate::config::{ModelRole, ModelsConfig};
 use crate::credential::CredentialSource;
-use crate::error::{Failure, ModelError};
+use crate::error::{ContextSizes, Failure, ModelError};
 use crate::failover::{Course, Health, Step};
 use crate::plan::{PlanError, PlannedCall};
 use crate::provider::{ModelsConfigError, Provider, Route, Routes};
@@ -250,13 +250,22 @@ impl Models {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
         };
-        answer.map_err(|mut error| {
+        let answer = answer.map_err(|mut error| {
             error.failure.clean(key.as_ref());
-            if let Failure::ContextLength { sizes, .. } = &error.failure {
-                self.windows().learn(planned, *sizes, now);
-            }
             error
-        })
+        });
+        let sizes = match &answer {
+            Ok(reply) => planned.cut_to(&reply.usage).map(|read| ContextSizes {
+                window: Some(read.saturating_add(reply.usage.output)),
+                sent: None,
+            }),
+            Err(ModelError { failure: Failure::ContextLength { sizes, .. }, .. }) => Some(*sizes),
+            Err(_) => None,
+        };
+        if let Some(sizes) = sizes {
+            self.windows().learn(planned, sizes, now);
+        }
+        answer
     }
 
     async fn key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {

@@ -355,7 +355,7 @@ impl ModelError {
     /// without it ([`std::fmt::Display`]), since it may repeat the prompt.
     pub fn told(&self) -> String {
         match self.quoted() {
-            Some(said) => format!("{self}. The provider says: \"{said}\""),
+            Some(said) => format!("{self}. The provider says: `{said}`"),
             None => self.to_string(),
         }
     }

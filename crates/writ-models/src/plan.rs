@@ -4,17 +4,24 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use writ_types::action::{Action, ModelCall};
-use writ_types::chat::{ChatMessage, ModelRequest, Part, estimate_tokens, estimate_tokens_of_chars};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Usage, estimate_tokens, estimate_tokens_of_chars};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::unit::{Timestamp, Tokens};
 
 use crate::catalogue::{Catalogue, ModelInfo};
+use crate::config::ProviderKind;
 use crate::provider::{Provider, Route};
 
 /// Bytes per token in cost ceilings. Estimates of size use four characters; a ceiling must hold for text that
 /// splits badly (code, digits, other scripts) as well, and half a token per byte is rarely exceeded.
 const CEILING_BYTES_PER_TOKEN: u64 = 2;
+
+/// The smallest request that is looked at for a cut, in estimated tokens: less fits into every window.
+const MIN_CUT: u64 = 2_048;
+
+/// By how much a request must be longer than what was read of it. An estimate alone is rarely wrong by as much.
+const CUT_FACTOR: u64 = 2;
 
 /// Tokens that every message and tool costs beside its text: role marks and separators.
 const TOKENS_PER_ITEM: u64 = 8;
@@ -141,6 +148,18 @@ impl PlannedCall {
     /// The request.
     pub fn request(&self) -> &ModelRequest {
         &self.request
+    }
+
+    /// How many tokens of the request the model has read, if that is so much less than was sent that a part must have been cut
+    /// off. Ollama does so without a word ([ollama/ollama#4967](https://github.com/ollama/ollama/issues/4967)); the other
+    /// formats answer with an error.
+    pub fn cut_to(&self, usage: &Usage) -> Option<Tokens> {
+        let (sent, read) = (self.call.input_tokens.get(), usage.input.get());
+        let is_cut = self.provider.kind == ProviderKind::Ollama
+            && read > 0
+            && sent >= MIN_CUT
+            && read.saturating_mul(CUT_FACTOR) < sent;
+        is_cut.then_some(usage.input)
     }
 
     /// `provider/model`, as asked for.

@@ -267,6 +267,7 @@ async fn attempt(
             place.core.redactor.reply(&mut reply);
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.usage = reply.usage;
+            note_cut(place, planned, &reply.usage);
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
@@ -332,8 +333,23 @@ fn note_window(place: &Place, planned: &PlannedCall) {
     let model = planned.requested();
     tracing::warn!(session = %place.session.id, model, %input, %window, "the model's window is nearly full");
     let text = format!(
-        "This session fills {input} of the {window} tokens that {model} can take. Older parts of it may soon be \
+        "This session fills {input} of the {window} that {model} can take. Older parts of it may soon be \
          left out or refused: `writ chat --new` begins a new one."
+    );
+    place.session.hub.pass(ServerFrame::Status { text });
+}
+
+/// Says once in a session that the model has read only a part of what it was sent.
+fn note_cut(place: &Place, planned: &PlannedCall, usage: &Usage) {
+    let Some(read) = planned.cut_to(usage) else { return };
+    if std::mem::replace(&mut place.session.state().cut_noted, true) {
+        return;
+    }
+    let (sent, model) = (planned.model_call().input_tokens, planned.requested());
+    tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
+    let text = format!(
+        "{model} seems to have read only {read} of about {sent}: its server cuts what does not fit. Start it \
+         with more, such as OLLAMA_CONTEXT_LENGTH=32768; until then Writ leaves out old parts by itself."
     );
     place.session.hub.pass(ServerFrame::Status { text });
 }

@@ -145,6 +145,8 @@ pub(crate) struct State {
     pub(crate) budget_note: Option<BudgetNote>,
     /// The last request nearly filled the model's window, and that was said.
     pub(crate) window_noted: bool,
+    /// A request was cut by the model's server, and that was said.
+    pub(crate) cut_noted: bool,
     /// Tokens of the session when its budget was last renewed.
     pub(crate) budget_base: Tokens,
     /// An interrupted step has left changes behind, in a session whose owner has approved changes beforehand: they

@@ -19,8 +19,10 @@ const MAX_NAMED: usize = 4;
 /// How to go on, for the person.
 const HINT: &str = "Send a shorter message, or put a long text into a file and name the file; offer fewer tools; or use a model \
 that can read more. A local server can be started with a larger context: `--ctx-size` of llama.cpp, \
-`OLLAMA_CONTEXT_LENGTH` of Ollama, `--max-model-len` of vLLM, the context length in LM Studio. Your next message in \
-this session is answered without its older parts.";
+`OLLAMA_CONTEXT_LENGTH` of Ollama, `--max-model-len` of vLLM, the context length in LM Studio.";
+
+/// What is also true where the texts that stand in every request leave some room.
+const GOES_ON: &str = " Your next message in this session is answered without its older parts.";
 
 /// How far this turn's requests are shortened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +76,15 @@ impl Turn {
         let failure = ModelFailure::Failed {
             exit: Exit::Model,
             text: format!("{text}\n{explained}"),
-            hint: HINT.to_owned(),
+            hint: if self.has_room() { format!("{HINT}{GOES_ON}") } else { HINT.to_owned() },
             noted: noted.map(|noted| format!("{noted}\n{explained}")),
         };
         self.fail(failure, out);
+    }
+
+    /// Returns true if the system texts and tool descriptions leave room for a conversation.
+    fn has_room(&self) -> bool {
+        context::system_tokens(&self.seed) <= self.config.context.system_max
     }
 
     /// The largest parts of the request, and the room that there is for them.

@@ -47,7 +47,7 @@ fn long(results: u64, size: u64) -> ContextSeed {
 fn too_long(room: u64) -> Event {
     let failure = ModelFailure::TooLong {
         room: Tokens::new(room),
-        text: "p/m: the conversation is longer than the model can read. The provider says: \"too long\""
+        text: "p/m: the conversation is longer than the model can read. The provider says: `too long`"
             .to_owned(),
         noted: Some("p/m: the conversation is longer than the model can read".to_owned()),
     };
@@ -167,7 +167,7 @@ fn a_message_that_does_not_fit_ends_the_turn_with_what_is_too_large_and_how_to_g
     assert!(finish.model_calls <= 3, "two more tries at most");
     let (text, _) = driver.delivered()[0];
     for told in [
-        "The provider says: \"too long\"",
+        "The provider says: `too long`",
         "without old results and older messages",
         "the descriptions of 2 tools (about ",
         "Send a shorter message",

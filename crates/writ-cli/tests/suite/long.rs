@@ -1,7 +1,9 @@
 //! Conversations that are longer than a model can read: the real binary against a model with a small window.
 
 use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_types::frame::ServerFrame;
 
+use super::engine::{Engine, Link};
 use super::turns::Bench;
 use super::{code, text};
 
@@ -73,13 +75,14 @@ fn a_window_that_is_too_small_for_the_tools_is_explained_and_the_session_is_not_
         let said = text(&done);
         assert_eq!(code(&done), 7, "{said}");
         for told in [
-            "The provider says: \"This model's maximum context length is 2500 tokens.",
+            "The provider says: `This model's maximum context length is 2500 tokens.",
             "The largest parts are",
             "tools (about",
             "--ctx-size",
         ] {
             assert!(said.contains(told), "{told}: {said}");
         }
+        assert!(!said.contains("Your next message in this session"), "that would not be true: {said}");
     }
     // The server was started again with more room.
     window.store(60_000, Ordering::SeqCst);
@@ -88,4 +91,38 @@ fn a_window_that_is_too_small_for_the_tools_is_explained_and_the_session_is_not_
     let last = bench.requests().pop().expect("a request");
     assert!(!last.contains("The provider says"), "a provider's words do not reach the model");
     assert!(last.contains("is longer than the model can read"), "{last}");
+}
+
+/// Ollama cuts a request that does not fit and says so nowhere but in its count.
+///
+/// Source: <https://github.com/ollama/ollama/issues/4967>
+#[test]
+fn a_server_that_cuts_requests_without_a_word_is_noticed_and_told_of_once() {
+    let script = |request: &ParsedRequest| {
+        let chars = u64::try_from(request.raw.to_string().chars().count()).expect("small");
+        Reply::text("ok").usage((chars / 4).min(8_192), 2)
+    };
+    let bench = Bench::new("ollama", move |request: &ParsedRequest| script(request));
+    let engine = Engine::start(&bench.home, &[]).expect("ready");
+    let mut link = Link::open(&bench.home).expect("connects");
+    link.join(None, None).expect("joined");
+    let mut notes = |text: &str, id: &str| {
+        link.say(text, id).expect("sent");
+        let mut said = 0;
+        link.until(|numbered| {
+            if let ServerFrame::Status { text } = &numbered.frame {
+                said += usize::from(text.contains("seems to have read only 8192 tokens of about"));
+            }
+            matches!(numbered.frame, ServerFrame::Message { last: true, .. }).then_some(())
+        })
+        .expect("answered");
+        said
+    };
+    assert_eq!(notes("hello", "a"), 0, "it fits");
+    assert_eq!(notes(&"word ".repeat(30_000), "b"), 1);
+    assert_eq!(notes(&"more ".repeat(30_000), "c"), 0, "it was said");
+    // What it takes is known by now: nothing is sent that it would cut.
+    let last = bench.requests().pop().expect("a request");
+    assert!(last.len() / 4 < 9_000, "{}", last.len());
+    assert_eq!(engine.stop().code, Some(0));
 }

@@ -97,7 +97,7 @@ fn a_request_that_is_refused_is_told_in_the_providers_words() {
     let expected = [("plain", "works"), ("streaming", "works"), ("tools", "fails"), ("structured", "works")];
     assert_eq!(verdicts(&tried), expected, "{tried}");
     let told = tried["checks"][2]["text"].as_str().expect("a text");
-    assert!(told.contains("The provider says: \"This model's maximum context length is 512"), "{told}");
+    assert!(told.contains("The provider says: `This model's maximum context length is 512"), "{told}");
 }
 
 #[test]

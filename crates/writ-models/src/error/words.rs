@@ -94,7 +94,8 @@ fn one_line(text: &str) -> String {
     let text: String = text.chars().map(plain).collect();
     let words: Vec<&str> =
         text.split_whitespace().map(|word| if word.contains("***") { "[masked]" } else { word }).collect();
-    let line = words.join(" ").replace('"', "'");
+    // It is shown as code, so that no link and no other markup in it is followed.
+    let line = words.join(" ").replace('`', "'");
     if line.chars().count() <= MAX_WORDS_CHARS {
         return line;
     }
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_message_is_one_bounded_plain_line() {
-        assert_eq!(shown("a\n\tb\u{1b}[31m \u{202e}c\u{200b}d \"e\"", None), "a b [31m c d 'e'");
+        assert_eq!(shown("a\n\tb\u{1b}[31m \u{202e}c\u{200b}d \"e\" `f`", None), "a b [31m c d \"e\" 'f'");
         let long = shown(&"word ".repeat(10_000), None);
         assert_eq!((long.chars().count(), long.ends_with('…')), (MAX_WORDS_CHARS, true));
         assert_eq!(shown("", None), "");

@@ -54,7 +54,7 @@ async fn a_message_is_one_bounded_line_and_marked_as_the_providers() {
     let flood = format!("first\\nsecond\\u001b[2J\\u202e {}", "x ".repeat(50_000));
     let error = refused(ProviderKind::OpenAi, 400, format!(r#"{{"error":{{"message":"{flood}"}}}}"#)).await;
     let report = error.report();
-    let (_, said) = report.outside.split_once("The provider says: \"").expect("it is marked");
+    let (_, said) = report.outside.split_once("The provider says: `").expect("it is marked");
     assert!(said.starts_with("first second [2J x x"), "{said}");
     assert!(said.chars().count() <= MAX_WORDS_CHARS + 1 && !said.contains(char::is_control), "{said}");
     assert!(
