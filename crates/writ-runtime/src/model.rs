@@ -118,8 +118,8 @@ pub(crate) async fn call(
             }
             Tried::Failed(error) => {
                 models.failed(&mut course, &step.route, &error, core.clock.now());
-                let is_too_long = matches!(error.failure, Failure::ContextLength { .. });
-                room = room.max(models.room(&step.route, core.clock.now()).filter(|_| is_too_long));
+                let takes = models.room(&step.route, core.clock.now());
+                room = room.max(takes.filter(|_| is_too_long(&error)));
                 last = Some(core.redactor.report(course.report(&error)));
             }
         }
@@ -127,6 +127,12 @@ pub(crate) async fn call(
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
     Ok(account.ended(unanswered(&report, room, noted)))
+}
+
+/// Returns true if a shorter request may be answered. What was shown is not said a second time: then the next message is
+/// shortened, not this one.
+const fn is_too_long(error: &ModelError) -> bool {
+    matches!(error.failure, Failure::ContextLength { .. }) && !error.begun
 }
 
 /// The event of a call that no model has answered. `room`: the most that one of them takes, where it was too long for them.

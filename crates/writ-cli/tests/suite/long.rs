@@ -126,3 +126,25 @@ fn a_server_that_cuts_requests_without_a_word_is_noticed_and_told_of_once() {
     assert!(last.len() / 4 < 9_000, "{}", last.len());
     assert_eq!(engine.stop().code, Some(0));
 }
+
+/// A server whose context is full in the middle of an answer: what was shown is not said a second time.
+#[test]
+fn an_answer_that_breaks_off_at_a_full_context_is_not_said_again() {
+    let mut asked = 0;
+    let bench = Bench::new("openai", move |request: &ParsedRequest| {
+        asked += 1;
+        let full =
+            r#"{"error":{"message":"Context size has been exceeded.","type":"invalid_request_error"}}"#;
+        match asked {
+            1 => Reply::text("some words of a long answer")
+                .fault(Fault::RawAfter(3, format!("data: {full}\n\n"))),
+            _more => Reply::text(&format!("I have read: {}", request.last_user_text())),
+        }
+    });
+    let done = bench.chat("hello", &[]);
+    let said = text(&done);
+    assert_eq!((code(&done), bench.server.recorded().len()), (7, 1), "{said}");
+    assert!(said.contains("The provider says: `Context size has been exceeded.`"), "{said}");
+    let done = bench.chat("again", &[]);
+    assert_eq!((code(&done), text(&done).contains("I have read: again")), (0, true), "{}", text(&done));
+}

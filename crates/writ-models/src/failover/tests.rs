@@ -198,3 +198,18 @@ fn failover_never_lowers_clearance() {
         "a role's own list counts in place of the other"
     );
 }
+
+/// A conversation that is too long is another's with the next route, and says nothing against this one.
+#[test]
+fn a_full_context_moves_on_and_opens_no_breaker() {
+    let full = error(Failure::ContextLength { sizes: Default::default(), said: Default::default() });
+    let mut bench = Bench::new(&TWO);
+    for _ in 0..BREAKER_FAILURES + 1 {
+        bench.again(&TWO);
+        assert_eq!(bench.next(0), next("a", 0));
+        bench.fail(&full, 0);
+        assert_eq!(bench.next(0), next("b", 0), "a larger model may read it");
+        bench.fail(&full, 0);
+        assert_eq!(bench.next(0), None);
+    }
+}
