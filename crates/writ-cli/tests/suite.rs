@@ -28,6 +28,9 @@ mod model_faults;
 #[path = "suite/long.rs"]
 mod long;
 
+#[path = "suite/schemas.rs"]
+mod schemas;
+
 #[path = "suite/trial.rs"]
 mod trial;
 

@@ -16,6 +16,7 @@ use writ_types::chat::{ModelRequest, Part, Role};
 use writ_types::unit::Tokens;
 
 use crate::config::ProviderKind;
+use crate::schema::Dialect;
 
 /// The longest tool name that all providers accept.
 const MAX_NAME: usize = 64;
@@ -97,14 +98,7 @@ fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<T
 /// want every called tool to be declared.
 fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
     if !request.tools.is_empty() {
-        let tools = request.tools.iter().map(|tool| {
-            let converted = Tool::new(safe_name(&tool.name))
-                .with_description(tool.description.as_str())
-                .with_schema(tool.schema.clone());
-            // Left to itself, this format makes every argument required.
-            if kind == ProviderKind::OpenAiResponses { converted.with_strict(false) } else { converted }
-        });
-        return (tools.collect(), None);
+        return (offered(kind, request), None);
     }
     let parts = request.messages.iter().flat_map(|message| &message.parts);
     let called: BTreeSet<String> = parts
@@ -118,6 +112,37 @@ fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolC
         .into_iter()
         .map(|name| Tool::new(name).with_schema(json!({"type": "object", "properties": {}})));
     (named.collect(), choice)
+}
+
+/// The tools of a request, each with its schema in the provider's dialect. One that cannot be sent is left out and logged:
+/// a provider would refuse the whole request for it.
+fn offered(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
+    let (dialect, mut names, mut tools) = (Dialect::of(kind), BTreeSet::new(), Vec::new());
+    for tool in request.tools.iter() {
+        let name = safe_name(&tool.name);
+        let schema = match dialect.adapt(&tool.schema) {
+            Ok(schema) => schema,
+            Err(error) => {
+                tracing::warn!(tool = name, %error, "a tool is left out: its schema cannot be sent");
+                continue;
+            }
+        };
+        if !names.insert(name.clone()) {
+            tracing::warn!(tool = name, "a tool is left out: another one is called the same");
+            continue;
+        }
+        let mut converted = Tool::new(name).with_description(tool.description.as_str());
+        if let Some(schema) = schema {
+            converted = converted.with_schema(schema);
+        }
+        // Left to itself, this format makes every argument required.
+        tools.push(if kind == ProviderKind::OpenAiResponses {
+            converted.with_strict(false)
+        } else {
+            converted
+        });
+    }
+    tools
 }
 
 /// The messages, results grouped behind their calls.

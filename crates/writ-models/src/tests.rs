@@ -10,6 +10,8 @@ mod log;
 
 mod good;
 
+mod schemas;
+
 mod faults;
 
 mod routing;

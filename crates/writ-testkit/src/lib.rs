@@ -10,6 +10,8 @@ pub mod search_server;
 
 pub mod raw_server;
 
+pub mod schema_rules;
+
 pub mod repo;
 
 #[cfg(feature = "door")]
