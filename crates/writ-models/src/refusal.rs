@@ -40,7 +40,9 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     if status >= 500 {
         return Failure::Unavailable { status, retry_after: wait, said };
     }
-    let word = ["code", "type", "status"].map(field).into_iter().find(|word| !word.is_empty());
+    // Some write the status as their code once more.
+    let is_word = |word: &&str| word.contains(|c: char| !c.is_ascii_digit());
+    let word = ["code", "type", "status"].map(field).into_iter().find(is_word);
     Failure::Rejected { status, code: identifier(word.unwrap_or_default()), said }
 }
 

@@ -130,7 +130,11 @@ pub(crate) fn taken(tried: &Trial) -> String {
         Some(cost) => format!("{cost} millionths of a dollar"),
         None => "at a price that is not known".to_owned(),
     };
-    format!("{} requests: {input_tokens} tokens sent, {output_tokens} received, {cost}", checks.len())
+    let requests = match checks.len() {
+        1 => "1 request".to_owned(),
+        more => format!("{more} requests"),
+    };
+    format!("{requests}: {input_tokens} tokens sent, {output_tokens} received, {cost}")
 }
 
 fn call(context: &Context, method: &str, params: Value) -> Result<Value, Failure> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{Event, ModelFailure};
+use writ_models::error::Failure;
 use writ_models::provider::Route;
 use writ_models::structured::read;
 use writ_models::{ModelRole, Models};
@@ -175,7 +176,10 @@ impl Trying<'_> {
             }
             Tried::Failed(error) => {
                 let report = core.redactor.report(error.report());
-                let (text, hint, exit) = (report.outside, report.hint, report.exit);
+                // Where the provider says what is wrong, a hint to try the model leads back here.
+                let is_told = matches!(error.failure, Failure::Rejected { .. });
+                let hint = if is_told { String::new() } else { report.hint };
+                let (text, exit) = (report.outside, report.exit);
                 self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
                 Ok(None)
             }
