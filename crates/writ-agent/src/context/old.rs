@@ -31,7 +31,8 @@ pub enum Results {
 /// A message whose results are masked.
 pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     let is_long = |part: &Part| match part {
-        Part::Result(result) => !text::fits(&result.text, MIN_MASKED_CHARS),
+        // One that is kept back is asked about by the name that its text gives.
+        Part::Result(result) => result.kept.is_none() && !text::fits(&result.text, MIN_MASKED_CHARS),
         Part::Text { .. } | Part::Call(_) => false,
     };
     if !message.parts.iter().any(is_long) {

@@ -84,6 +84,29 @@ fn old_results_are_masked_before_any_message_is_evicted() {
     assert!(texts_of(&masked.expect("fits").request).contains("left out"));
 }
 
+/// A result that is kept back is asked about by its name, which its text gives.
+#[test]
+fn a_result_that_is_kept_back_stays_readable() {
+    let config = ContextConfig {
+        total_tokens: Tokens::new(4_000),
+        system_max: Tokens::new(1_000),
+        ..ContextConfig::default()
+    };
+    let mut seed = long(10, 600);
+    let handle = format!("kept back as r1; ask about it with result_ask {}", "x".repeat(300));
+    for message in seed.history.iter_mut().filter(|message| message.role == Role::Tool).take(1) {
+        for part in &mut Arc::make_mut(message).parts {
+            if let Part::Result(result) = part {
+                result.text.clone_from(&handle);
+                result.kept = Some(Box::new(Label::new(Taint::External)));
+            }
+        }
+    }
+    let assembled = assemble(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let texts = texts_of(&assembled.request);
+    assert_eq!((texts.matches("was left out").count(), texts.contains(&handle)), (9, true), "{texts}");
+}
+
 #[test]
 fn results_of_the_last_step_are_never_masked() {
     let config = ContextConfig {
