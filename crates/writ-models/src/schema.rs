@@ -1,7 +1,7 @@
 //! Schemas of tools in the dialects of JSON Schema that providers take.
 //!
 //! A provider that finds one word in one schema that it does not take refuses the whole request. So what is sent is read
-//! into a plain tree ([`read`](mod@read)) and written anew from it ([`write`](mod@write)): a word that is not known here is never sent.
+//! into a plain tree (`read`) and written anew from it (`write`): a word that is not known here is never sent.
 //! What a dialect cannot say is left out or told in the description; arguments are checked against the original.
 
 use serde_json::Value;

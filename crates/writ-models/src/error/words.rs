@@ -11,7 +11,7 @@ pub const MAX_WORDS_CHARS: usize = 400;
 /// The most characters of a message that are looked at. What is beyond is never shown.
 pub(crate) const MAX_RAW_CHARS: usize = 4096;
 
-/// The message that came with a provider's error. Nothing of it is shown before [`ProviderWords::clean`] has
+/// The message that came with a provider's error. Nothing of it is shown before `clean` has
 /// masked the key of the call and all that has the form of a credential.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProviderWords {
