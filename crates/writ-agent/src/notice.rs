@@ -1,8 +1,9 @@
 //! Every fixed text that the machine says, to the model and to people.
 
 use serde::{Deserialize, Serialize};
-use writ_types::chat::{ToolOutcome, ToolResult};
+use writ_types::chat::{ToolOutcome, ToolResult, ToolSpec};
 use writ_types::id::AskId;
+use writ_types::similar::nearest;
 use writ_types::taint::Taint;
 use writ_types::unit::Tokens;
 
@@ -146,12 +147,29 @@ pub(crate) fn too_many_calls(left_out: usize, most: u32) -> String {
 
 /// Said to the model about a tool that does not exist.
 pub(crate) fn unknown_tool(name: &str, offered: &[&str]) -> String {
-    format!("There is no tool '{name}'. The tools are: {}.", offered.join(", "))
+    let meant = nearest(name, offered).map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default();
+    format!("There is no tool '{name}'.{meant} The tools are: {}.", offered.join(", "))
 }
 
-/// Said to the model about arguments of the wrong shape.
-pub(crate) const ARGUMENTS_NOT_AN_OBJECT: &str =
-    "The arguments must be a JSON object that fits the tool's schema. Nothing was done.";
+/// The most parameters that are named in one message.
+const MAX_PARAMETERS: usize = 16;
+
+/// Said to the model about arguments of the wrong shape, with the parameters that the tool has.
+pub(crate) fn arguments_not_an_object(tool: Option<&ToolSpec>) -> String {
+    let none = serde_json::Map::new();
+    let schema = tool.map(|tool| &tool.schema);
+    let properties = schema.and_then(|schema| schema["properties"].as_object()).unwrap_or(&none);
+    let required = schema.and_then(|schema| schema["required"].as_array());
+    let parameter = |(name, property): (&String, &serde_json::Value)| {
+        let kind = property["type"].as_str().unwrap_or("any");
+        let must = required.is_some_and(|names| names.iter().any(|one| one == name));
+        format!("'{}' ({kind}{})", text::name(name), if must { ", required" } else { "" })
+    };
+    let named: Vec<String> = properties.iter().take(MAX_PARAMETERS).map(parameter).collect();
+    let named =
+        if named.is_empty() { String::new() } else { format!(" Its parameters are {}.", named.join(", ")) };
+    format!("The arguments must be a JSON object that fits the tool's schema. Nothing was done.{named}")
+}
 
 /// Said to the model about arguments beyond the limit.
 pub(crate) fn arguments_too_large(bytes: usize, most: u64) -> String {

@@ -19,6 +19,7 @@ use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
 use writ_policy::prepared::Prepared;
 use writ_store::batch::{Batch, Op, UsageDelta};
+use writ_tools::registry::AllowList;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -30,7 +31,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 pub(crate) use self::trial::try_model;
-use crate::act::Place;
+use crate::act::{Place, ROLES};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
@@ -271,6 +272,7 @@ async fn attempt(
         Ok(mut reply) => {
             place.session.state().withheld.restore(&mut reply, &cleared.hidden);
             place.core.redactor.reply(&mut reply);
+            understand(&place.core, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.usage = reply.usage;
             note_cut(place, planned, &reply.usage);
@@ -286,6 +288,16 @@ async fn attempt(
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
+    }
+}
+
+/// Brings calls of tools that were offered into the form that they clearly mean.
+fn understand(core: &Core, reply: &mut ModelReply, request: &ModelRequest) {
+    let tools = core.servers.registry();
+    let toolset = tools.toolset_of(&ROLES, &AllowList::All);
+    let offered: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    for call in &mut reply.calls {
+        toolset.understand(call, &offered);
     }
 }
 

@@ -50,6 +50,29 @@ pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolEr
     }
 }
 
+/// Returns true if arguments fit the schema of a tool, as far as names and types go.
+pub(crate) fn fits(schema: &Value, arguments: &Value) -> bool {
+    let has_nothing = |object: &Map<String, Value>| {
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        required.filter_map(Value::as_str).any(|name| object.get(name).is_some_and(Value::is_null))
+    };
+    let object = arguments.as_object();
+    object.is_some_and(|object| {
+        problems(schema, object).is_empty() && values_fit(schema, object) && !has_nothing(object)
+    })
+}
+
+/// Returns true if the items of lists have the type that the schema names for them, and texts are among the named ones.
+fn values_fit(schema: &Value, object: &Map<String, Value>) -> bool {
+    object.iter().all(|(name, value)| {
+        let Some(property) = schema.get("properties").and_then(|all| all.get(name)) else { return true };
+        let named = property.get("enum").and_then(Value::as_array);
+        let items = property.get("items").zip(value.as_array());
+        named.is_none_or(|named| value.is_null() || named.contains(value))
+            && items.is_none_or(|(of, items)| items.iter().all(|item| mistyped(name, of, item).is_none()))
+    })
+}
+
 /// Reads checked arguments into their type.
 pub(crate) fn typed<T: DeserializeOwned>(tool: &'static ToolDef, arguments: &Value) -> Result<T, ToolError> {
     T::deserialize(arguments)

@@ -1,6 +1,7 @@
 //! Why a call could not be prepared, in words that help the model to do it right.
 
 use writ_types::error::{Exit, Report, ToReport};
+use writ_types::similar::nearest;
 
 use crate::text::{cut_end, one_line};
 
@@ -17,7 +18,7 @@ const MAX_QUOTED_CHARS: usize = 160;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// There is no such tool.
-    #[error("there is no tool '{}'; the tools are: {offered}", shown(name))]
+    #[error("there is no tool '{}'{}; the tools are: {offered}", shown(name), meant(name, offered))]
     Unknown {
         /// The name in the call.
         name: String,
@@ -142,6 +143,12 @@ impl ToReport for ToolError {
         let (exit, code) = self.code();
         Report::new(exit, code, self.message())
     }
+}
+
+/// The tool that a wrong name may mean, as a question.
+fn meant(name: &str, offered: &str) -> String {
+    let offered: Vec<&str> = offered.split(", ").collect();
+    nearest(name, &offered).map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default()
 }
 
 /// A name as the model wrote it, short and on one line.

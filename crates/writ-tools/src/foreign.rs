@@ -116,6 +116,8 @@ pub struct Row {
     /// What is known of it.
     pub known: ForeignTool,
     checked: Checked,
+    /// The schema of its arguments with its references in their places.
+    expanded: Value,
     /// What models are told of its arguments.
     told: Value,
     /// The names that its schema has for arguments, at any depth.
@@ -149,8 +151,8 @@ impl Row {
         let unusable = |why| ForeignError::Schema { name: name.clone(), why };
         let expanded = expand(&known.schema).map_err(|why| unusable(why.into()))?;
         let checked = Checked::new(&expanded).map_err(unusable)?;
-        let told = told_schema(expanded);
-        let mut row = Self { name, known, checked, told, names, told_bytes: 0 };
+        let told = told_schema(expanded.clone());
+        let mut row = Self { name, known, checked, expanded, told, names, told_bytes: 0 };
         let spec = row.spec();
         row.told_bytes = spec.name.len() + spec.description.len() + spec.schema.to_string().len();
         Ok(row)
@@ -167,6 +169,11 @@ impl Row {
             ),
             schema: self.told.clone(),
         }
+    }
+
+    /// The schema of its arguments with its references in their places.
+    pub(crate) const fn expanded(&self) -> &Value {
+        &self.expanded
     }
 
     /// The bytes that models are told of it.
@@ -333,4 +340,4 @@ fn within(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -35,6 +35,8 @@ mod arguments;
 
 mod command;
 
+mod lenient;
+
 mod schema;
 
 mod text;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::Redactor;
 use writ_types::action::Action;
@@ -10,10 +11,11 @@ use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::arguments::checked;
+use crate::arguments::{checked, fits};
 use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::foreign::{MAX_CALLED_NAME, MAX_TOLD_BYTES, Row, called_all};
+use crate::lenient::{coerce, with_nulls};
 use crate::path::WorkPath;
 use crate::question::{Question, RESULT_ASK, TOOL};
 use crate::render::Rendered;
@@ -234,6 +236,41 @@ impl Registry {
     }
 }
 
+/// The arguments that a tool takes.
+pub(crate) enum Arguments<'a> {
+    /// By the schema of a tool of our own.
+    Own(Value),
+    /// Those of a tool of another program.
+    Foreign(&'a Row),
+}
+
+impl Arguments<'_> {
+    /// Their schema.
+    pub(crate) fn schema(&self) -> &Value {
+        match self {
+            Self::Own(schema) => schema,
+            Self::Foreign(row) => row.expanded(),
+        }
+    }
+
+    /// Returns true if these are such.
+    pub(crate) fn fits(&self, arguments: &Value) -> bool {
+        match self {
+            Self::Own(schema) => fits(schema, arguments),
+            Self::Foreign(row) => row.arguments(arguments).is_ok(),
+        }
+    }
+
+    /// These in the form that they clearly mean.
+    pub(crate) fn coerced(&self, arguments: &Value) -> Value {
+        let coerced = coerce(self.schema(), arguments);
+        match self {
+            Self::Own(_) => coerced,
+            Self::Foreign(row) => with_nulls(row.expanded(), coerced),
+        }
+    }
+}
+
 /// The foreign tools of these that models are told of, within [`MAX_TOLD_BYTES`].
 fn within_room<'a>(
     rows: impl Iterator<Item = (&'a str, &'a Row)>,
@@ -360,6 +397,14 @@ impl Toolset<'_> {
             label.join(&Label::from_source(Taint::External, source).inside());
         }
         Rendered { text: redactor.clean(error.message()), label, outcome }
+    }
+
+    /// The arguments of a tool with this name, if there is one.
+    pub(crate) fn arguments_of(&self, name: &str) -> Option<Arguments<'_>> {
+        if let Some(row) = self.foreign.get(name) {
+            return Some(Arguments::Foreign(row));
+        }
+        self.offered.get(name).map(|tool| Arguments::Own(tool.told_schema()))
     }
 
     fn offered(&self, name: &str) -> Result<&'static ToolDef, ToolError> {

@@ -6,7 +6,7 @@
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
 //! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
 //! foreign text is shown, [`quarantine`] how results are named that models do not read, [`schema`] how foreign
-//! schemas are brought into one form.
+//! schemas are brought into one form, [`similar`] which name somebody may have meant.
 
 pub mod unit;
 
@@ -35,3 +35,5 @@ pub mod visible;
 pub mod quarantine;
 
 pub mod schema;
+
+pub mod similar;

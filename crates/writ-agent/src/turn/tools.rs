@@ -80,7 +80,8 @@ impl Turn {
                 Value::Null => (json!({}), None),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     let shown = text::cut(&arguments.to_string(), INVALID_SHOWN_CHARS);
-                    (json!({ "invalid": shown }), Some(notice::ARGUMENTS_NOT_AN_OBJECT.to_owned()))
+                    let spec = self.seed.tools.iter().find(|tool| tool.name == name);
+                    (json!({ "invalid": shown }), Some(notice::arguments_not_an_object(spec)))
                 }
             }
         };

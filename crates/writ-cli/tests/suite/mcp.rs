@@ -254,8 +254,8 @@ fn needs_userns_needs_python_declared_sinks_pass_the_rules_and_undeclared_ones_a
     let asked = desk.chat(r#"crm__behave {"how": "well"}"#);
     assert_eq!(code(&asked), 5, "{}", text(&asked));
     assert_eq!(desk.calls(), [r#"send {"to": "ann@example.org"}"#]);
-    let wrong = desk.said(r#"crm__send {"to": 5, "cc": "x"}"#);
-    assert!(wrong.contains("'cc' is unknown") && wrong.contains("'/to' does not fit 'type'"), "{wrong}");
+    let wrong = desk.said(r#"crm__send {"to": ["x"], "cc": "x"}"#);
+    assert!(wrong.contains("'cc' is unknown") && wrong.contains("'/to' must be of type string"), "{wrong}");
 }
 
 /// Tells what came of calls of tools that are not the pinned ones: `passed` are those of the pinned ones beside them.

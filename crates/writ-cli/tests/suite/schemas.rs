@@ -1,12 +1,17 @@
-//! The schemas of all tools of our own against the rules of every provider.
+//! The schemas of all tools of our own against the rules of every provider; and calls as local models write them.
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
 use writ_models::schema::Dialect;
+use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_testkit::schema_rules::{Rules, broken, broken_name};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
 use writ_types::quarantine::Quarantine;
+
+use super::turns::Bench;
+use super::{code, text};
 
 /// Every tool there is is sent to every provider, in words that it takes.
 #[test]
@@ -32,5 +37,44 @@ fn every_provider_takes_the_schema_of_every_tool_of_our_own() {
             };
             assert_eq!(names(&written), names(&tool.schema), "{dialect:?}: no argument is left out");
         }
+    }
+}
+
+/// A call with a prefix, in a wrapper, encoded twice, with an object for a text, is done as what it means; the ledger has
+/// what was done. What is not clear is refused in words from which the model can mend it.
+#[test]
+fn needs_userns_calls_as_local_models_write_them_are_done_or_refused_by_name() {
+    for kind in ["openai", "ollama", "gemini"] {
+        let written = json!({"path": "a.json", "content": {"x": 1}});
+        let steps = [
+            ("functions.File_Write:0", json!({"arguments": written.to_string()})),
+            ("default_api.file_read", json!({"path": "a.json", "lines": "5", "first_line": null})),
+            ("file_reed", json!({"path": "a.json"})),
+            ("file_read", json!({"path": "a.json", "lines": "many"})),
+        ];
+        let script = move |request: &ParsedRequest| match steps.get(request.results().count()) {
+            Some((name, arguments)) => Reply::call(name, arguments.clone()),
+            None => Reply::text("done"),
+        };
+        let bench = Bench::new(kind, script);
+        let done = bench.chat("write it", &["--new"]);
+        assert_eq!(code(&done), 5, "its change waits: {kind}: {}", text(&done));
+        assert!(text(&done).contains("+{\"x\":1}"), "{kind}: {}", text(&done));
+        let requests = bench.server.recorded();
+        let told = requests.last().expect("a request").body.to_string();
+        for expected in
+            ["created a.json", "Did you mean 'file_read'?", "'lines' must be of type integer, not string"]
+        {
+            assert!(told.contains(expected), "{kind}: {expected}: {told}");
+        }
+        let intents = bench.events("intent");
+        let of = |kind: &str| -> Vec<&Value> {
+            intents
+                .iter()
+                .map(|row| &row["payload"]["action"])
+                .filter(|action| action["kind"] == kind)
+                .collect()
+        };
+        assert_eq!((of("write_file").len(), of("read_file").len()), (1, 1), "{kind}: {intents:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jsonschema::error::ValidationErrorKind;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 use writ_types::schema::ExpandError;
@@ -125,6 +125,9 @@ fn told(error: &ValidationError<'_>) -> String {
     }
     if let ValidationErrorKind::AdditionalProperties { unexpected } = &error.kind {
         return format!("{at}: {} is unknown", named(unexpected).join(", "));
+    }
+    if let ValidationErrorKind::Type { kind: TypeKind::Single(kind) } = &error.kind {
+        return format!("{at} must be of type {kind}");
     }
     let keyword = error.schema_path.as_str().rsplit('/').next().unwrap_or_default();
     format!("{at} does not fit '{}' of the schema", one_line(keyword, MAX_NAME_CHARS))

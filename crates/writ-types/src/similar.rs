@@ -1,0 +1,30 @@
+//! Which name somebody may have meant.
+
+/// The least similarity, of at most 1, at which a name is suggested.
+const LEAST: f64 = 0.6;
+
+/// The name that is most like a wrong one, if any is like it. For messages: nothing is done by it.
+pub fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
+    let plain = |name: &str| name.to_lowercase().replace(['-', '.', ' '], "_");
+    let wrong = plain(wrong);
+    let alike =
+        names.iter().map(|name| (strsim::normalized_damerau_levenshtein(&wrong, &plain(name)), *name));
+    let (best, name) = alike.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (best >= LEAST).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_alike_is_suggested() {
+        let names = ["file_read", "file_write", "shell_exec"];
+        assert_eq!(nearest("read_file", &["read_files", "shell_exec"]), Some("read_files"));
+        assert_eq!(nearest("File-Reed", &names), Some("file_read"));
+        assert_eq!(
+            (nearest("launch_missiles", &names), nearest("", &names), nearest("a", &[])),
+            (None, None, None)
+        );
+    }
+}
