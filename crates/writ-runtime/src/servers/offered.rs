@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use writ_mcp::config::{Readers, ServerName};
 use writ_mcp::definition::Definition;
+use writ_models::schema::Dialect;
 use writ_tools::foreign::{ForeignError, ForeignTool, Row};
 use writ_tools::registry::Registry;
 use writ_types::error::{Exit, Report};
@@ -45,7 +46,10 @@ pub(super) fn registry(
                 continue;
             }
             match row(server, tool) {
-                Ok(row) => rows.push(row),
+                Ok(row) => {
+                    left_out.extend(unsent(server, tool));
+                    rows.push(row);
+                }
                 Err(error @ ForeignError::Declared { .. }) => return Err(unusable(&error)),
                 Err(
                     error @ (ForeignError::Unpinned(_) | ForeignError::Schema { .. } | ForeignError::Then(_)),
@@ -58,6 +62,22 @@ pub(super) fn registry(
         }
     }
     Ok((own.clone().with_foreign(rows), left_out))
+}
+
+/// The providers that a tool cannot be sent to, each with why; all others are.
+fn unsent(server: &Server, tool: &Definition) -> Vec<LeftOut> {
+    let providers = [
+        (Dialect::OpenAi, "OpenAI's format"),
+        (Dialect::Gemini, "Gemini"),
+        (Dialect::Anthropic, "Anthropic"),
+    ];
+    let failed = providers.into_iter().filter_map(|(dialect, provider)| {
+        let error = dialect.adapt(&tool.schema).err()?;
+        let name = writ_types::visible::escape_line(&tool.name).into_owned();
+        let why = format!("'{name}' is not offered to models of {provider}: {error}");
+        Some(LeftOut { server: server.name.clone(), tool: tool.name.clone(), why })
+    });
+    failed.collect()
 }
 
 fn unusable(error: &ForeignError) -> Report {

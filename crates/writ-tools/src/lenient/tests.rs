@@ -108,6 +108,10 @@ fn arguments_that_can_mean_one_thing_are_taken() {
     assert_eq!(exec(json!(["sleep", 5])), json!({"argv": ["sleep", "5"]}));
     let patch = json!({"path": "a", "old": "b", "new": "c", "all": "True"});
     assert_eq!(understood(&registry, "file_patch", patch).1["all"], true);
+    // Gemini has no word for an object without properties, and is told of a text.
+    let step = json!({"tool": "file_read", "arguments": {"path": "a"}});
+    let plan = json!({"title": "read", "steps": [step.to_string()]});
+    assert_eq!(understood(&registry, "plan_propose", plan).1["steps"], json!([step]));
     let kind = understood(&registry, "memory_store", json!({"text": "t", "kind": "Fact"})).1;
     assert_eq!(kind["kind"], "fact");
 }

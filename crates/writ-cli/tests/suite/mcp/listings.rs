@@ -62,6 +62,7 @@ fn needs_userns_needs_python_odd_tools_are_adapted_or_left_out_one_by_one() {
         "left out: the description of 'wide' is no text",
         "left out: a tool has no name",
         "left out: the schema of 'crm__text' cannot be used",
+        "left out: crm: 'filter' is not offered to models of Anthropic: the provider does not take the name of the argument '$filter'",
     ] {
         assert!(told.contains(left_out), "{left_out}: {told}");
     }
@@ -74,7 +75,9 @@ fn needs_userns_needs_python_odd_tools_are_adapted_or_left_out_one_by_one() {
     let rules: String =
         called.iter().map(|(name, _)| format!("[tools.{name:?}]\neffect = false\n")).collect();
     desk.say(&rules);
-    for (name, called) in called.iter().filter(|(name, _)| !["look", "send", "behave"].contains(name)) {
+    for (name, called) in
+        called.iter().filter(|(name, _)| !["look", "send", "behave", "filter"].contains(name))
+    {
         let said = desk.said(&format!("{called} {{\"b\": 1}}"));
         assert!(said.contains(&format!("called {name}")), "{called}: {said}");
     }

@@ -80,6 +80,7 @@ def odd():
         {"name": "look_up", "inputSchema": {"type": "object"}},
         {"name": "either", "inputSchema": {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}},
         {"name": "tree", "inputSchema": {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}},
+        {"name": "filter", "inputSchema": {"type": "object", "properties": {"$filter": {"type": "string"}}, "required": ["$filter"]}},
         {"name": "text", "inputSchema": {"type": "string"}},
         {"name": "truth", "inputSchema": True},
         {"name": "wide", "inputSchema": {"type": "object"}, "description": 5},
