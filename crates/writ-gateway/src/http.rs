@@ -288,6 +288,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sessions", get(api::sessions).post(api::open_plain_session))
         .route("/sessions/{id}", sessions)
         .route("/v1/models", get(openai::models))
+        .route("/v1/models/{id}", get(openai::model))
         .route("/v1/chat/completions", post(openai::chat::completions))
         .route("/v1/responses", post(openai::responses::create))
         .route("/secrets/{ref}", post(api::secret))

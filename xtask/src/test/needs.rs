@@ -11,15 +11,23 @@ use crate::process::{self, Program};
 /// imported to see whether it is there.
 struct Environment {
     folder: &'static str,
-    package: &'static str,
+    packages: &'static [&'static str],
     module: &'static str,
 }
 
 /// The OpenAI client that is tested with.
-const OPENAI: Environment = Environment { folder: "openai", package: "openai==3.54.0", module: "openai" };
+const OPENAI: Environment = Environment { folder: "openai", packages: &["openai==3.54.0"], module: "openai" };
+/// The frameworks that speak to the agent as to a model.
+const LANGCHAIN: Environment = Environment {
+    folder: "langchain",
+    packages: &["langchain-openai==1.7.4", "litellm==1.110.2"],
+    module: "langchain_openai, litellm",
+};
+/// The OpenAI client for Node, and its folder below the target folder.
+const OPENAI_JS: (&str, &str) = ("openai@7.57.0", "openai-js");
 /// What makes requests from the document of the API.
 const SCHEMATHESIS: Environment =
-    Environment { folder: "schemathesis", package: "schemathesis==4.32.5", module: "schemathesis" };
+    Environment { folder: "schemathesis", packages: &["schemathesis==4.32.5"], module: "schemathesis" };
 
 /// Something outside Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +42,10 @@ pub(super) enum Need {
     Node,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
+    /// The OpenAI client for Node, in a folder of its own below the target folder.
+    OpenAiJs,
+    /// LangChain and LiteLLM, in an environment of their own below the target folder.
+    LangChain,
     /// Schemathesis, in an environment of its own below the target folder.
     Schemathesis,
     /// The `promtool` program.
@@ -49,7 +61,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -57,6 +69,8 @@ impl Need {
         Self::Npm,
         Self::Curl,
         Self::OpenAi,
+        Self::OpenAiJs,
+        Self::LangChain,
         Self::Schemathesis,
         Self::Promtool,
         Self::Systemd,
@@ -71,6 +85,8 @@ impl Need {
             Self::Pip => "needs_pip",
             Self::Node => "needs_node",
             Self::OpenAi => "needs_openai",
+            Self::OpenAiJs => "needs_jsopenai",
+            Self::LangChain => "needs_langchain",
             Self::Schemathesis => "needs_schemathesis",
             Self::Promtool => "needs_promtool",
             Self::Systemd => "needs_systemd",
@@ -88,6 +104,8 @@ impl Need {
             Self::Pip => "pip is not installed for the system's python3",
             Self::Node => "node is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
+            Self::OpenAiJs => "the OpenAI client for Node is not installed",
+            Self::LangChain => "LangChain and LiteLLM are not installed",
             Self::Schemathesis => "schemathesis is not installed",
             Self::Promtool => "promtool is not installed",
             Self::Systemd => "systemd-analyze is not installed",
@@ -104,10 +122,10 @@ impl Need {
             Self::Python => Some("python3"),
             Self::Pip => Some("python3-pip"),
             Self::Node => Some("nodejs"),
-            Self::OpenAi | Self::Schemathesis => Some("python3-venv"),
+            Self::OpenAi | Self::LangChain | Self::Schemathesis => Some("python3-venv"),
             Self::Promtool => Some("prometheus"),
             Self::Systemd => Some("systemd"),
-            Self::Npm => Some("npm"),
+            Self::Npm | Self::OpenAiJs => Some("npm"),
             Self::Curl => Some("curl"),
             Self::UserNamespaces => None,
         }
@@ -124,6 +142,8 @@ impl Need {
             }
             Self::Node => process::exists("node"),
             Self::OpenAi => OPENAI.is_there(root),
+            Self::OpenAiJs => process::exists("node") && client_for_node(root).join("package.json").exists(),
+            Self::LangChain => LANGCHAIN.is_there(root),
             Self::Schemathesis => SCHEMATHESIS.is_there(root),
             Self::Promtool => process::exists("promtool"),
             Self::Systemd => process::exists("systemd-analyze"),
@@ -155,12 +175,36 @@ pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
             install_environments(root)?;
         }
     }
+    if install && process::exists("npm") {
+        install_client_for_node(root)?;
+    }
     Ok(unmet())
+}
+
+/// The folder of the OpenAI client for Node.
+fn client_for_node(root: &Path) -> PathBuf {
+    process::target_directory(root).join("tmp").join(OPENAI_JS.1).join("node_modules/openai")
+}
+
+/// Installs the OpenAI client for Node if it is missing; none of its scripts runs.
+fn install_client_for_node(root: &Path) -> Result<()> {
+    if client_for_node(root).join("package.json").exists() {
+        return Ok(());
+    }
+    let (package, folder) = OPENAI_JS;
+    println!("installing {package}");
+    let folder = process::target_directory(root).join("tmp").join(folder);
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.to_string_lossy();
+    let arguments =
+        ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", &folder, package];
+    Program::new("npm", &arguments).status()?;
+    Ok(())
 }
 
 /// Installs what is missing for Python; whether that worked is seen afterwards.
 fn install_environments(root: &Path) -> Result<()> {
-    for environment in [OPENAI, SCHEMATHESIS] {
+    for environment in [OPENAI, LANGCHAIN, SCHEMATHESIS] {
         if !environment.is_there(root) {
             environment.install(root)?;
         }
@@ -181,13 +225,13 @@ impl Environment {
     }
 
     fn install(&self, root: &Path) -> Result<()> {
-        println!("installing {}", self.package);
+        println!("installing {}", self.packages.join(", "));
         let folder = self.place(root);
         let pip = folder.join("bin/pip");
         let made = Program::new("python3", &["-m", "venv", &folder.to_string_lossy()]).status()?;
         if made && pip.exists() {
-            let arguments = ["install", "--quiet", "--disable-pip-version-check", self.package];
-            Program::new(&pip, &arguments).status()?;
+            let arguments = ["install", "--quiet", "--disable-pip-version-check"];
+            Program::new(&pip, &[&arguments, self.packages].concat()).status()?;
         }
         Ok(())
     }

@@ -25,6 +25,9 @@ mod sends;
 #[path = "gateway/guard.rs"]
 mod guard;
 
+#[path = "gateway/clients.rs"]
+mod clients;
+
 #[path = "gateway/contract.rs"]
 mod contract;
 
@@ -1304,9 +1307,14 @@ fn needs_openai_the_official_client_talks_and_streams() {
     assert_eq!(said["response"], json!(["completed", TEXT]));
     assert_eq!(said["next"], json!(["completed", TEXT, true]));
     assert_eq!(said["events"], json!(["response.created", "response.completed", TEXT]));
-    assert_eq!(said["stranger"], json!(["AuthenticationError", 401]));
-    assert_eq!(said["model"], json!(["NotFoundError", 404]));
-    assert_eq!(said["empty"], json!(["BadRequestError", 400]));
+    assert_eq!(said["stranger"], json!(["AuthenticationError", 401, null]));
+    assert_eq!(said["model"], json!(["NotFoundError", 404, "model"]));
+    assert_eq!(said["empty"], json!(["BadRequestError", 400, "messages"]));
+    assert_eq!(said["tools"], json!(["BadRequestError", 400, "tools"]));
+    assert_eq!(said["format"], json!(["BadRequestError", 400, "response_format"]));
+    assert_eq!(said["retrieved"], "writ");
+    assert_eq!(said["stop"], json!(["The first sentence is said.", "stop"]));
+    assert!(said["streamed_usage"].as_u64().is_some_and(|tokens| tokens > 0), "{said}");
     assert_eq!(web.engine.stop().code, Some(0));
 }
 

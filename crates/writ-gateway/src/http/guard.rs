@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use writ_policy::principal::{BearerProof, Evidence};
 use writ_types::digest::Digest;
 
+use super::openai;
 use super::page;
 use super::reply::Refusal;
 use super::{Peer, Shared};
@@ -74,6 +75,9 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, mut request: Reques
             if is_preflight(&shared.hosts, &request) { allowed() } else { next.run(request).await }
         }
     };
+    if is_below(&path, openai::ROOT) {
+        response = openai::shape_error(response);
+    }
     let headers = response.headers_mut();
     let fixed = [
         (header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),

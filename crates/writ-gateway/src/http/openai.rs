@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use writ_policy::principal::Evidence;
@@ -19,13 +20,22 @@ use writ_types::taint::Taint;
 
 use super::Shared;
 use super::api::{App, Reply, ask, evidence, session_id};
-use super::reply::{Refusal, ok};
+use super::reply::{Refusal, ResponseError, ok};
 use crate::connection::named;
+use fields::invalid;
 
 pub(super) mod chat;
 
+mod fields;
+
+mod limit;
+
+mod messages;
+
 pub(super) mod responses;
 
+/// Where this interface begins.
+pub(super) const ROOT: &str = "/v1";
 /// The largest body of a request, in bytes: programs send a whole conversation each time.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The most messages of one request.
@@ -41,53 +51,31 @@ const CONVERSATION_HEADER: &str = "x-conversation-id";
 /// The model's name beside the agent's own.
 const MODEL: &str = "writ";
 
-/// `GET /v1/models`
-pub(super) async fn models(State(shared): App, request: Request) -> Reply {
-    let status = ask(&shared, evidence(&request), "status", Value::Null).await?;
+/// The models that can be asked for: one agent under two names.
+async fn list_models(shared: &Shared, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
+    let status = ask(shared, evidence, "status", Value::Null).await?;
     let agent = status.get("agent").and_then(Value::as_str).unwrap_or("main");
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
-    Ok(ok(&json!({ "object": "list", "data": [model(MODEL), model(agent)] })))
+    Ok(vec![model(MODEL), model(agent)])
 }
 
-/// A text, or pieces of it.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Piece>),
+/// `GET /v1/models`
+pub(super) async fn models(State(shared): App, request: Request) -> Reply {
+    let models = list_models(&shared, evidence(&request)).await?;
+    Ok(ok(&json!({ "object": "list", "data": models })))
 }
 
-/// A piece of a message. What is no text is refused.
-#[derive(Debug, Deserialize)]
-struct Piece {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    text: String,
+/// `GET /v1/models/{id}`
+pub(super) async fn model(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
+    let models = list_models(&shared, evidence(&request)).await?;
+    let found = models.into_iter().find(|model| model.get("id").and_then(Value::as_str) == Some(&id));
+    Ok(ok(&found.ok_or_else(unknown_model)?))
 }
 
-impl Content {
-    fn text(&self) -> Result<String, Refusal> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::Parts(parts) => parts
-                .iter()
-                .map(|part| match part.kind.as_str() {
-                    "text" | "input_text" | "output_text" => Ok(part.text.as_str()),
-                    _ => Err(Refusal::malformed("only text is understood here")),
-                })
-                .collect::<Result<Vec<_>, _>>()
-                .map(|texts| texts.join("\n")),
-        }
-    }
-}
-
-/// A message of a request.
-#[derive(Debug, Deserialize)]
-struct Said {
-    role: String,
-    #[serde(default)]
-    content: Option<Content>,
+fn unknown_model() -> Refusal {
+    let text = format!("there is no model of this name here; there is '{MODEL}'");
+    let hint = "/v1/models names what can be asked";
+    Refusal::new(StatusCode::NOT_FOUND, "model.unknown", &text, hint).about("model".to_owned())
 }
 
 /// What a request asks for, whatever its form.
@@ -104,14 +92,6 @@ struct Wish {
 }
 
 impl Wish {
-    fn messages(said: Vec<Said>) -> Result<Vec<(String, String)>, Refusal> {
-        if said.len() > MAX_MESSAGES {
-            return Err(Refusal::malformed("too many messages"));
-        }
-        let text = |said: &Said| said.content.as_ref().map_or(Ok(String::new()), Content::text);
-        said.iter().map(|said| Ok((said.role.clone(), text(said)?))).collect()
-    }
-
     /// Where the answer is to be said: in a session, a named conversation, or a new session.
     fn place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
         let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -120,7 +100,10 @@ impl Wish {
         }
         self.conversation = header(CONVERSATION_HEADER).or(user).filter(|name| !name.is_empty());
         if self.conversation.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(Refusal::malformed("the name of the conversation is too long"));
+            return Err(invalid(
+                "user",
+                &format!("names a conversation with more than {MAX_NAME_BYTES} bytes"),
+            ));
         }
         Ok(())
     }
@@ -128,22 +111,24 @@ impl Wish {
     /// The message to the agent, and how far it may be trusted at most. A session that goes on knows what was said
     /// before.
     fn text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
-        let last = self.messages.iter().rposition(|(role, _)| role == "user");
-        let last = last.ok_or_else(|| Refusal::malformed("there is no message of the role 'user'"))?;
-        let (before, from) = self.messages.split_at(last);
-        let own = from.first().map(|(_, text)| text.as_str()).unwrap_or_default();
+        let last = self.messages.iter().rposition(|(role, _)| !is_instruction(role));
+        let own = last.and_then(|last| self.messages.get(last)).filter(|(role, _)| role == "user");
+        let Some(((_, own), last)) = own.zip(last) else {
+            return Err(invalid("messages", "must end with a message of the role 'user'"));
+        };
         if own.trim().is_empty() {
-            return Err(Refusal::malformed("the last message is empty"));
+            return Err(invalid("messages", "must end with a message that has text"));
         }
-        if before.is_empty() || !is_new {
+        let others = || self.messages.iter().enumerate().filter(|(n, _)| *n != last).map(|(_, one)| one);
+        if self.messages.len() == 1 || !is_new {
             return Ok((own.to_owned(), Taint::Owner));
         }
         let quoted = |(role, text): &(String, String)| {
             let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
             format!("{role}:\n{}", lines.join("\n"))
         };
-        let taint = before.iter().map(|(role, _)| trust(role)).fold(Taint::Owner, Taint::join);
-        let quoted: Vec<String> = before.iter().map(quoted).collect();
+        let taint = others().map(|(role, _)| trust(role)).fold(Taint::Owner, Taint::join);
+        let quoted: Vec<String> = others().map(quoted).collect();
         let text = format!(
             "The program that sends this message quotes what came before:\n\n{}\n\nThe message:\n\n{own}",
             quoted.join("\n\n")
@@ -155,10 +140,12 @@ impl Wish {
 /// How far a quoted message may be trusted. Instructions are the words of the program, which has shown its token. All
 /// else may have come from anywhere: nobody has seen who said it.
 fn trust(role: &str) -> Taint {
-    match role {
-        "system" | "developer" => Taint::Auth,
-        _ => Taint::External,
-    }
+    if is_instruction(role) { Taint::Auth } else { Taint::External }
+}
+
+/// Returns true for the roles in which a program instructs a model.
+fn is_instruction(role: &str) -> bool {
+    role == "system" || role == "developer"
 }
 
 /// A message that is on its way through the agent.
@@ -188,9 +175,7 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
     let status = ask(shared, evidence, "status", Value::Null).await?;
     let agent = status.get("agent").and_then(Value::as_str).unwrap_or_default();
     if wish.model != MODEL && wish.model != agent {
-        let text = format!("there is no model of this name here; there is '{MODEL}'");
-        let hint = "/v1/models names what can be asked";
-        return Err(Refusal::new(axum::http::StatusCode::NOT_FOUND, "model.unknown", &text, hint));
+        return Err(unknown_model());
     }
     let engine = &shared.engine;
     let joined = engine
@@ -337,11 +322,12 @@ async fn usage(shared: &Shared, evidence: Evidence, session: SessionId, after: E
     (sum("input"), sum("output"))
 }
 
-/// An error, in the form that these programs expect.
-fn told(refusal: Refusal) -> Response {
-    let status = refusal.status();
-    let report = refusal.report().clone();
-    let kind = match status.as_u16() {
+/// Writes the error of a response, if it is one, in the form that clients of this interface read.
+pub(super) fn shape_error(response: Response) -> Response {
+    let Some(ResponseError { report, param }) = response.extensions().get::<ResponseError>().cloned() else {
+        return response;
+    };
+    let kind = match response.status().as_u16() {
         401 => "authentication_error",
         403 => "permission_error",
         404 => "not_found_error",
@@ -350,10 +336,12 @@ fn told(refusal: Refusal) -> Response {
         _ => "server_error",
     };
     let error = json!({ "error": {
-        "message": report.outside, "type": kind, "code": report.code, "param": null,
+        "message": report.outside, "type": kind, "code": report.code, "param": param,
         "text": report.outside, "hint": report.advice(),
     } });
-    super::reply::answer(status, &error)
+    let (mut head, _) = response.into_parts();
+    head.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(error.to_string()))
 }
 
 #[cfg(test)]
@@ -375,8 +363,21 @@ mod tests {
         assert_eq!(taint, Taint::External);
         let known = long.text(false).expect("a text");
         assert_eq!(known, ("two".to_owned(), Taint::Owner), "the session knows the rest");
-        assert!(wish(&[("system", "x")]).text(true).is_err());
-        assert!(wish(&[("user", " ")]).text(true).is_err());
+        for refused in [
+            &[("system", "x")][..],
+            &[("user", " ")],
+            &[],
+            &[("user", "x"), ("assistant", "y")],
+            &[("user", "x"), ("assistant", "(called look with {})"), ("tool", "y")],
+        ] {
+            let refusal = wish(refused).text(true).expect_err("refused");
+            assert_eq!(refusal.param(), Some("messages"), "{refused:?}");
+        }
+        // Some clients repeat their instructions at the end.
+        let late = wish(&[("user", "hi"), ("system", "Be brief.")]);
+        let (text, taint) = late.text(true).expect("a text");
+        assert!(text.contains("system:\n> Be brief.") && text.ends_with("\n\nhi"), "{text}");
+        assert_eq!(taint, Taint::Auth);
     }
 
     #[test]

@@ -191,6 +191,7 @@ const ROUTES: &[Route] = &[
         .answers("204", "")
         .refuses(NOTHING),
     get("/v1/models", "The agent, as a model"),
+    get("/v1/models/{id}", "The agent by one of its names as a model").refuses(NOTHING),
     post("/v1/chat/completions", "A message to the agent and its answer", Body::Json("ChatCompletion"))
         .refuses(&["404", "422"]),
     post("/v1/responses", "A message to the agent and its answer", Body::Json("CreateResponse"))
@@ -308,6 +309,8 @@ fn schemas() -> Value {
         "ChatCompletion": object(
             json!({
                 "model": text, "messages": { "type": "array" }, "stream": flag, "user": text,
+                "stream_options": { "type": ["object", "null"] }, "stop": { "type": ["string", "array", "null"] },
+                "max_completion_tokens": { "type": ["integer", "null"] },
             }),
             &["model", "messages"],
             true,

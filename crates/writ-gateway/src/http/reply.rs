@@ -31,12 +31,23 @@ pub(crate) struct Refusal {
     status: StatusCode,
     report: Box<Report>,
     wait: Option<Duration>,
+    param: Option<String>,
+}
+
+/// The error of a response, for a route that writes errors in a form of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseError {
+    /// The report.
+    pub(crate) report: Report,
+    /// The field of the request that it is about.
+    pub(crate) param: Option<String>,
 }
 
 impl Refusal {
     /// A refusal with a status of its own, and what to do about it.
     pub(crate) fn new(status: StatusCode, code: &str, text: &str, hint: &str) -> Self {
-        Self { status, report: Box::new(Report::new(Exit::Denied, code, text).hint(hint)), wait: None }
+        let report = Box::new(Report::new(Exit::Denied, code, text).hint(hint));
+        Self { status, report, wait: None, param: None }
     }
 
     /// Too much at once.
@@ -64,20 +75,26 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "request.invalid", text, hint)
     }
 
+    /// Names the field of the request that the refusal is about.
+    pub(crate) fn about(self, param: String) -> Self {
+        Self { param: Some(param), ..self }
+    }
+
     /// The report.
     pub(crate) fn report(&self) -> &Report {
         &self.report
     }
 
-    /// The status.
-    pub(crate) const fn status(&self) -> StatusCode {
-        self.status
+    /// The field of the request that the refusal is about.
+    #[cfg(test)]
+    pub(crate) fn param(&self) -> Option<&str> {
+        self.param.as_deref()
     }
 }
 
 impl From<Report> for Refusal {
     fn from(report: Report) -> Self {
-        Self { status: status(&report), report: Box::new(report), wait: None }
+        Self { status: status(&report), report: Box::new(report), wait: None, param: None }
     }
 }
 
@@ -97,6 +114,7 @@ impl IntoResponse for Refusal {
         if let Some(wait) = self.wait {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds(wait)));
         }
+        response.extensions_mut().insert(ResponseError { report, param: self.param });
         response
     }
 }

@@ -44,7 +44,7 @@ def error(ask):
     try:
         ask()
     except openai.APIStatusError as failure:
-        return [type(failure).__name__, failure.status_code]
+        return [type(failure).__name__, failure.status_code, failure.param]
     return None
 
 
@@ -52,4 +52,15 @@ stranger = openai.OpenAI(base_url=URL, api_key="0" * 64, max_retries=0, timeout=
 said["stranger"] = error(lambda: stranger.models.list())
 said["model"] = error(lambda: client.chat.completions.create(model="another", messages=hello("six")))
 said["empty"] = error(lambda: client.chat.completions.create(model="writ", messages=[]))
+look = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+said["tools"] = error(lambda: client.chat.completions.create(model="writ", messages=hello("x"), tools=[look]))
+form = {"type": "json_object"}
+said["format"] = error(lambda: client.chat.completions.create(model="writ", messages=hello("x"), response_format=form))
+said["retrieved"] = client.models.retrieve("writ").id
+parts = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "seven"}]}]
+cut = client.chat.completions.create(model="writ", messages=parts, stop=[" Then"], max_completion_tokens=1000, seed=1)
+said["stop"] = [cut.choices[0].message.content, cut.choices[0].finish_reason]
+usage = {"include_usage": True}
+stream = client.chat.completions.create(model="writ", messages=parts, stream=True, stream_options=usage)
+said["streamed_usage"] = list(stream)[-1].usage.total_tokens
 print(json.dumps(said))

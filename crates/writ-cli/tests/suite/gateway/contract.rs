@@ -92,6 +92,7 @@ impl Contract {
 
     fn good_segment(&self, path: &str) -> String {
         match path {
+            "/v1/models/{id}" => "writ".to_owned(),
             path if path.contains("/approvals/") => "Ab3dEf9Z".to_owned(),
             path if path.contains("{seq}") => "0".to_owned(),
             path if path.contains("{ref}") => "contract".to_owned(),

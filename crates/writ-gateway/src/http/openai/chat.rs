@@ -7,69 +7,47 @@ use axum::extract::{Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures::stream;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::principal::Evidence;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_types::error::Exit;
 
-use super::{Asked, MAX_BODY_BYTES, News, Said, Wish, begin, ended, follow, rest, told, usage, whole};
+use super::fields::{CHAT, Fields, invalid};
+use super::limit::{Cut, Limit};
+use super::messages::read_messages;
+use super::{Asked, MAX_BODY_BYTES, News, Wish, begin, ended, follow, rest, usage, whole};
 use crate::http::Shared;
 use crate::http::api::{App, evidence};
 use crate::http::reply::{Refusal, ok, read};
 
-/// A request. What else it says changes nothing here.
-#[derive(Debug, Deserialize)]
-struct Body {
-    model: String,
-    messages: Vec<Said>,
-    #[serde(default)]
-    stream: bool,
-    #[serde(default)]
-    user: Option<String>,
-    #[serde(default)]
-    n: Option<u32>,
-    #[serde(default)]
-    tools: Vec<Value>,
-    #[serde(default)]
-    stream_options: Option<StreamOptions>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: bool,
-}
-
 /// `POST /v1/chat/completions`
 pub(in crate::http) async fn completions(State(shared): App, request: Request) -> Response {
-    complete(&shared, request).await.unwrap_or_else(told)
+    complete(&shared, request).await.unwrap_or_else(Refusal::into_response)
 }
 
 async fn complete(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
     let evidence = evidence(&request);
     let headers = request.headers().clone();
-    let body: Body = read(request, MAX_BODY_BYTES).await?;
-    if body.n.is_some_and(|n| n != 1) {
-        return Err(Refusal::malformed("'n' can only be 1"));
-    }
-    if !body.tools.is_empty() {
-        return Err(Refusal::malformed("the agent has its own tools; it cannot use those of the request"));
-    }
-    let messages = Wish::messages(body.messages)?;
-    let mut wish = Wish { model: body.model, messages, session: None, conversation: None };
-    wish.place(&headers, body.user)?;
+    let mut fields = Fields::check(read(request, MAX_BODY_BYTES).await?, CHAT)?;
+    let model = fields.needed_text("model")?;
+    let list = fields.take("messages").ok_or_else(|| invalid("messages", "is missing"))?;
+    let (user, stream, with_usage) = (fields.text("user")?, fields.flag("stream")?, fields.include_usage()?);
+    let mut limit = Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
+    let messages = read_messages(list, "messages")?;
+    let mut wish = Wish { model, messages, session: None, conversation: None };
+    wish.place(&headers, user)?;
     let asked = begin(shared, evidence, &wish).await?;
     let head = Head::of(&asked, wish.model);
-    if body.stream {
-        let with_usage = body.stream_options.unwrap_or_default().include_usage;
-        return Ok(streamed(Arc::clone(shared), evidence, asked, head, with_usage));
+    if stream {
+        let head = Head { with_usage, ..head };
+        return Ok(streamed(Arc::clone(shared), evidence, asked, head, limit));
     }
     let (session, entry) = (asked.session, asked.entry);
     let (text, exit) = whole(follow(shared.engine.clone(), asked)).await?;
     let usage = usage(shared, evidence, session, entry).await;
-    let message = json!({ "role": "assistant", "content": text });
-    let choice = json!({ "index": 0, "message": message, "logprobs": null, "finish_reason": reason(exit) });
+    let message = json!({ "role": "assistant", "content": limit.whole(&text) });
+    let reason = reason(exit, limit.cut());
+    let choice = json!({ "index": 0, "message": message, "logprobs": null, "finish_reason": reason });
     let mut answer = head.object("chat.completion", &choice);
     answer["usage"] = counted(usage);
     Ok(ok(&answer))
@@ -81,12 +59,14 @@ struct Head {
     id: String,
     created: i64,
     model: String,
+    /// True if the last chunk says the usage; the others then say that theirs is not known yet.
+    with_usage: bool,
 }
 
 impl Head {
     fn of(asked: &Asked, model: String) -> Self {
         let created = SystemClock.now().as_millis() / 1000;
-        Self { id: format!("chatcmpl-{}-{}", asked.session, asked.entry), created, model }
+        Self { id: format!("chatcmpl-{}-{}", asked.session, asked.entry), created, model, with_usage: false }
     }
 
     fn object(&self, object: &str, choice: &Value) -> Value {
@@ -96,13 +76,27 @@ impl Head {
         })
     }
 
+    /// A chunk with more text, if there is any.
+    fn text(&self, text: &str) -> Option<Value> {
+        (!text.is_empty()).then(|| self.chunk(&json!({ "content": text }), None))
+    }
+
     fn chunk(&self, delta: &Value, reason: Option<&str>) -> Value {
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": reason });
-        self.object("chat.completion.chunk", &choice)
+        let mut chunk = self.object("chat.completion.chunk", &choice);
+        if self.with_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
     }
 }
 
-const fn reason(exit: Exit) -> &'static str {
+const fn reason(exit: Exit, cut: Option<Cut>) -> &'static str {
+    match cut {
+        Some(Cut::Stop) => return "stop",
+        Some(Cut::Length) => return "length",
+        None => {}
+    }
     match exit {
         Exit::Budget => "length",
         Exit::Denied => "content_filter",
@@ -124,33 +118,40 @@ fn counted((input, output): (u64, u64)) -> Value {
     json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": total })
 }
 
+/// The progress of a stream.
+struct Progress {
+    pieces: tokio::sync::mpsc::Receiver<News>,
+    /// The text that came, before any cut.
+    said: String,
+    limit: Limit,
+    opening: Option<Value>,
+}
+
 /// The answer as it comes.
-fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, with_usage: bool) -> Response {
+fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, limit: Limit) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow(shared.engine.clone(), asked);
-    let first = vec![head.chunk(&json!({ "role": "assistant", "content": "" }), None)];
-    let start = (pieces, String::new(), Some(first));
-    let chunks = stream::unfold(start, move |(mut pieces, mut said, first)| {
+    let opening = Some(head.chunk(&json!({ "role": "assistant", "content": "" }), None));
+    let start = Progress { pieces, said: String::new(), limit, opening };
+    let chunks = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {
-            if let Some(first) = first {
-                return Some((events(first, false), (pieces, said, None)));
+            if let Some(opening) = at.opening.take() {
+                return Some((events(vec![opening], false), at));
             }
             let mut out = Vec::new();
-            match pieces.recv().await? {
+            match at.pieces.recv().await? {
                 News::Text(text) => {
-                    out.push(head.chunk(&json!({ "content": text }), None));
-                    said.push_str(&text);
-                    return Some((events(out, false), (pieces, said, None)));
+                    out.extend(head.text(&at.limit.push(&text)));
+                    at.said.push_str(&text);
+                    return Some((events(out, false), at));
                 }
                 News::End(text, exit) => match ended(text, exit) {
                     Ok((text, exit)) => {
-                        let rest = rest(&said, &text);
-                        if !rest.is_empty() {
-                            out.push(head.chunk(&json!({ "content": rest }), None));
-                        }
-                        out.push(head.chunk(&json!({}), Some(reason(exit))));
-                        if with_usage {
+                        let shown = at.limit.push(&rest(&at.said, &text)) + &at.limit.finish();
+                        out.extend(head.text(&shown));
+                        out.push(head.chunk(&json!({}), Some(reason(exit, at.limit.cut()))));
+                        if head.with_usage {
                             let mut last = head.chunk(&json!({}), None);
                             last["choices"] = json!([]);
                             last["usage"] = counted(usage(&shared, evidence, session, entry).await);
@@ -161,8 +162,8 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, w
                 },
                 News::Failed(report) => out.push(failed(&(*report).into())),
             }
-            pieces.close();
-            Some((events(out, true), (pieces, said, None)))
+            at.pieces.close();
+            Some((events(out, true), at))
         }
     });
     let events = futures::StreamExt::flat_map(chunks, stream::iter);
@@ -171,7 +172,7 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, w
 
 fn failed(refusal: &Refusal) -> Value {
     let report = refusal.report();
-    json!({ "error": { "message": report.outside, "type": "server_error", "code": report.code } })
+    json!({ "error": { "message": report.outside, "type": "server_error", "code": report.code, "param": null } })
 }
 
 fn events(chunks: Vec<Value>, done: bool) -> Vec<Result<Event, Infallible>> {

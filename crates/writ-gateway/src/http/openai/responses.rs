@@ -7,76 +7,57 @@ use axum::extract::{Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures::stream;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_policy::principal::Evidence;
 use writ_runtime::clock::{Clock as _, SystemClock};
 
-use super::{Asked, MAX_BODY_BYTES, News, Said, Wish, begin, ended, follow, rest, told, usage, whole};
+use super::fields::{Fields, RESPONSES, invalid};
+use super::limit::{Cut, Limit};
+use super::messages::read_messages;
+use super::{Asked, MAX_BODY_BYTES, News, Wish, begin, ended, follow, rest, usage, whole};
 use crate::http::Shared;
 use crate::http::api::{App, evidence, session_id};
 use crate::http::reply::{Refusal, ok, read};
 
-/// What is asked.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Input {
-    Text(String),
-    Messages(Vec<Said>),
-}
-
-/// A request. What else it says changes nothing here.
-#[derive(Debug, Deserialize)]
-struct Body {
-    model: String,
-    input: Input,
-    #[serde(default)]
-    instructions: Option<String>,
-    #[serde(default)]
-    previous_response_id: Option<String>,
-    #[serde(default)]
-    stream: bool,
-    #[serde(default)]
-    user: Option<String>,
-    #[serde(default)]
-    tools: Vec<Value>,
-}
-
 /// `POST /v1/responses`
 pub(in crate::http) async fn create(State(shared): App, request: Request) -> Response {
-    respond(&shared, request).await.unwrap_or_else(told)
+    respond(&shared, request).await.unwrap_or_else(Refusal::into_response)
 }
 
 async fn respond(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
     let evidence = evidence(&request);
     let headers = request.headers().clone();
-    let body: Body = read(request, MAX_BODY_BYTES).await?;
-    if !body.tools.is_empty() {
-        return Err(Refusal::malformed("the agent has its own tools; it cannot use those of the request"));
-    }
-    let mut messages = match body.input {
-        Input::Text(text) => vec![("user".to_owned(), text)],
-        Input::Messages(said) => Wish::messages(said)?,
+    let mut fields = Fields::check(read(request, MAX_BODY_BYTES).await?, RESPONSES)?;
+    let model = fields.needed_text("model")?;
+    let mut messages = match fields.take("input") {
+        None => return Err(invalid("input", "is missing")),
+        Some(Value::String(text)) => vec![("user".to_owned(), text)],
+        Some(list) => read_messages(list, "input")?,
     };
-    if let Some(instructions) = body.instructions {
+    if let Some(instructions) = fields.text("instructions")? {
         messages.insert(0, ("system".to_owned(), instructions));
     }
-    let mut wish = Wish { model: body.model, messages, session: None, conversation: None };
-    wish.place(&headers, body.user)?;
-    if let Some(previous) = &body.previous_response_id {
+    let (user, stream) = (fields.text("user")?, fields.flag("stream")?);
+    let previous = fields.text("previous_response_id")?;
+    let mut limit = Limit::read(&mut fields, &["max_output_tokens"])?;
+    let mut wish = Wish { model, messages, session: None, conversation: None };
+    wish.place(&headers, user)?;
+    if let Some(previous) = &previous {
         // An id of ours begins with the session.
         let session = previous.strip_prefix("resp_").and_then(|rest| rest.split('_').next());
-        wish.session = Some(session_id(session.unwrap_or_default())?);
+        let session = session_id(session.unwrap_or_default());
+        wish.session = Some(session.map_err(|refusal| refusal.about("previous_response_id".to_owned()))?);
     }
     let asked = begin(shared, evidence, &wish).await?;
-    let head = Head::of(&asked, wish.model, body.previous_response_id);
-    if body.stream {
-        return Ok(streamed(Arc::clone(shared), evidence, asked, head));
+    let head = Head::of(&asked, wish.model, previous);
+    if stream {
+        return Ok(streamed(Arc::clone(shared), evidence, asked, head, limit));
     }
     let (session, entry) = (asked.session, asked.entry);
     let (text, _) = whole(follow(shared.engine.clone(), asked)).await?;
     let usage = usage(shared, evidence, session, entry).await;
-    Ok(ok(&head.response("completed", Some(&text), Some(usage))))
+    let text = limit.whole(&text);
+    Ok(ok(&head.ended(&text, usage, limit.cut())))
 }
 
 /// What every event of an answer says.
@@ -119,6 +100,17 @@ impl Head {
         })
     }
 
+    /// The whole response; one that was cut says why it is incomplete.
+    fn ended(&self, text: &str, usage: (u64, u64), cut: Option<Cut>) -> Value {
+        let is_cut = cut.is_some();
+        let status = if is_cut { "incomplete" } else { "completed" };
+        let mut response = self.response(status, Some(text), Some(usage));
+        if is_cut {
+            response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
+        }
+        response
+    }
+
     /// What an answer begins with.
     fn opening(&self) -> Vec<Value> {
         let place = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
@@ -138,8 +130,9 @@ impl Head {
     }
 
     /// What an answer ends with.
-    fn closing(&self, text: &str, usage: (u64, u64)) -> Vec<Value> {
+    fn closing(&self, text: &str, usage: (u64, u64), cut: Option<Cut>) -> Vec<Value> {
         let place = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
+        let kind = if cut.is_some() { "response.incomplete" } else { "response.completed" };
         vec![
             with("response.output_text.done", &place, "text", text.into()),
             with("response.content_part.done", &place, "part", part(text)),
@@ -147,9 +140,7 @@ impl Head {
                 "type": "response.output_item.done", "output_index": 0,
                 "item": self.item("completed", Some(text)),
             }),
-            json!({
-                "type": "response.completed", "response": self.response("completed", Some(text), Some(usage)),
-            }),
+            json!({ "type": kind, "response": self.ended(text, usage, cut) }),
         ]
     }
 
@@ -175,16 +166,29 @@ fn with(kind: &str, place: &Value, name: &str, value: Value) -> Value {
 /// How far a stream has come.
 struct Progress {
     pieces: tokio::sync::mpsc::Receiver<News>,
+    /// The text that came, before any cut.
     said: String,
+    /// The text that was shown.
+    shown: String,
+    limit: Limit,
     number: u64,
     opening: Option<Vec<Value>>,
 }
 
+impl Progress {
+    /// An event with more text, if there is any.
+    fn show(&mut self, head: &Head, text: &str) -> Option<Value> {
+        self.shown.push_str(text);
+        (!text.is_empty()).then(|| head.delta(text))
+    }
+}
+
 /// The answer as it comes.
-fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head) -> Response {
+fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, limit: Limit) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow(shared.engine.clone(), asked);
-    let start = Progress { pieces, said: String::new(), number: 0, opening: Some(head.opening()) };
+    let (said, shown, opening) = (String::new(), String::new(), Some(head.opening()));
+    let start = Progress { pieces, said, shown, limit, number: 0, opening };
     let events = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {
@@ -194,18 +198,17 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head) -
             let mut out = Vec::new();
             match at.pieces.recv().await? {
                 News::Text(text) => {
-                    out.push(head.delta(&text));
                     at.said.push_str(&text);
+                    let shown = at.limit.push(&text);
+                    out.extend(at.show(&head, &shown));
                     return Some((numbered(out, &mut at.number), at));
                 }
                 News::End(text, exit) => match ended(text, exit) {
                     Ok((text, _)) => {
-                        let rest = rest(&at.said, &text);
-                        if !rest.is_empty() {
-                            out.push(head.delta(&rest));
-                            at.said.push_str(&rest);
-                        }
-                        out.extend(head.closing(&at.said, usage(&shared, evidence, session, entry).await));
+                        let shown = at.limit.push(&rest(&at.said, &text)) + &at.limit.finish();
+                        out.extend(at.show(&head, &shown));
+                        let usage = usage(&shared, evidence, session, entry).await;
+                        out.extend(head.closing(&at.shown, usage, at.limit.cut()));
                     }
                     Err(refusal) => out.push(head.failure(&refusal)),
                 },
