@@ -53,6 +53,8 @@ mod general;
 
 mod observe;
 
+mod tilde;
+
 pub(crate) use general::General;
 pub(crate) use observe::{LogConfig, TelemetryConfig};
 
@@ -166,9 +168,12 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
 fn read(sources: &Sources<'_>) -> (Effective, Vec<Finding>) {
     let mut effective = Effective::new(defaults());
     let mut findings = Vec::new();
+    let home = sources.env.path("HOME");
     let mut lay = |which, layer: Layer| {
         findings.extend(layer.findings);
-        findings.extend(effective.lay(which, layer.settings));
+        let (settings, not_found) = tilde::expand(layer.settings, home.as_deref());
+        findings.extend(not_found);
+        findings.extend(effective.lay(which, settings));
     };
     lay(Which::Home, file(&sources.home.config_file(), HOME_FILE));
     if let Some(project) = sources.project {

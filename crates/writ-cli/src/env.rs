@@ -41,14 +41,32 @@ impl Env {
         self.variables.get(&OsString::from(name))?.to_str().filter(|value| !value.is_empty())
     }
 
-    /// A variable that holds a credential.
+    /// A variable that holds a credential, without blanks and line ends around it: no credential has any there, and
+    /// none can be sent in a header.
     pub(crate) fn secret(&self, name: &str) -> Option<SecretString> {
-        self.text(name).map(SecretString::from)
+        self.text(name).map(str::trim).filter(|value| !value.is_empty()).map(SecretString::from)
     }
 
     /// Names and values that begin with a prefix; values that are not UTF-8 are `None`.
     pub(crate) fn with_prefix(&self, prefix: &str) -> Vec<(&str, Option<&str>)> {
         let named = self.variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str())));
         named.filter(|(name, _)| name.starts_with(prefix)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    #[test]
+    fn a_credential_has_no_line_end() {
+        let env = Env::of(&[("A", "sk-1\n"), ("B", " sk-2\r\n"), ("C", "\n"), ("D", "sk 3")]);
+        let value = |name: &str| env.secret(name).map(|value| value.expose_secret().to_owned());
+        assert_eq!(value("A").as_deref(), Some("sk-1"));
+        assert_eq!(value("B").as_deref(), Some("sk-2"));
+        assert_eq!(value("C"), None);
+        assert_eq!(value("D").as_deref(), Some("sk 3"));
     }
 }

@@ -322,14 +322,37 @@ fn provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsConfigEr
         .or_else(|| known.map(|known| known.base_url.to_owned()))
         .ok_or_else(|| missing("base_url"))?;
     let (base_url, host) =
-        usable_url(&url).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;
+        usable_url(&url, kind).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;
     let default_key = known.filter(|_| own_url).and_then(|known| known.key_variable);
     let key = table.api_key.or_else(|| default_key.map(|variable| CredentialRef::Env(variable.to_owned())));
     Ok(Provider { name: name.to_owned(), kind, base_url, host, key, clearance: table.clearance })
 }
 
-/// Checks a URL; returns it with a final `/`, and its host and port.
-fn usable_url(text: &str) -> Result<(String, String), &'static str> {
+/// Routes that are appended to `base_url`, with the format that each belongs to. Their documents show them whole, so
+/// that they are often copied whole.
+const ROUTES: [(&str, &[ProviderKind]); 6] = [
+    ("/chat/completions", &[ProviderKind::OpenAi, ProviderKind::OpenRouter]),
+    ("/responses", &[ProviderKind::OpenAiResponses]),
+    ("/messages", &[ProviderKind::Anthropic]),
+    ("/api/chat", &[ProviderKind::Ollama]),
+    ("/api/generate", &[ProviderKind::Ollama]),
+    ("/models", &ProviderKind::ALL),
+];
+
+/// Removes the route from a path that has it, so that it is not appended twice.
+fn without_route(path: &str, kind: ProviderKind) -> Result<&str, &'static str> {
+    let path = path.trim_end_matches('/');
+    for (route, kinds) in ROUTES {
+        if let Some(base) = path.strip_suffix(route) {
+            let other = "it ends in the route of another kind: set the kind that fits, or remove the route";
+            return if kinds.contains(&kind) { Ok(base) } else { Err(other) };
+        }
+    }
+    Ok(path)
+}
+
+/// Checks a URL; returns it without the route of a request and with a final `/`, and its host and port.
+fn usable_url(text: &str, kind: ProviderKind) -> Result<(String, String), &'static str> {
     let mut url = Url::parse(text).map_err(|_| "it is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("it is neither http nor https");
@@ -340,10 +363,8 @@ fn usable_url(text: &str) -> Result<(String, String), &'static str> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err("it has a query or fragment");
     }
-    if !url.path().ends_with('/') {
-        let path = format!("{}/", url.path());
-        url.set_path(&path);
-    }
+    let path = format!("{}/", without_route(url.path(), kind)?);
+    url.set_path(&path);
     let host = url.host_str().ok_or("it has no host")?.to_owned();
     let port = url.port_or_known_default().ok_or("it has no port")?;
     Ok((url.into(), format!("{host}:{port}")))

@@ -126,6 +126,12 @@ pub(crate) fn read_file(path: &Path, name: &'static str) -> Result<Option<String
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_CONFIG_BYTES {
         return Err(unusable(format!("is larger than {MAX_CONFIG_BYTES} bytes")));
     }
+    // Editors for Windows write these marks: the first changes nothing, the others name an encoding.
+    if let Some(rest) = bytes.strip_prefix(b"\xef\xbb\xbf") {
+        bytes = rest.to_vec();
+    } else if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+        return Err(unusable("is UTF-16: save it as UTF-8".into()));
+    }
     String::from_utf8(bytes).map(Some).map_err(|_| unusable("is not UTF-8 text".into()))
 }
 

@@ -377,7 +377,9 @@ impl Kind {
             Self::Text | Self::Folder => value.as_str().is_some_and(|text| !text.trim().is_empty()),
             Self::AnyText => value.is_str(),
             Self::Folders => {
-                let absolute = |item: &Value| item.as_str().is_some_and(|path| Path::new(path).is_absolute());
+                // `~` is expanded afterwards, or refused there.
+                let is_whole = |path: &str| Path::new(path).is_absolute() || path.starts_with('~');
+                let absolute = |item: &Value| item.as_str().is_some_and(is_whole);
                 value.as_array().is_some_and(|items| items.iter().all(absolute))
             }
             Self::Texts => value.as_array().is_some_and(|items| items.iter().all(Value::is_str)),

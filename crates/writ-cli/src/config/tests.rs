@@ -358,3 +358,23 @@ fn every_finding_is_told_at_once_and_the_first_is_the_error() {
     assert_eq!(report.outside, "config.toml line 1: 'agent' must be a text that is not empty");
     assert_eq!(report.hint, "1 more; `writ config check` shows all");
 }
+
+#[test]
+fn marks_line_ends_and_the_home_folder_of_real_files_are_read() {
+    let text = "\u{feff}agent = \"main\"\r\ndata_dir = \"~/data\"\r\n[sandbox]\r\nread_only = [\"~/tools\", \"/opt\"]\r\n";
+    let config = Fixture::new(text, "").load(&[("HOME", "/home/ann")]).expect("valid");
+    assert_eq!(config.sandbox.read_only, [Path::new("/home/ann/tools"), Path::new("/opt")]);
+    let wrong = Fixture::new("data_dir = \"~bob/data\"\n", "").load(&[("HOME", "/home/ann")]);
+    let wrong = wrong.expect_err("refused");
+    assert!(wrong[0].contains("config.toml line 1: 'data_dir' begins with '~' and a name"), "{wrong:?}");
+    let nowhere = Fixture::new("data_dir = \"~/data\"\n", "").load(&[]).expect_err("refused");
+    assert!(nowhere[0].contains("HOME is not set"), "{nowhere:?}");
+}
+
+#[test]
+fn a_file_in_utf_16_says_so() {
+    let fixture = Fixture::new("", "");
+    std::fs::write(fixture.home.config_file(), b"\xff\xfea\x00").expect("written");
+    let refused = fixture.load(&[]).expect_err("refused");
+    assert!(refused[0].contains("is UTF-16: save it as UTF-8"), "{refused:?}");
+}

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use writ_egress::Egress;
 use writ_models::credential::{CredentialError, CredentialSource};
 use writ_models::detect;
@@ -61,7 +61,17 @@ impl Credentials {
             }
             CredentialRef::Vault { .. } => self.vault.get(key),
         };
+        let found = found.map(without_line_end).filter(|value| !value.expose_secret().is_empty());
         found.ok_or(CredentialError::Missing)
+    }
+}
+
+/// Removes blanks and line ends around a value, as `echo KEY |` or a file leaves them. What is masked is the same
+/// value that is sent.
+fn without_line_end(value: SecretString) -> SecretString {
+    match value.expose_secret().trim() {
+        trimmed if trimmed.len() == value.expose_secret().len() => value,
+        trimmed => SecretString::from(trimmed),
     }
 }
 
@@ -98,14 +108,18 @@ impl fmt::Debug for Known {
 impl SecretSource for Known {
     fn known(&self) -> Result<Vec<KnownSecret>, Report> {
         let stored = self.credentials.secrets.all().map_err(|error| error.report())?;
-        let stored =
-            stored.into_iter().map(|(name, value)| KnownSecret { name: format!("secret:{name}"), value });
+        let stored = stored.into_iter().map(|(name, value)| KnownSecret {
+            name: format!("secret:{name}"),
+            value: without_line_end(value),
+        });
         let named = self.variables.iter().filter_map(|name| {
             Some(KnownSecret { name: format!("env:{name}"), value: self.credentials.env.secret(name)? })
         });
         let fetched = self.credentials.vault.all();
-        let fetched =
-            fetched.map(|(name, value)| KnownSecret { name: name.to_string(), value: value.clone() });
+        let fetched = fetched.map(|(name, value)| KnownSecret {
+            name: name.to_string(),
+            value: without_line_end(value.clone()),
+        });
         Ok(stored.chain(named).chain(fetched).collect())
     }
 
@@ -157,4 +171,18 @@ pub(super) fn variables(config: &Config) -> Vec<String> {
         names.extend(vault::VARIABLES.map(str::to_owned));
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pipe_leaves_around_a_value_is_removed() {
+        for (stored, used) in
+            [("sk-1\n", "sk-1"), ("\tsk-1\r\n", "sk-1"), ("a\nb\n", "a\nb"), ("sk-1", "sk-1"), ("\n", "")]
+        {
+            assert_eq!(without_line_end(SecretString::from(stored)).expose_secret(), used, "{stored:?}");
+        }
+    }
 }

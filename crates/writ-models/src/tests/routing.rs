@@ -183,6 +183,39 @@ fn bad_configuration_is_a_typed_error() {
     }
 }
 
+/// Rows: WIN-050
+#[test]
+fn a_base_url_may_be_copied_with_its_route() {
+    let url = |kind: &str, url: &str| {
+        let text = format!(
+            "[models]\ndefault = \"mine/m\"\n[providers.mine]\nkind = \"{kind}\"\nbase_url = \"{url}\"\n"
+        );
+        routes(&text).map(|routes| routes.route(ModelRole::Proxy).provider.base_url.clone())
+    };
+    for (kind, given, used) in [
+        ("openai", "http://h/v1/chat/completions", "http://h/v1/"),
+        ("openai", "http://h/v1/chat/completions/", "http://h/v1/"),
+        ("openai", "http://h/chat/completions", "http://h/"),
+        ("openai", "http://h/v1//", "http://h/v1/"),
+        ("openai", "http://h/v1/models", "http://h/v1/"),
+        ("openai", "http://h/openai/v1", "http://h/openai/v1/"),
+        ("openrouter", "https://h/api/v1/chat/completions", "https://h/api/v1/"),
+        ("openai_responses", "https://h/v1/responses", "https://h/v1/"),
+        ("anthropic", "https://h/v1/messages", "https://h/v1/"),
+        ("ollama", "http://h:11434/api/chat", "http://h:11434/"),
+    ] {
+        assert_eq!(url(kind, given).as_deref(), Ok(used), "{kind} {given}");
+    }
+    for (kind, given) in [
+        ("openai", "http://h/v1/responses"),
+        ("anthropic", "http://h/v1/chat/completions"),
+        ("openai_responses", "http://h/v1/chat/completions"),
+    ] {
+        let error = url(kind, given).expect_err("the route of another kind");
+        assert!(error.to_string().contains("route of another kind"), "{error}");
+    }
+}
+
 /// Rows: SIL-012 WIN-012 WIN-050
 #[tokio::test]
 async fn each_role_reaches_its_own_server_with_its_own_key() {
