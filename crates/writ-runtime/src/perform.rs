@@ -10,6 +10,7 @@ use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
+use writ_store::store::Store;
 use writ_tools::def::Peeked;
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
@@ -90,11 +91,7 @@ async fn by_kind(
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             opened(place, permit)?;
-            let hits = trace::memory_search(|| {
-                place.core.store.search_memory(&query, Some(place.session.id), Secrets::Told, limit)
-            })?;
-            place.core.metrics.memory("search");
-            PerformedOutcome::Memories { hits: hits.into_iter().map(|hit| memory_hit(hit.memory)).collect() }
+            search_memory(place, &query, limit)?
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit, cancel).await?,
@@ -309,6 +306,16 @@ fn applied_ops(place: &Place, write: &WriteFile, name: &str, undo: Option<Undo>)
     let frame = ServerFrame::Checkpoint { name, turn, at, undo };
     let session = place.session.id;
     [place.core.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
+}
+
+fn search_memory(place: &Place, query: &str, limit: usize) -> Result<PerformedOutcome, EngineError> {
+    let hits = trace::memory_search(|| {
+        place.core.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
+    })?;
+    place.core.metrics.memory("search");
+    let note = Store::explain_search(query).map(|reason| reason.to_string());
+    let hits = hits.into_iter().map(|hit| memory_hit(hit.memory)).collect();
+    Ok(PerformedOutcome::Memories { hits, note })
 }
 
 fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {

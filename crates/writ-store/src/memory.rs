@@ -1,4 +1,6 @@
-//! Rows of the memory and their full-text index.
+//! Rows of the memory and their full-text indexes.
+
+mod terms;
 
 use rusqlite::{Connection, Row, params};
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
@@ -11,11 +13,9 @@ use crate::codec::{self, execute, get_time, int, query, query_one, to_name};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
-/// The most words of a search that count: each costs a pass over an index list.
-pub const MAX_TERMS: usize = 32;
-
-/// The longest word that counts, in characters.
-pub const MAX_TERM_CHARS: usize = 64;
+use terms::Query;
+pub use terms::Unsearchable;
+pub(crate) use terms::extra_terms;
 
 /// Something that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ pub(crate) fn remember(
     codec::check_size("memory", &item.text)?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text, secret)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT OR IGNORE INTO memory (id, session, kind, trust, taint, at, entry, text, secret, terms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             memory.id.to_string(),
             item.session.map(|id| id.to_string()),
@@ -72,6 +72,7 @@ pub(crate) fn remember(
             entry.map(|entry| int(entry.0)),
             item.text,
             item.secret,
+            extra_terms(&item.text),
         ],
     )?;
     if added == 0 {
@@ -87,16 +88,6 @@ pub(crate) fn forget(conn: &Connection, memory: MemoryId) -> Result<(), StoreErr
         return Err(Conflict::Missing { what: "memory", id: memory.to_string() }.into());
     }
     Ok(())
-}
-
-/// A query of FTS5 that finds rows with any of the words: each is quoted, so nothing in the text is syntax.
-fn match_expression(text: &str) -> Option<String> {
-    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    let quoted: Vec<String> = words
-        .take(MAX_TERMS)
-        .map(|word| format!("\"{}\"", word.chars().take(MAX_TERM_CHARS).collect::<String>()))
-        .collect();
-    if quoted.is_empty() { None } else { Some(quoted.join(" OR ")) }
 }
 
 fn decode(row: &Row<'_>) -> Result<Memory, StoreError> {
@@ -133,19 +124,29 @@ impl Store {
         secrets: Secrets,
         limit: usize,
     ) -> Result<Vec<MemoryHit>, StoreError> {
-        let Some(expression) = match_expression(text) else { return Ok(Vec::new()) };
-        let sql =
-            "SELECT m.*, bm25(memory_fts) AS rank FROM memory_fts JOIN memory m ON m.n = memory_fts.rowid
-                   WHERE memory_fts MATCH ?1 AND (m.session IS NULL OR m.session = ?2)
-                   AND (m.secret = 0 OR ?3) ORDER BY rank, m.n LIMIT ?4";
+        let expression = Query::parse(text).expression;
+        if expression.is_empty() {
+            return Ok(Vec::new());
+        }
+        // SQLite's bm25 is negative, and smaller is better. What both indexes find counts twice.
+        let sql = "SELECT m.*, sum(found.score) AS score FROM (
+                       SELECT rowid AS n, -bm25(memory_fts) AS score FROM memory_fts WHERE memory_fts MATCH ?1
+                       UNION ALL
+                       SELECT rowid, -bm25(memory_terms) FROM memory_terms WHERE memory_terms MATCH ?1
+                   ) AS found JOIN memory m ON m.n = found.n
+                   WHERE (m.session IS NULL OR m.session = ?2) AND (m.secret = 0 OR ?3)
+                   GROUP BY m.n ORDER BY score DESC, m.n LIMIT ?4";
         let session = session.map(|id| id.to_string());
         let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
         self.read(|conn| {
-            query(conn, sql, params, |row| {
-                // SQLite's bm25 is negative, and smaller is better.
-                Ok(MemoryHit { memory: decode(row)?, score: -row.get::<_, f64>("rank")? })
-            })
+            query(conn, sql, params, |row| Ok(MemoryHit { memory: decode(row)?, score: row.get("score")? }))
         })
+    }
+
+    /// Says why a search for a text finds nothing, or not all of it.
+    #[must_use]
+    pub fn explain_search(text: &str) -> Option<Unsearchable> {
+        Query::parse(text).unsearchable
     }
 
     /// A memory, if it is there.

@@ -1,9 +1,11 @@
 //! Numbered migrations with checksums.
 
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use writ_types::digest::Digest;
 
 use crate::error::StoreError;
+use crate::memory::extra_terms;
 
 /// One step of the schema. Its text is part of the program and never changes once released.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 7, name: "trusted hosts", sql: include_str!("schema/0007_trusted_hosts.sql") },
     Migration { number: 8, name: "lost wishes", sql: include_str!("schema/0008_lost_wishes.sql") },
     Migration { number: 9, name: "secret memories", sql: include_str!("schema/0009_secret_memories.sql") },
+    Migration { number: 10, name: "search terms", sql: include_str!("schema/0010_search_terms.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -48,6 +51,9 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
 pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result<(), StoreError> {
     conn.execute_batch(TABLE)?;
     check_not_newer(conn, migrations)?;
+    // Migration 10 fills its column with it; no trigger and no statement of later calls it.
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    conn.create_scalar_function("search_terms", 1, flags, |args| Ok(extra_terms(&args.get::<String>(0)?)))?;
     for migration in migrations {
         let checksum = Digest::of(migration.sql.as_bytes()).to_string();
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;

@@ -56,6 +56,8 @@ pub enum PerformedOutcome {
     Memories {
         /// The hits.
         hits: Vec<MemoryHit>,
+        /// Why the search finds nothing, or not all of it.
+        note: Option<String>,
     },
     /// Something was remembered.
     Remembered {
@@ -184,7 +186,7 @@ impl PerformedOutcome {
                 }
             }
             Self::Written { files } => scrub(files.iter_mut().map(|(path, _, _)| path).collect()),
-            Self::Memories { hits } => scrub(hits.iter_mut().map(|hit| &mut hit.text).collect()),
+            Self::Memories { hits, note: _ } => scrub(hits.iter_mut().map(|hit| &mut hit.text).collect()),
             Self::Fetched { url, media, body, truncated, .. } => {
                 scrub(vec![url, media]);
                 let text = String::from_utf8_lossy(body).into_owned();

@@ -65,7 +65,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
         PerformedOutcome::Listing { entries, more } => (listing(entries, *more), ToolOutcome::Done),
         PerformedOutcome::Matches { matches, more } => (found(matches, *more), ToolOutcome::Done),
         PerformedOutcome::Written { files } => (written(files), ToolOutcome::Done),
-        PerformedOutcome::Memories { hits } => (memories(hits), ToolOutcome::Done),
+        PerformedOutcome::Memories { hits, note } => (memories(hits, note.as_deref()), ToolOutcome::Done),
         PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
         PerformedOutcome::Fetched { status, url, media, body, truncated } => {
             let outcome = if *status < 400 { ToolOutcome::Done } else { ToolOutcome::Failed };
@@ -194,7 +194,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         label = label.read_by(readers.iter().cloned());
         label.secret = *secret;
     }
-    if let PerformedOutcome::Memories { hits } = performed {
+    if let PerformedOutcome::Memories { hits, note: _ } = performed {
         // Nobody is known to have read what is remembered, whoever has read what it is looked up for.
         label = label.read_by([]);
         for hit in hits {
@@ -334,11 +334,13 @@ fn written(files: &[(String, ChangeKind, u64)]) -> String {
     trim_end_line(&out).to_owned()
 }
 
-fn memories(hits: &[MemoryHit]) -> String {
-    if hits.is_empty() {
-        return "(nothing is remembered about this)".to_owned();
-    }
+fn memories(hits: &[MemoryHit], note: Option<&str>) -> String {
     let mut out = String::new();
+    if let Some(note) = note {
+        push(&mut out, format_args!("({note})\n"));
+    } else if hits.is_empty() {
+        push(&mut out, format_args!("(nothing is remembered about this)\n"));
+    }
     for MemoryHit { id, text, kind, trust, taint, secret: _ } in hits {
         let text = cut_end(text, MAX_LINE_CHARS);
         let (kind, trust) = (kind_name(*kind), trust_name(*trust));

@@ -45,12 +45,13 @@ pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Fail
 
 fn lines(found: &Value) -> Vec<String> {
     let hits = found.get("hits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let note = found.get("note").and_then(Value::as_str).map(str::to_owned);
     if hits.is_empty() {
-        return vec!["nothing found".into()];
+        return vec![note.unwrap_or_else(|| "nothing found".into())];
     }
     let line = |hit: &Value| {
         let text = |name: &str| hit.get(name).and_then(Value::as_str).unwrap_or_default();
         format!("{}  {} ({}, {})", text("id"), escape_line(text("text")), text("kind"), text("trust"))
     };
-    hits.iter().map(line).collect()
+    hits.iter().map(line).chain(note).collect()
 }

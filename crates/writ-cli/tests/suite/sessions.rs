@@ -277,6 +277,13 @@ fn what_was_remembered_is_found_by_a_later_session() {
     assert_eq!(code(&bench.home.run(&["memory", "forget", &id])), 0);
     let gone = bench.chat("which deploy server", &["--new"]);
     assert!(!text(&gone).contains("heron"), "{}", text(&gone));
+    assert_eq!(code(&bench.home.run(&["memory", "add", "私の犬の名前はレックスです"])), 0);
+    let inside = bench.chat("犬の名前は何ですか", &["--new"]);
+    assert!(text(&inside).contains("レックス"), "{}", text(&inside));
+    let nothing = bench.chat("?!", &["--new"]);
+    assert!(text(&nothing).contains("a search needs a letter or a digit"), "{}", text(&nothing));
+    let listed = bench.home.run(&["memory", "search", "🎉"]);
+    assert!(text(&listed).contains("pictures are not indexed"), "{}", text(&listed));
 }
 
 /// Rows: SIL-173

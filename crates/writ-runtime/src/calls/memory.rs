@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
+use writ_store::store::Store;
 use writ_types::action::{MemoryKind, MemoryTrust, Remember};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
@@ -44,7 +45,11 @@ pub(super) fn search(core: &Core, search: &Search) -> Result<Value, EngineError>
             })
         })
         .collect();
-    Ok(json!({ "hits": hits }))
+    let mut found = json!({ "hits": hits });
+    if let Some(reason) = Store::explain_search(&search.query) {
+        found["note"] = json!(reason.to_string());
+    }
+    Ok(found)
 }
 
 #[derive(Deserialize)]

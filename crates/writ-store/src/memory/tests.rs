@@ -114,10 +114,98 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     assert_eq!(row, ("old".to_owned(), false));
 }
 
+/// Rows: SIL-089 SIL-092 (in the quotes that FTS5 accepts)
+#[test]
+fn the_tokenizer_keeps_joined_words_and_finds_their_parts_and_stems() {
+    let home = Home::new();
+    let conn = Connection::open(home.path()).expect("opens");
+    let sql: String = conn
+        .query_row("SELECT sql FROM sqlite_master WHERE name = 'memory_fts'", [], |row| row.get(0))
+        .expect("there");
+    assert!(sql.contains("porter unicode61 tokenchars '_-'"), "{sql}");
+    home.commit(vec![remember(1, "call foo_bar-baz first", None), remember(2, "a run in the wood", None)]);
+    assert_eq!(found(&home, "foo_bar-baz", None), ["call foo_bar-baz first"]);
+    assert_eq!(found(&home, "bar", None), ["call foo_bar-baz first"]);
+    assert_eq!(found(&home, "running", None), ["a run in the wood"]);
+    let joined: i64 = conn
+        .query_row("SELECT count(*) FROM memory_fts WHERE memory_fts MATCH '\"foo_bar-baz\"'", [], |row| {
+            row.get(0)
+        })
+        .expect("counts");
+    let part: i64 = conn
+        .query_row("SELECT count(*) FROM memory_fts WHERE memory_fts MATCH 'bar'", [], |row| row.get(0))
+        .expect("counts");
+    assert_eq!((joined, part), (1, 0), "one token");
+}
+
+/// Words inside of text without spaces, in several scripts, in other widths, and at the ends of a text.
+///
+/// Rows: SIL-089 SIL-104
+#[test]
+fn words_are_found_in_text_without_spaces() {
+    let home = Home::new();
+    let texts = [
+        "私の犬の名前はレックスです",
+        "我住在东京塔附近",
+        "ฉันชอบกินข้าวผัดที่ตลาด",
+        "東京タワー and Tokyo Dome",
+        "고양이가 우유를 마신다",
+        "ＦＵＬＬ ｗｉｄｔｈ ﾃﾞｰﾀ",
+        "ຂ້ອຍມັກເຂົ້າຈີ່",
+    ];
+    home.commit(texts.iter().zip(1..).map(|(text, n)| remember(n, text, None)).collect());
+    for (query, text) in [
+        ("犬", 0),
+        ("レックス", 0),
+        ("犬の名前は何ですか", 0),
+        ("东京", 1),
+        ("附近", 1),
+        ("近", 1),
+        ("ข้าวผัด", 2),
+        ("ตลาด", 2),
+        ("กิน", 2),
+        ("タワー", 3),
+        ("dome", 3),
+        ("東京タワーは高い", 3),
+        ("고양이", 4),
+        ("우유", 4),
+        ("full", 5),
+        ("データ", 5),
+        ("ເຂົ້າຈີ່", 6),
+    ] {
+        assert_eq!(found(&home, query, None).first().map(String::as_str), Some(texts[text]), "{query}");
+    }
+    for unrelated in ["猫", "ジャズ", "北海道の天気", "เครื่องบิน", "zebra"] {
+        assert_eq!(found(&home, unrelated, None), Vec::<String>::new(), "{unrelated}");
+    }
+}
+
+/// Memories of an older database are indexed when it is opened by this version.
+#[test]
+fn older_memories_are_indexed_anew() {
+    let mut conn = Connection::open_in_memory().expect("opens");
+    crate::schema::migrate(&mut conn, &crate::schema::MIGRATIONS[..9]).expect("those of before");
+    conn.execute_batch(
+        "INSERT INTO memory (id, kind, trust, taint, at, text) VALUES ('x', 'fact', 'working', 'owner', 0, '私の犬')",
+    )
+    .expect("inserted");
+    crate::schema::migrate(&mut conn, crate::schema::MIGRATIONS).expect("the rest");
+    let sql = "SELECT count(*) FROM memory_terms WHERE memory_terms MATCH '\"の犬\"'";
+    let count: i64 = conn.query_row(sql, [], |row| row.get(0)).expect("counts");
+    assert_eq!(count, 1);
+    for index in ["memory_fts", "memory_terms"] {
+        conn.execute(&format!("INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"), [])
+            .expect("the index is that of the rows");
+    }
+    conn.execute("DELETE FROM memory", []).expect("deletes");
+    let count: i64 = conn.query_row(sql, [], |row| row.get(0)).expect("counts");
+    assert_eq!(count, 0);
+}
+
 #[test]
 fn what_is_forgotten_is_gone_from_index_and_file() {
     let home = Home::new();
-    home.commit(vec![remember(1, "xylophone quartz", None), remember(2, "other", None)]);
+    home.commit(vec![remember(1, "xylophone quartz mountain-xylophone", None), remember(2, "other", None)]);
     home.commit(vec![Op::Forget { memory: memory(1, "", None).id }]);
     assert_eq!(found(&home, "xylophone", None), Vec::<String>::new());
     assert!(home.try_commit(vec![Op::Forget { memory: memory(1, "", None).id }]).is_err());

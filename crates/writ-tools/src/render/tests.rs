@@ -157,22 +157,28 @@ fn folders_and_matches_are_listed_and_hostile_names_escaped() {
 #[test]
 fn memories_carry_their_own_labels() {
     let recall = prepared("memory_search", json!({"query": "x"}));
-    let none = render(&recall, &PerformedOutcome::Memories { hits: vec![] });
+    let none = render(&recall, &PerformedOutcome::Memories { hits: vec![], note: None });
     assert_eq!((none.outcome, none.label.taint), (ToolOutcome::Done, Taint::Owner));
-    let own = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)] });
+    let said = Some("a search needs a letter or a digit".to_owned());
+    let unsearchable = render(&recall, &PerformedOutcome::Memories { hits: vec![], note: said });
+    assert_eq!(unsearchable.text, "(a search needs a letter or a digit)");
+    let own = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)], note: None });
     assert_eq!(own.label.taint, Taint::Owner);
     let hits = vec![hit("a", Taint::Owner), hit("b", Taint::External)];
     let read = Label::new(Taint::External).read_by(["zoe".to_owned()]);
     let after = Prepared { label: read, ..recall.clone() };
-    let said = render(&after, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)] });
+    let said = render(&after, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner)], note: None });
     assert_eq!(said.label.readers.len(), 0, "whoever has read the mail has not read this");
-    let mixed = render(&recall, &PerformedOutcome::Memories { hits });
+    let mixed = render(&recall, &PerformedOutcome::Memories { hits, note: None });
     assert_eq!(mixed.label.taint, Taint::External);
     assert!(mixed.text.contains("(fact, working, external) b"), "{}", mixed.text);
     assert_eq!(mixed.label.sources.len(), 1);
     assert!(!mixed.label.secret);
     let secret = MemoryHit { secret: true, ..hit("c", Taint::Owner) };
-    let told = render(&recall, &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner), secret] });
+    let told = render(
+        &recall,
+        &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner), secret], note: None },
+    );
     assert_eq!(told.label.clearance(), Clearance::Secret, "one of them is enough");
 }
 
