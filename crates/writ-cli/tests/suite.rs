@@ -109,6 +109,10 @@ mod gates;
 #[path = "suite/hooks.rs"]
 mod hooks;
 
+#[cfg(feature = "tiny-model")]
+#[path = "suite/tiny.rs"]
+mod tiny;
+
 #[path = "suite/vault.rs"]
 mod vault;
 
