@@ -23,6 +23,7 @@ use writ_types::action::{Action, Say};
 use writ_types::chat::ToolCall;
 use writ_types::credential::CredentialRef;
 use writ_types::digest::Digest;
+use writ_types::encoding::MARK;
 use writ_types::entry::{GatePoint, HookEvent};
 use writ_types::id::KeyId;
 use writ_types::taint::{Label, Taint};
@@ -255,13 +256,27 @@ pub(super) fn file_patch(bytes: &[u8]) {
     let peeked = Peeked::File { bytes: file.into(), executable: false };
     let Ok(prepared) = toolset.prepare(&call, Some(&peeked), &context) else { return };
     let Action::WriteFile(write) = prepared.action else { panic!("a patch writes a file") };
-    let places = file.matches(old).count();
-    assert!(!old.is_empty() && (places == 1 || (all && places > 1)), "{places} places");
-    let content = file.replace(old, new);
     let [change] = write.changes.as_slice() else { panic!("a patch changes one file") };
+    let content = write.content.unwrap_or_default();
+    assert!(!old.is_empty() && content != file, "something is replaced");
     assert_eq!(change.before, Some(Digest::of(file.as_bytes())));
     assert_eq!(change.after, Some(Digest::of(content.as_bytes())));
-    assert_eq!(write.content, Some(content));
+    if [file, old, new].iter().any(|text| text.contains(['\r', MARK])) {
+        // Line ends of the file replace those of the call: the lines themselves are the same.
+        let lines = |text: &str| text.replace(['\r', MARK], "");
+        let (file, old, new) = (lines(file), lines(old), lines(new));
+        assert!(content.len() <= file.len() * 2 + new.len() * 2 * (file.matches(&*old).count() + 1) + 8);
+        return;
+    }
+    let places = file.matches(old).count();
+    if places == 0 {
+        // The last line of the file has no end.
+        let before = file.strip_suffix(old.strip_suffix('\n').expect("whole lines")).expect("the last line");
+        assert_eq!(content, format!("{before}{}", new.strip_suffix('\n').unwrap_or(new)));
+        return;
+    }
+    assert!(places == 1 || all, "{places} places");
+    assert_eq!(content, file.replace(old, new));
 }
 
 /// What a vault answers: the first byte says with which status, and whether it was asked for a token first.

@@ -139,6 +139,7 @@ pub(crate) fn project_write(paths: &[&str]) -> WriteFile {
         root: "/home/me/p".into(),
         changes: paths.iter().map(|path| change(path)).collect(),
         content: None,
+        encoding: Default::default(),
     }
 }
 

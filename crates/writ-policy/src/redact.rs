@@ -118,6 +118,14 @@ impl Redactor {
         spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
     }
 
+    /// Masks what a text that has lost its beginning begins with: the rest of a secret.
+    pub fn scrub_begun(&self, text: &mut String) -> BTreeSet<String> {
+        let spans: Vec<Span> = self.values().ended_at_start(text).into_iter().collect();
+        let masked = mask::applied(text, &spans).into_owned();
+        *text = masked;
+        spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
+    }
+
     /// The references of the secrets whose values stand in a text.
     pub fn secrets_in(&self, text: &str) -> BTreeSet<String> {
         self.values().find(text.as_bytes()).iter().filter_map(Span::secret).map(ToString::to_string).collect()

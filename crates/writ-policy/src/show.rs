@@ -276,6 +276,9 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
         page.line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
     }
     if let Some(content) = &write.content {
+        if !write.encoding.is_utf8() {
+            page.line("encoding", write.encoding.as_str());
+        }
         page.block("content", content);
     }
 }

@@ -12,9 +12,10 @@ use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
 use writ_store::store::Store;
 use writ_tools::def::Peeked;
-use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
+use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome, Window};
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
+use writ_types::encoding::{TextForm, decode};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::{ServerFrame, Undo};
@@ -199,12 +200,22 @@ pub(crate) fn exec_outcome(result: ExecResult, timeout_ms: u64) -> PerformedOutc
 
 fn read_outcome(result: ReadResult) -> PerformedOutcome {
     match result {
-        ReadResult::Text { text, first_line, total_lines, .. } => {
-            PerformedOutcome::Text { first_line, text, total_lines }
+        ReadResult::Text { text, first_line, total_lines, form, .. } => {
+            PerformedOutcome::Text { first_line, text, total_lines, form }
         }
-        ReadResult::Binary { bytes, digest } => {
-            let text = format!("the file is not text ({bytes} bytes, SHA-256 {digest})");
-            PerformedOutcome::Failed { report: Report::new(Exit::Usage, "file.binary", text) }
+        ReadResult::Binary { bytes, digest, content } => {
+            let text = format!(
+                "the file is no UTF-8 text but {} ({bytes} bytes, SHA-256 {digest})",
+                content.as_str()
+            );
+            let report = Report::new(Exit::Usage, "file.binary", text);
+            let report = match content.charset() {
+                Some(charset) => report.hint(format!(
+                    "that is guessed; `iconv -f {charset} -t UTF-8 FILE` shows its text, and a program must change it"
+                )),
+                None => report,
+            };
+            PerformedOutcome::Failed { report }
         }
         ReadResult::List { entries, truncated } => PerformedOutcome::Listing {
             more: u64::from(truncated),
@@ -225,7 +236,16 @@ fn read_outcome(result: ReadResult) -> PerformedOutcome {
             more: truncated,
             matches: matches
                 .into_iter()
-                .map(|found| Matched { path: found.path, line: found.line, text: found.text })
+                .map(|found| Matched {
+                    path: found.path,
+                    line: found.line,
+                    text: found.text,
+                    window: found.window.map(|part| Window {
+                        column: part.column,
+                        cut_before: part.cut_before,
+                        cut_after: part.cut_after,
+                    }),
+                })
                 .collect(),
         },
     }
@@ -395,7 +415,8 @@ pub(crate) async fn peek(workspace: &Workspace, path: &str) -> Result<Peeked, En
             let size = u64::try_from(found.bytes.len()).unwrap_or(u64::MAX);
             if size > writ_tools::def::MAX_PEEK_BYTES {
                 let (digest, executable) = (found.digest, found.executable);
-                return Ok(Peeked::Large { digest, bytes: size, executable });
+                let form = decode(&found.bytes).map(|(text, encoding)| TextForm::of(&text, encoding));
+                return Ok(Peeked::Large { digest, bytes: size, executable, form });
             }
             Ok(Peeked::File { bytes: found.bytes, executable: found.executable })
         }

@@ -94,6 +94,7 @@ fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
             root: project.to_owned(),
             changes: diff.changes.changes.clone(),
             content: None,
+            encoding: Default::default(),
         }),
         agent: place.core.config.agent.clone(),
         session: Some(place.session.id),

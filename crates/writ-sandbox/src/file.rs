@@ -1,7 +1,10 @@
 //! What reading and writing in the work folder gives. All of it happens in a worker inside the sandbox.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use writ_types::digest::Digest;
+use writ_types::encoding::TextForm;
 
 /// The most bytes of text that one read returns: about 60,000 tokens, more than a turn should see at once.
 pub const TEXT_MAX: u64 = 256 * 1024;
@@ -15,7 +18,9 @@ pub const LARGE_MAX: u64 = 256 * 1024 * 1024;
 pub const ENTRIES_MAX: usize = 5_000;
 /// The most matches that one search returns, whatever was asked for.
 pub const MATCHES_MAX: u64 = 1_000;
-/// The longest line that a search shows, in bytes.
+/// The most places of one long line that a search shows.
+pub const PLACES_MAX: usize = 10;
+/// The longest line that a search shows as a whole, in bytes; of longer ones it shows so much around each match.
 pub const LINE_MAX: usize = 500;
 /// The longest that one file request may take, in milliseconds.
 pub const FILE_TIME_MAX_MS: u64 = 30_000;
@@ -38,13 +43,17 @@ pub enum ReadResult {
         digest: Digest,
         /// Whether a bound other than the one asked for cut the text.
         truncated: bool,
+        /// The file's conventions.
+        form: TextForm,
     },
-    /// The file is not text.
+    /// The file is neither UTF-8 text nor UTF-16 text with a mark.
     Binary {
         /// Size of the file, in bytes.
         bytes: u64,
         /// Digest of the whole file.
         digest: Digest,
+        /// What its bytes look like.
+        content: FileContent,
     },
     /// The entries of a folder, sorted by name.
     List {
@@ -96,8 +105,58 @@ pub struct SearchMatch {
     pub path: String,
     /// The line, counted from one.
     pub line: u64,
-    /// The line's text, at most [`LINE_MAX`] bytes.
+    /// The line's text, or of a longer line the part around the match: at most [`LINE_MAX`] bytes.
     pub text: String,
+    /// Where in a long line the part stands; `None`: the line is whole.
+    pub window: Option<LineWindow>,
+}
+
+/// The part of a long line around a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineWindow {
+    /// The character at which the match begins, counted from one.
+    pub column: u64,
+    /// True if something of the line stands before the part.
+    pub cut_before: bool,
+    /// True if something of the line stands after it.
+    pub cut_after: bool,
+}
+
+/// What the bytes of a file look like that is no Unicode text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "looks_like", rename_all = "snake_case")]
+pub enum FileContent {
+    /// Text in an older encoding; which one is a guess.
+    Charset {
+        /// The name that `iconv` knows it by.
+        charset: String,
+    },
+    /// A known format.
+    Format {
+        /// Its name.
+        format: String,
+    },
+    /// Anything else.
+    Bytes,
+}
+
+impl FileContent {
+    /// Words for a sentence: «the file is …».
+    pub fn as_str(&self) -> Cow<'_, str> {
+        match self {
+            Self::Charset { charset } => format!("most likely {charset} text").into(),
+            Self::Format { format } => format.into(),
+            Self::Bytes => "binary data".into(),
+        }
+    }
+
+    /// The encoding of its text, if it is some.
+    pub fn charset(&self) -> Option<&str> {
+        match self {
+            Self::Charset { charset } => Some(charset),
+            Self::Format { .. } | Self::Bytes => None,
+        }
+    }
 }
 
 /// What a write did.

@@ -366,7 +366,13 @@ mod tests {
             bytes: 0,
         };
         let (place, root) = (Place::Project, "/home/me/p".into());
-        Action::WriteFile(WriteFile { place, root, changes: vec![change], content: None })
+        Action::WriteFile(WriteFile {
+            place,
+            root,
+            changes: vec![change],
+            content: None,
+            encoding: Default::default(),
+        })
     }
 
     #[tokio::test]

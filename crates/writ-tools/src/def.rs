@@ -7,6 +7,7 @@ use serde_json::Value;
 use writ_policy::prepared::Sink;
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
+use writ_types::encoding::TextForm;
 use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::Label;
 
@@ -212,6 +213,8 @@ pub enum Peeked {
         bytes: u64,
         /// Whether it is executable.
         executable: bool,
+        /// The conventions of its text; `None`: it is no text.
+        form: Option<TextForm>,
     },
     /// A folder.
     Folder,

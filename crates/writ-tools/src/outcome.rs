@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use writ_policy::redact::Redactor;
 use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
+use writ_types::encoding::TextForm;
 use writ_types::error::Report;
 use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
@@ -32,6 +33,8 @@ pub enum PerformedOutcome {
         text: String,
         /// How many lines the file has.
         total_lines: u64,
+        /// The file's conventions.
+        form: TextForm,
     },
     /// Entries of a folder, sorted.
     Listing {
@@ -182,6 +185,9 @@ impl PerformedOutcome {
             Self::Matches { matches, .. } => {
                 for found in matches {
                     masked.extend(redactor.scrub(&mut found.path));
+                    if found.window.is_some_and(|window| window.cut_before) {
+                        masked.extend(redactor.scrub_begun(&mut found.text));
+                    }
                     masked.extend(redactor.scrub_cut(&mut found.text));
                 }
             }
@@ -274,8 +280,21 @@ pub struct Matched {
     pub path: String,
     /// The line's number, counted from one.
     pub line: u64,
-    /// The line, without its end; invalid UTF-8 replaced.
+    /// The line, without its end; invalid UTF-8 replaced. A part of it where there is a window.
     pub text: String,
+    /// Where in a long line the part stands; `None`: the line is whole.
+    pub window: Option<Window>,
+}
+
+/// The part of a long line around a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The character at which the match begins, counted from one.
+    pub column: u64,
+    /// True if something of the line stands before the part.
+    pub cut_before: bool,
+    /// True if something of the line stands after it.
+    pub cut_after: bool,
 }
 
 /// Something remembered.

@@ -11,12 +11,14 @@ use writ_types::chat::{Field, ToolOutcome};
 use writ_types::error::Report;
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome};
+use crate::outcome::{ExecEnd, Listed, ListedKind, MemoryHit, PerformedOutcome};
 use crate::text::{cut_end, cut_middle, one_line};
 
 mod foreign;
 
 pub(crate) mod html;
+
+mod lines;
 
 pub(crate) mod web;
 
@@ -59,11 +61,12 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
             let outcome = exec_outcome(*end, reaches_out(&prepared.action));
             (exec((*end, outcome), stdout, stderr, *dropped_bytes), outcome)
         }
-        PerformedOutcome::Text { first_line, text, total_lines } => {
-            (numbered(*first_line, text, *total_lines), ToolOutcome::Done)
+        PerformedOutcome::Text { first_line, text, total_lines, form } => {
+            let conventions = lines::conventions(*form);
+            (lines::numbered(*first_line, text, *total_lines) + &conventions, ToolOutcome::Done)
         }
         PerformedOutcome::Listing { entries, more } => (listing(entries, *more), ToolOutcome::Done),
-        PerformedOutcome::Matches { matches, more } => (found(matches, *more), ToolOutcome::Done),
+        PerformedOutcome::Matches { matches, more } => (lines::found(matches, *more), ToolOutcome::Done),
         PerformedOutcome::Written { files } => (written(files), ToolOutcome::Done),
         PerformedOutcome::Memories { hits, note } => (memories(hits, note.as_deref()), ToolOutcome::Done),
         PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
@@ -264,28 +267,6 @@ fn trim_end_line(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-fn numbered(first_line: u64, text: &str, total_lines: u64) -> String {
-    let mut out = String::new();
-    let mut next = first_line;
-    for line in text.lines() {
-        push(&mut out, format_args!("{next:>6}  {}\n", cut_end(line, MAX_LINE_CHARS)));
-        next = next.saturating_add(1);
-    }
-    if total_lines == 0 {
-        return "(the file is empty)".to_owned();
-    }
-    if next == first_line {
-        return format!("(the file has {total_lines} lines; there is no line {first_line})");
-    }
-    if next <= total_lines {
-        push(
-            &mut out,
-            format_args!("[{} more lines; go on with \"first_line\": {next}]\n", total_lines - next + 1),
-        );
-    }
-    trim_end_line(&out).to_owned()
-}
-
 fn listing(entries: &[Listed], more: u64) -> String {
     if entries.is_empty() {
         return "(the folder is empty)".to_owned();
@@ -302,21 +283,6 @@ fn listing(entries: &[Listed], more: u64) -> String {
     }
     if more > 0 {
         push(&mut out, format_args!("[{more} more entries]\n"));
-    }
-    trim_end_line(&out).to_owned()
-}
-
-fn found(matches: &[Matched], more: bool) -> String {
-    if matches.is_empty() {
-        return "(no match)".to_owned();
-    }
-    let mut out = String::new();
-    for Matched { path, line, text } in matches {
-        let (path, text) = (one_line(path, MAX_NAME_CHARS), cut_end(text, MAX_LINE_CHARS));
-        push(&mut out, format_args!("{path}:{line}: {text}\n"));
-    }
-    if more {
-        out.push_str("[there may be more matches; narrow the search]\n");
     }
     trim_end_line(&out).to_owned()
 }

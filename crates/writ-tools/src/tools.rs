@@ -2,6 +2,8 @@
 
 use crate::def::ToolDef;
 
+mod edit;
+
 mod exec;
 
 mod files;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::encoding::TextEncoding;
 use crate::id::{MemoryId, SessionId};
 use crate::taint::Taint;
 use crate::unit::MicroUsd;
@@ -203,6 +204,9 @@ pub struct WriteFile {
     pub changes: Vec<FileChange>,
     /// The new text, for a single change in the overlay; `None` when the bytes lie in the overlay already.
     pub content: Option<String>,
+    /// How the text becomes the bytes of the file; the digest is of these.
+    #[serde(default, skip_serializing_if = "TextEncoding::is_utf8")]
+    pub encoding: TextEncoding,
 }
 
 /// What happens to one file.

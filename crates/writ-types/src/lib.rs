@@ -6,7 +6,8 @@
 //! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
 //! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
 //! foreign text is shown, [`quarantine`] how results are named that models do not read, [`schema`] how foreign
-//! schemas are brought into one form, [`similar`] which name somebody may have meant.
+//! schemas are brought into one form, [`similar`] which name somebody may have meant,
+//! [`encoding`] how text files are read and written.
 
 pub mod unit;
 
@@ -31,6 +32,8 @@ pub mod credential;
 pub mod error;
 
 pub mod visible;
+
+pub mod encoding;
 
 pub mod quarantine;
 

@@ -258,5 +258,6 @@ fn write() -> Action {
         root: WORK.to_owned(),
         changes: vec![change],
         content: Some(content),
+        encoding: Default::default(),
     })
 }

@@ -217,7 +217,7 @@ fn needs_userns_what_was_applied_is_undone_once_and_on_record() {
     std::fs::write(bench.file("a.txt"), "before\n").expect("written");
     assert_eq!(code(&bench.chat("a.txt=after", &[])), 5);
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
-    assert_eq!((code(&approved), bench.content("a.txt").as_str()), (0, "after"));
+    assert_eq!((code(&approved), bench.content("a.txt").as_str()), (0, "after\n"));
     let project = bench.project().display().to_string();
     let undo = || bench.home.run(&["apply", "--undo", "--project", &project]);
 

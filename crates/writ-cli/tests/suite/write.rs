@@ -29,6 +29,20 @@ fn needs_userns_everything_that_can_be_is_applied_and_the_rest_is_named() {
     }
 }
 
+/// A file of Windows is read, patched in one call with the line ends that the model saw, and applied with its own.
+#[test]
+fn needs_userns_what_was_read_of_a_windows_file_can_be_patched_in_one_call() {
+    let patch = json!({ "path": "a.cs", "old": "two\nthree\n", "new": "2\nthree\nfour\n" });
+    let reads = ("file_read", json!({ "path": "a.cs" }));
+    let bench = Bench::new("openai", calls(vec![reads, ("file_patch", patch)], "Done."));
+    let file = bench.project().join("a.cs");
+    std::fs::write(&file, "\u{feff}one\r\ntwo\r\nthree\r\n").expect("written");
+    let done = bench.chat("change it", &["--write"]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    let written = std::fs::read_to_string(&file).expect("reads");
+    assert_eq!(written, "\u{feff}one\r\n2\r\nthree\r\nfour\r\n");
+}
+
 /// Work that a bound keeps back is no work that is done.
 #[test]
 fn needs_userns_a_file_beyond_the_bound_is_named_and_the_turn_is_not_done() {

@@ -138,7 +138,8 @@ fn check_write(write: &WriteFile) -> Result<(), String> {
     // What would be written must be what the intent names.
     match (write.place, write.changes.as_slice()) {
         (Place::Overlay, [one])
-            if one.kind != ChangeKind::Delete && one.after == Some(Digest::of(content.as_bytes())) =>
+            if one.kind != ChangeKind::Delete
+                && one.after == Some(Digest::of(&write.encoding.encode(content))) =>
         {
             Ok(())
         }

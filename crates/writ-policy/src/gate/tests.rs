@@ -104,7 +104,13 @@ fn exec(argv: &[&str]) -> Action {
 
 fn write_file(path: &str, bytes: u64) -> Action {
     let changes = vec![FileChange { bytes, ..fixture::change(path) }];
-    Action::WriteFile(WriteFile { place: Place::Overlay, root: "/work".into(), changes, content: None })
+    Action::WriteFile(WriteFile {
+        place: Place::Overlay,
+        root: "/work".into(),
+        changes,
+        content: None,
+        encoding: Default::default(),
+    })
 }
 
 /// A gate of a provider, with what it needs.

@@ -329,6 +329,25 @@ fn what_is_left_of_a_secret_where_a_text_was_cut_is_masked() {
 }
 
 #[test]
+fn what_is_left_of_a_secret_where_the_beginning_of_a_text_was_cut_is_masked() {
+    let redactor = redactor();
+    for left in [8, PLAIN.len() - 1] {
+        let mut cut = format!("{} rest", PLAIN.get(PLAIN.len() - left..).expect("ASCII"));
+        assert_eq!(redactor.scrub_begun(&mut cut), BTreeSet::from(["secret:plain".to_owned()]), "{left}");
+        assert_eq!(cut, "[masked:secret:plain] rest", "{left}");
+    }
+    let mut middle = PLAIN.get(1..PLAIN.len() - 1).expect("ASCII").to_owned();
+    redactor.scrub_begun(&mut middle);
+    assert_eq!(middle, "[masked:secret:plain]");
+    let mut short = format!("{} rest", PLAIN.get(PLAIN.len() - 7..).expect("ASCII"));
+    assert_eq!(
+        redactor.scrub_begun(&mut short),
+        BTreeSet::new(),
+        "twin: too little to be told apart from words"
+    );
+}
+
+#[test]
 fn the_values_are_shown_by_nothing() {
     let redactor = redactor();
     let shown = format!("{redactor:?} {:?} {:?}", redactor.stream(), redactor.clean(PLAIN));

@@ -163,6 +163,21 @@ impl Values {
         Some(Span { at: from..text.len(), what: What::Secret(Arc::clone(&needle.name)) })
     }
 
+    /// What is left of a value at the beginning of a text that was cut: at least [`MIN_VALUE_BYTES`] of its end, or of its
+    /// middle where the text is no longer.
+    pub(super) fn ended_at_start(&self, text: &str) -> Option<Span> {
+        let text = text.as_bytes();
+        let longest = self.needles.iter().filter_map(|needle| {
+            let bytes = needle.form.bytes.as_slice();
+            let mut rests = (1..bytes.len()).filter_map(|from| bytes.get(from..));
+            let found = rests.find(|rest| rest.starts_with(text) || text.starts_with(rest));
+            let length = found?.len().min(text.len());
+            (length >= MIN_VALUE_BYTES).then_some((length, needle))
+        });
+        let (length, needle) = longest.max_by_key(|(length, _)| *length)?;
+        Some(Span { at: 0..length, what: What::Secret(Arc::clone(&needle.name)) })
+    }
+
     /// The first place from which on the rest of a text, at least `least` bytes of it, may be the beginning of a value.
     pub(super) fn earliest_begun(&self, text: &[u8], least: usize) -> Option<usize> {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;

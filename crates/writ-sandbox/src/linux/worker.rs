@@ -12,16 +12,16 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 use writ_types::action::{ChangeKind, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
+use writ_types::encoding::{MARK, TextEncoding, TextForm, decode};
 
 use super::{beneath, init};
 use crate::file::{
     ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, LARGE_MAX, ListEntry, ReadResult, TEXT_MAX, Written,
 };
 
-mod search;
+mod kinds;
 
-/// How much of a file is looked at to tell whether it is text: git's own measure.
-const TEXT_PROBE: usize = 8_000;
+mod search;
 
 /// What the worker is asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) enum Request {
     /// For a file's digest and content.
     Peek(String),
     /// To write one file.
-    Write { change: FileChange, content: Option<String> },
+    Write { change: FileChange, content: Option<String>, encoding: TextEncoding },
     /// To make or replace one file with what comes in over standard input: exactly so many bytes.
     Save { path: String, bytes: u64 },
 }
@@ -59,7 +59,10 @@ pub(crate) fn main(work: &Path, request: &Request) -> i32 {
     let reply = match request {
         Request::Read(read) => self::read(work, read).map(Reply::Read),
         Request::Peek(path) => peek(work, path).map(Reply::Peek),
-        Request::Write { change, content } => write(work, change, content.as_deref()).map(Reply::Written),
+        Request::Write { change, content, encoding } => {
+            let content = content.as_deref().map(|text| encoding.encode(text));
+            write(work, change, content.as_deref()).map(Reply::Written)
+        }
         Request::Save { path, bytes } => save(work, path, *bytes, std::io::stdin()).map(Reply::Written),
     };
     let reply = reply.unwrap_or_else(Reply::Fault);
@@ -92,13 +95,11 @@ fn text(
     let file = open_file(root, shown, path)?.ok_or_else(|| FileFault::NotFound { path: shown.to_owned() })?;
     let content = content(file, shown)?;
     let (bytes, digest) = (size(&content), Digest::of(&content));
-    let probe = content.get(..TEXT_PROBE).unwrap_or(&content);
-    let Ok(whole) = String::from_utf8(content.clone()) else {
-        return Ok(ReadResult::Binary { bytes, digest });
+    let Some((whole, encoding)) = decode(&content) else {
+        return Ok(ReadResult::Binary { bytes, digest, content: kinds::identify(&content) });
     };
-    if probe.contains(&0) {
-        return Ok(ReadResult::Binary { bytes, digest });
-    }
+    let form = TextForm::of(&whole, encoding);
+    let whole = whole.strip_prefix(MARK).unwrap_or(&whole);
     let first_line = first_line.max(1);
     let mut text = String::new();
     let (mut total_lines, mut truncated) = (0, false);
@@ -111,7 +112,7 @@ fn text(
         truncated = line.len() > room;
         text.push_str(cut(line, room));
     }
-    Ok(ReadResult::Text { text, first_line, total_lines, bytes, digest, truncated })
+    Ok(ReadResult::Text { text, first_line, total_lines, bytes, digest, truncated, form })
 }
 
 /// The longest beginning of a text that has at most `max` bytes and cuts no character.
@@ -173,7 +174,7 @@ fn peek(work: &Path, shown: &str) -> Result<Option<PeekReply>, FileFault> {
 }
 
 /// Writes or deletes one file, if it is what the change was made for.
-fn write(work: &Path, change: &FileChange, content: Option<&str>) -> Result<Written, FileFault> {
+fn write(work: &Path, change: &FileChange, content: Option<&[u8]>) -> Result<Written, FileFault> {
     let shown = change.path.as_str();
     let fault = |why: std::io::Error| io_fault(shown, &why);
     let root = beneath::root(work).map_err(fault)?;
@@ -192,17 +193,17 @@ fn write(work: &Path, change: &FileChange, content: Option<&str>) -> Result<Writ
         return Ok(Written { digest: None, bytes: 0 });
     }
     let content = content.ok_or_else(|| FileFault::Unsupported { why: "it has no content".into() })?;
-    let digest = Digest::of(content.as_bytes());
+    let digest = Digest::of(content);
     if change.after != Some(digest) {
         return Err(FileFault::Content { path: shown.to_owned() });
     }
-    if size(content.as_bytes()) > FILE_MAX {
-        return Err(FileFault::TooLarge { path: shown.to_owned(), bytes: size(content.as_bytes()) });
+    if size(content) > FILE_MAX {
+        return Err(FileFault::TooLarge { path: shown.to_owned(), bytes: size(content) });
     }
     let folder = beneath::parent(&root, &path, true).map_err(fault)?;
     let mode = if change.executable { mode | 0o111 & (mode >> 2 | 0o100) } else { mode & !0o111 };
-    replace(&folder, &name, content.as_bytes(), mode).map_err(fault)?;
-    Ok(Written { digest: Some(digest), bytes: size(content.as_bytes()) })
+    replace(&folder, &name, content, mode).map_err(fault)?;
+    Ok(Written { digest: Some(digest), bytes: size(content) })
 }
 
 /// Saves what comes in, if it is whole: somebody who died in the middle of sending it leaves no file.

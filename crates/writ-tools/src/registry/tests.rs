@@ -6,6 +6,7 @@ use writ_types::action::{
     Action, ActionKind, ChangeKind, Exec, ExecProfile, MemoryTrust, Place, ReadMode, Subscribe,
 };
 use writ_types::digest::Digest;
+use writ_types::encoding::TextEncoding;
 use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
@@ -457,7 +458,7 @@ fn a_write_is_bound_to_what_was_there() {
         (change.kind, change.before, change.executable),
         (ChangeKind::Modify, Some(Digest::of(b"old")), true)
     );
-    let large = Peeked::Large { digest: Digest::of(b"big"), bytes: 9, executable: false };
+    let large = Peeked::Large { digest: Digest::of(b"big"), bytes: 9, executable: false, form: None };
     assert_eq!(
         write(&large).expect("prepared").changes.first().and_then(|c| c.before),
         Some(Digest::of(b"big"))
@@ -519,8 +520,6 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
     assert_eq!(rendered.label.taint, Taint::External, "it quotes the file");
     let indented = patch(file, json!({"old": "{\n  a - b\n}", "new": ""})).expect_err("refused");
     assert!(indented.message().contains("other white space"), "{}", indented.message());
-    let windows = patch("a\r\nb\r\n", json!({"old": "a\nb", "new": ""})).expect_err("refused");
-    assert!(windows.message().contains("\\r\\n"));
     let nothing = patch("", json!({"old": "zzz", "new": ""})).expect_err("refused");
     owner = registry
         .toolset(AgentRole::Executor, &AllowList::All)
@@ -529,17 +528,60 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
     assert_eq!(owner.taint, Taint::Owner, "it quotes nothing");
 }
 
+/// What the model reads has line feeds alone; what it sends back fits the file as it is.
+#[test]
+fn edits_keep_encoding_mark_line_ends_and_last_line_end() {
+    let written = |tool, arguments, bytes: &[u8]| {
+        let peeked = Peeked::File { bytes: bytes.to_vec(), executable: false };
+        let prepared = prepare_as(AgentRole::Executor, tool, arguments, Some(&peeked)).expect("prepared");
+        let Action::WriteFile(write) = prepared.action else { panic!("not a write") };
+        let bytes = write.encoding.encode(write.content.as_deref().unwrap_or_default());
+        let change = write.changes.first().expect("one");
+        assert_eq!((change.after, change.bytes), (Some(Digest::of(&bytes)), bytes.len() as u64));
+        bytes
+    };
+    let patch = json!({"path": "a.cs", "old": "b\nc\n", "new": "B\nnew\nc\n"});
+    let whole = json!({"path": "a.cs", "content": "x\ny\n"});
+    for (before, patched, rewritten) in [
+        ("a\r\nb\r\nc\r\n", "a\r\nB\r\nnew\r\nc\r\n", "x\r\ny\r\n"),
+        ("\u{feff}a\r\nb\r\nc", "\u{feff}a\r\nB\r\nnew\r\nc", "\u{feff}x\r\ny"),
+        ("a\nb\nc", "a\nB\nnew\nc", "x\ny"),
+    ] {
+        assert_eq!(written("file_patch", patch.clone(), before.as_bytes()), patched.as_bytes(), "{before:?}");
+        assert_eq!(
+            written("file_write", whole.clone(), before.as_bytes()),
+            rewritten.as_bytes(),
+            "{before:?}"
+        );
+    }
+    for encoding in [TextEncoding::Utf16Le, TextEncoding::Utf16Be] {
+        let before = encoding.encode("\u{feff}a\r\nb\r\nc\r\n");
+        let after = encoding.encode("\u{feff}a\r\nB\r\nnew\r\nc\r\n");
+        assert_eq!(written("file_patch", patch.clone(), &before), after);
+        assert_eq!(written("file_write", whole.clone(), &before), encoding.encode("\u{feff}x\r\ny\r\n"));
+    }
+    // A text in an older encoding would change it with the first new character beyond ASCII.
+    let latin = Peeked::File { bytes: b"caf\xe9\n".to_vec(), executable: false };
+    let write = |content: &str| {
+        let arguments = json!({"path": "a.txt", "content": content});
+        prepare_as(AgentRole::Executor, "file_write", arguments, Some(&latin))
+    };
+    let refused = write("cafés\n").expect_err("refused").message();
+    assert!(refused.contains("another encoding"), "{refused}");
+    assert!(write("coffee\n").is_ok());
+}
+
 #[test]
 fn a_patch_needs_a_text_file() {
     let arguments = json!({"path": "a.txt", "old": "a", "new": "b"});
     let binary = Peeked::File { bytes: vec![0xff, 0xfe, b'a'], executable: false };
-    let large = Peeked::Large { digest: Digest::of(b""), bytes: 9, executable: false };
+    let large = Peeked::Large { digest: Digest::of(b""), bytes: 9, executable: false, form: None };
     for (peeked, reason) in [
         (Peeked::Missing, "does not exist"),
         (Peeked::Folder, "is a folder"),
         (Peeked::Other, "link"),
         (large, "too large"),
-        (binary, "not UTF-8"),
+        (binary, "is not UTF-8"),
     ] {
         let error = prepare_as(AgentRole::Executor, "file_patch", arguments.clone(), Some(&peeked));
         let message = error.expect_err("refused").message();

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use writ_types::chat::ToolCall;
+use writ_types::encoding::{LineEnds, TextEncoding, TextForm};
 use writ_types::error::Exit;
 use writ_types::id::MemoryId;
 use writ_types::taint::Clearance;
@@ -10,6 +11,7 @@ use writ_types::unit::Timestamp;
 use super::*;
 use crate::config::Config;
 use crate::def::{AgentRole, Peeked, ToolContext};
+use crate::outcome::{Matched, Window};
 use crate::registry::{AllowList, Registry};
 
 fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
@@ -124,19 +126,44 @@ fn long_output_loses_its_middle_and_says_so() {
 
 #[test]
 fn files_are_shown_with_line_numbers() {
-    let rendered = read(&PerformedOutcome::Text { first_line: 9, text: "a\n\tb\n".into(), total_lines: 12 });
+    let rendered = read(&PerformedOutcome::Text {
+        first_line: 9,
+        text: "a\n\tb\n".into(),
+        total_lines: 12,
+        form: Default::default(),
+    });
     insta::assert_snapshot!(&*rendered.text, @r#"
          9  a
         10  	b
     [2 more lines; go on with "first_line": 11]
     "#);
     let text = |first_line, text: &str, total_lines| {
-        read(&PerformedOutcome::Text { first_line, text: text.into(), total_lines }).text
+        read(&PerformedOutcome::Text { first_line, text: text.into(), total_lines, form: Default::default() })
+            .text
     };
     assert_eq!(text(1, "", 0), "(the file is empty)");
     assert_eq!(text(50, "", 12), "(the file has 12 lines; there is no line 50)");
     assert!(text(1, &"x".repeat(5_000), 1).ends_with("[... 3000 more characters]"));
     assert!(text(u64::MAX, "a\nb\n", u64::MAX).contains("18446744073709551615"));
+}
+
+#[test]
+fn unusual_conventions_of_a_file_and_places_in_long_lines_are_named() {
+    let form =
+        TextForm { encoding: TextEncoding::Utf16Le, mark: true, ends: LineEnds::Crlf, last_end: false };
+    let file = PerformedOutcome::Text { first_line: 1, text: "a\r\nb".into(), total_lines: 2, form };
+    assert_eq!(
+        read(&file).text,
+        "     1  a\n     2  b\n[encoding UTF-16LE; begins with a byte order mark; lines end with \\r\\n; the last line \
+         has no end; edits keep this]"
+    );
+    let window = |cut_before, cut_after| Some(Window { column: 70_001, cut_before, cut_after });
+    let found = |window| Matched { path: "a.min.js".into(), line: 1, text: "needle=42".into(), window };
+    let matches = vec![found(window(true, true)), found(window(true, false))];
+    assert_eq!(
+        read(&PerformedOutcome::Matches { matches, more: false }).text,
+        "a.min.js:1:70001: …needle=42…\na.min.js:1:70001: …needle=42"
+    );
 }
 
 #[test]
@@ -148,7 +175,8 @@ fn folders_and_matches_are_listed_and_hostile_names_escaped() {
     ];
     let rendered = read(&PerformedOutcome::Listing { entries, more: 2 });
     assert_eq!(rendered.text, "a.rs  12 bytes\nevil\\nname\\u{202e}  (link)\nsrc/\n[2 more entries]");
-    let matches = vec![Matched { path: "src/a.rs".into(), line: 3, text: "fn main() {".into() }];
+    let matches =
+        vec![Matched { path: "src/a.rs".into(), line: 3, text: "fn main() {".into(), window: None }];
     assert_eq!(read(&PerformedOutcome::Matches { matches, more: false }).text, "src/a.rs:3: fn main() {");
     assert_eq!(read(&PerformedOutcome::Matches { matches: vec![], more: false }).text, "(no match)");
 }
@@ -189,7 +217,12 @@ fn what_programs_and_files_say_is_external() {
     let source = exec.label.sources.first().expect("a source");
     assert_eq!(exec.label.taint, Taint::External);
     assert_eq!((source.origin.as_str(), source.detail.as_str()), ("shell_exec", "cargo"));
-    let file = read(&PerformedOutcome::Text { first_line: 1, text: "x".into(), total_lines: 1 });
+    let file = read(&PerformedOutcome::Text {
+        first_line: 1,
+        text: "x".into(),
+        total_lines: 1,
+        form: Default::default(),
+    });
     assert_eq!(file.label.taint, Taint::External);
     assert_eq!(file.label.sources.first().map(|source| source.detail.as_str()), Some("src/a.rs"));
     let report = Report::new(Exit::Bug, "x", "no such file").hint("list the folder");
@@ -253,8 +286,9 @@ fn the_beginning_of_a_secret_at_a_cut_is_masked() {
     }]);
     let cut = format!("password={}", &value[..value.len() - 1]);
     let read = prepared("file_read", json!({ "path": "a" }));
-    let mut text = PerformedOutcome::Text { first_line: 1, text: cut.clone(), total_lines: 9 };
-    let matches = vec![Matched { path: "a".into(), line: 1, text: cut }];
+    let mut text =
+        PerformedOutcome::Text { first_line: 1, text: cut.clone(), total_lines: 9, form: Default::default() };
+    let matches = vec![Matched { path: "a".into(), line: 1, text: cut, window: None }];
     let mut found = PerformedOutcome::Matches { matches, more: true };
     for outcome in [&mut text, &mut found] {
         let said = super::render(&read, outcome, &redactor).text;

@@ -5,13 +5,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, ChangeKind, FileChange, Place, ReadFile, ReadMode, WriteFile};
 use writ_types::digest::Digest;
+use writ_types::encoding::decode;
 
-use super::intent;
+use super::{edit, intent};
 use crate::arguments::{invalid, typed};
 use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::{WORK_ROOT, WorkPath};
 use crate::schema::schema_of;
+use crate::tools::edit::FileText;
 
 /// The number of lines read when the model names none.
 const DEFAULT_LINES: u64 = 400;
@@ -36,7 +38,8 @@ pub(super) static FILE_READ: ToolDef = ToolDef {
 pub(super) static FILE_WRITE: ToolDef = ToolDef {
     name: "file_write",
     description: "Writes a whole text file of the work folder, making its folders if needed. \
-                  To change a part of a file, use file_patch.",
+                  To change a part of a file, use file_patch. A file that is there keeps its encoding, byte order \
+                  mark, line ends and last line end; text with \\r\\n in it is written as it stands.",
     usage: r#"{"path": "src/lib.rs", "content": "..."}"#,
     sinks: &["path"],
     idempotent: true,
@@ -102,18 +105,41 @@ fn prepare_write(
 ) -> Result<Draft, ToolError> {
     let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
-    let (before, was_executable) = match peeked {
+    let (before, was_executable, content) = match peeked {
         None if !path.is_outside() => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
-        None | Some(Peeked::Missing) => (None, false),
-        Some(Peeked::File { bytes, executable }) => (Some(Digest::of(bytes)), *executable),
-        Some(Peeked::Large { digest, executable, .. }) => (Some(*digest), *executable),
+        None | Some(Peeked::Missing) => (None, false, args.content.into()),
+        Some(Peeked::File { bytes, executable }) => {
+            let content = match decode(bytes) {
+                Some((text, encoding)) => edit::rewrite(&text, encoding, &args.content),
+                None => replaced(&path, bytes, args.content)?,
+            };
+            (Some(Digest::of(bytes)), *executable, content)
+        }
+        Some(Peeked::Large { digest, executable, form, .. }) => {
+            (Some(*digest), *executable, edit::rewrite_large(*form, &args.content))
+        }
         Some(Peeked::Folder) => return Err(target(&FILE_WRITE, &path, "is a folder")),
         Some(Peeked::Other) => return Err(target(&FILE_WRITE, &path, NOT_REGULAR)),
     };
-    let size = args.content.len();
     let executable = args.executable.unwrap_or(was_executable);
-    let purpose = intent("write", &format!("{path} ({size} bytes)"));
-    Ok(write_draft(&path, before, args.content, executable, purpose))
+    let bytes = content.bytes();
+    let purpose = intent("write", &format!("{path} ({} bytes)", bytes.len()));
+    Ok(write_draft(&path, (before, &bytes), content, executable, purpose))
+}
+
+/// Text in the place of a file that is no UTF-8 or UTF-16 text. A file in an older encoding would change its encoding with
+/// the first character beyond ASCII, so that is refused; other bytes are replaced as a whole.
+fn replaced(path: &WorkPath, bytes: &[u8], content: String) -> Result<FileText, ToolError> {
+    let is_text = !bytes.contains(&0);
+    if is_text && !content.is_ascii() {
+        return Err(target(
+            &FILE_WRITE,
+            path,
+            "is text in another encoding than UTF-8 or UTF-16, which this would change; convert it with a program \
+             first (iconv), or write it with one",
+        ));
+    }
+    Ok(content.into())
 }
 
 /// What is said of links, devices and the like.
@@ -122,8 +148,8 @@ pub(super) const NOT_REGULAR: &str = "is a link or a special file, or leads thro
 /// A write of one file in the overlay.
 pub(super) fn write_draft(
     path: &WorkPath,
-    before: Option<Digest>,
-    content: String,
+    (before, bytes): (Option<Digest>, &[u8]),
+    content: FileText,
     executable: bool,
     purpose: String,
 ) -> Draft {
@@ -131,15 +157,16 @@ pub(super) fn write_draft(
         path: path.as_str().to_owned(),
         kind: if before.is_some() { ChangeKind::Modify } else { ChangeKind::Create },
         before,
-        after: Some(Digest::of(content.as_bytes())),
+        after: Some(Digest::of(bytes)),
         executable,
-        bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
+        bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
     };
     let write = WriteFile {
         place: Place::Overlay,
         root: WORK_ROOT.to_owned(),
         changes: vec![change],
-        content: Some(content),
+        content: Some(content.text),
+        encoding: content.encoding,
     };
     Draft::new(Action::WriteFile(write), purpose).sink("path", path.as_str())
 }

@@ -5,14 +5,16 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
+use writ_types::encoding::decode;
 
 use super::files::{NOT_REGULAR, file_path, target, write_draft};
-use super::intent;
+use super::{edit, intent};
 use crate::arguments::{MAX_ARGUMENT_BYTES, invalid, typed};
 use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
+use crate::tools::edit::FileText;
 
 /// The largest file after a patch, in bytes: as large as `file_write` can make one.
 const MAX_RESULT_BYTES: usize = MAX_ARGUMENT_BYTES;
@@ -35,7 +37,7 @@ const MAX_PLACES: usize = 10;
 pub(super) static FILE_PATCH: ToolDef = ToolDef {
     name: "file_patch",
     description: "Replaces text in a file of the work folder. The old text must match exactly, white space included, \
-                  and be in the file once, unless all is true.",
+                  and be in the file once, unless all is true. Write line ends as \\n: the file keeps its own.",
     usage: r#"{"path": "src/lib.rs", "old": "a - b", "new": "a + b"}"#,
     sinks: &["path"],
     idempotent: true,
@@ -92,34 +94,56 @@ fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> R
         Some(Peeked::Folder) => return Err(target(&FILE_PATCH, &path, "is a folder")),
         Some(Peeked::Other) => return Err(target(&FILE_PATCH, &path, NOT_REGULAR)),
     };
-    let Ok(text) = str::from_utf8(bytes) else {
-        return Err(target(&FILE_PATCH, &path, "is not UTF-8 text"));
+    let Some((text, encoding)) = decode(bytes) else {
+        return Err(target(
+            &FILE_PATCH,
+            &path,
+            "is not UTF-8 text, nor UTF-16 with a mark; file_read says what it is",
+        ));
     };
-    let content = replace(&path, text, &args)?;
-    let purpose = intent("change", &format!("{path} (now {} bytes)", content.len()));
-    Ok(write_draft(&path, Some(Digest::of(bytes)), content, executable, purpose))
+    let content = FileText { text: replace(&path, &text, &args)?, encoding };
+    let after = content.bytes();
+    let purpose = intent("change", &format!("{path} (now {} bytes)", after.len()));
+    Ok(write_draft(&path, (Some(Digest::of(bytes)), &after), content, executable, purpose))
 }
 
+/// The whole text with the old text replaced. Line ends count as equal, whichever way the call writes them.
 fn replace(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, ToolError> {
-    let places: Vec<usize> = text.match_indices(&args.old).map(|(at, _)| at).collect();
+    let edit = edit::find(text, &args.old, &args.new);
+    let places = &edit.places;
     let all = args.all.unwrap_or(false);
     if places.is_empty() {
         return Err(no_match(path, text, &args.old));
     }
     if places.len() > 1 && !all {
-        let lines = places.iter().take(MAX_PLACES).map(|at| line_number(text, *at)).collect();
+        let lines = places.iter().take(MAX_PLACES).map(|place| line_number(text, place.start)).collect();
         return Err(ToolError::Ambiguous { path: path.as_str().to_owned(), count: places.len(), lines });
     }
-    let size = (text.len() - places.len() * args.old.len())
-        .saturating_add(places.len().saturating_mul(args.new.len()));
-    if size > MAX_RESULT_BYTES {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = 0;
+    for place in places {
+        result.push_str(text.get(rest..place.start).unwrap_or_default());
+        result.push_str(&edit.text_for(text, place));
+        rest = place.end;
+        if result.len() > MAX_RESULT_BYTES {
+            break;
+        }
+    }
+    result.push_str(text.get(rest..).unwrap_or_default());
+    if result.len() > MAX_RESULT_BYTES {
         return Err(ToolError::TooLarge {
             tool: FILE_PATCH.name,
             what: "the size of the file in bytes",
             limit: MAX_RESULT_BYTES,
         });
     }
-    Ok(text.replace(&args.old, &args.new))
+    if result == text {
+        return Err(invalid(
+            &FILE_PATCH,
+            "'old' and 'new' differ in line ends alone, and the file keeps its own",
+        ));
+    }
+    Ok(result)
 }
 
 /// The number of the line that begins at or before a byte, counted from one.
@@ -129,9 +153,7 @@ fn line_number(text: &str, at: usize) -> u64 {
 }
 
 fn no_match(path: &WorkPath, text: &str, old: &str) -> ToolError {
-    let hint = if text.contains("\r\n") && old.contains('\n') && !old.contains("\r\n") {
-        Some("its lines end with \\r\\n")
-    } else if collapsed(text).contains(&collapsed(old)) {
+    let hint = if collapsed(text).contains(&collapsed(old)) {
         Some("it is there with other white space")
     } else {
         None

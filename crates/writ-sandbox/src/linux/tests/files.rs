@@ -1,6 +1,9 @@
 //! The file worker.
 
+use writ_types::encoding::{LineEnds, TextEncoding, TextForm};
+
 use super::*;
+use crate::file::SearchMatch;
 
 async fn ask(fixture: &Fixture, request: Request) -> Result<Reply, FileFault> {
     match fixture.workspace.ask(request).await {
@@ -20,14 +23,17 @@ async fn text(fixture: &Fixture, path: &str, first_line: u64, lines: u64) -> Res
     read(fixture, path, ReadMode::Text { first_line, lines }).await
 }
 
-async fn search(fixture: &Fixture, pattern: &str, glob: &str) -> Vec<String> {
-    let mode = ReadMode::Search { pattern: pattern.into(), glob: glob.into(), max_matches: 10 };
+async fn matches(fixture: &Fixture, pattern: &str, glob: &str) -> Vec<SearchMatch> {
+    let mode = ReadMode::Search { pattern: pattern.into(), glob: glob.into(), max_matches: 20 };
     match read(fixture, "", mode).await {
-        Ok(ReadResult::Search { matches, .. }) => {
-            matches.iter().map(|found| format!("{}:{}:{}", found.path, found.line, found.text)).collect()
-        }
+        Ok(ReadResult::Search { matches, .. }) => matches,
         other => panic!("{other:?}"),
     }
+}
+
+async fn search(fixture: &Fixture, pattern: &str, glob: &str) -> Vec<String> {
+    let found = matches(fixture, pattern, glob).await;
+    found.iter().map(|found| format!("{}:{}:{}", found.path, found.line, found.text)).collect()
 }
 
 fn change(path: &str, before: Option<&str>, after: Option<&str>) -> FileChange {
@@ -52,7 +58,9 @@ async fn write(
     before: Option<&str>,
     after: Option<&str>,
 ) -> Result<Written, FileFault> {
-    let request = Request::Write { change: change(path, before, after), content: after.map(str::to_owned) };
+    let content = after.map(str::to_owned);
+    let request =
+        Request::Write { change: change(path, before, after), content, encoding: Default::default() };
     let reply = ask(fixture, request).await?;
     let Reply::Written(written) = reply else { panic!("{reply:?}") };
     Ok(written)
@@ -71,7 +79,8 @@ async fn text_is_read_by_lines() {
             total_lines: 2,
             bytes: 8,
             digest,
-            truncated: false
+            truncated: false,
+            form: Default::default(),
         }
     );
     fixture.sh("head -c 100 /dev/zero > bin; printf 'a\\377b' > latin").await;
@@ -84,6 +93,75 @@ async fn text_is_read_by_lines() {
         panic!("not text")
     };
     assert_eq!((text.len() as u64, truncated, total_lines), (crate::file::TEXT_MAX, true, 125_000));
+}
+
+/// As Windows editors write them, and as older programs do.
+#[tokio::test]
+async fn text_is_read_in_the_encodings_that_it_names_and_other_bytes_are_named() {
+    let fixture = Fixture::new().await;
+    let utf16 = |text: &str| TextEncoding::Utf16Be.encode(text);
+    fs::write(fixture.project.join("a.cs"), "\u{feff}eins\r\nzwei\r\n").unwrap();
+    fs::write(fixture.project.join("a.reg"), utf16("\u{feff}größe\r\nzwei")).unwrap();
+    fs::write(
+        fixture.project.join("sjis.txt"),
+        b"\x93\xfa\x96\x7b\x8c\xea\x82\xcc\x83\x65\x83\x4c\x83\x58\x83\x67\r\n",
+    )
+    .unwrap();
+    fs::write(fixture.project.join("latin.txt"), b"caf\xe9 cr\xe8me, na\xefve\n").unwrap();
+    let Ok(ReadResult::Text { text: whole, form, .. }) = text(&fixture, "a.cs", 1, 9).await else { panic!() };
+    assert_eq!(whole, "eins\r\nzwei\r\n");
+    assert_eq!(form, TextForm { mark: true, ends: LineEnds::Crlf, ..TextForm::default() });
+    let Ok(ReadResult::Text { text: whole, form, total_lines, .. }) = text(&fixture, "a.reg", 1, 9).await
+    else {
+        panic!()
+    };
+    assert_eq!((whole.as_str(), total_lines), ("größe\r\nzwei", 2));
+    let encoding = TextEncoding::Utf16Be;
+    assert_eq!(form, TextForm { encoding, mark: true, ends: LineEnds::Crlf, last_end: false });
+    for (path, name) in [("sjis.txt", "Shift_JIS"), ("latin.txt", "windows-1252")] {
+        let Ok(ReadResult::Binary { content, .. }) = text(&fixture, path, 1, 9).await else {
+            panic!("{path}")
+        };
+        assert_eq!(content.charset(), Some(name));
+    }
+    // What was read in UTF-16 is written in it.
+    let (new, before) = (utf16("\u{feff}größe\r\ndrei"), utf16("\u{feff}größe\r\nzwei"));
+    let mut change = change("a.reg", Some(""), Some(""));
+    (change.before, change.after) = (Some(Digest::of(&before)), Some(Digest::of(&new)));
+    let content = Some("\u{feff}größe\r\ndrei".to_owned());
+    ask(&fixture, Request::Write { change: change.clone(), content: content.clone(), encoding })
+        .await
+        .unwrap();
+    assert_eq!(fixture.workspace.peek("a.reg").await.unwrap().unwrap().bytes, new);
+    // Bytes that are not those of the digest are not written, whatever the text is.
+    change.before = change.after;
+    let forged = Request::Write { change, content, encoding: TextEncoding::Utf8 };
+    assert!(matches!(ask(&fixture, forged).await, Err(FileFault::Content { .. })));
+}
+
+/// A bundle of JavaScript is one line; Windows files end their lines with two characters.
+#[tokio::test]
+async fn a_search_shows_the_place_in_a_long_line() {
+    let fixture = Fixture::new().await;
+    let filler = |name: &str| format!("function {name}(){{return 1}};").repeat(20_000);
+    let line = format!("{}const needle=42;{}let needle_2=needle;", filler("a"), filler("ü"));
+    fs::write(fixture.project.join("app.min.js"), &line).unwrap();
+    fs::write(fixture.project.join("win.txt"), "one\r\nlast word\r\n").unwrap();
+    let found = matches(&fixture, r"needle\w*=", "*.js").await;
+    assert_eq!(found.len(), 2, "{found:?}");
+    for (found, begin) in found.iter().zip(["const needle=42;", "let needle_2=needle;"]) {
+        let window = found.window.unwrap();
+        assert!(found.text.contains(begin) && found.text.len() <= crate::file::LINE_MAX, "{found:?}");
+        let column = usize::try_from(window.column).unwrap();
+        let at = line.char_indices().nth(column - 1).unwrap().0;
+        assert!(line[at..].starts_with("needle"), "{window:?}");
+        assert!(window.cut_before, "{window:?}");
+    }
+    let end = found[1].window.unwrap();
+    assert!(found[0].window.unwrap().cut_after && !end.cut_after);
+    // However many places one line has, a bounded number is shown.
+    assert_eq!(matches(&fixture, "return", "*.js").await.len(), crate::file::PLACES_MAX);
+    assert_eq!(search(&fixture, "word$", "win.txt").await, ["win.txt:2:last word"]);
 }
 
 #[tokio::test]
@@ -149,7 +227,8 @@ async fn a_write_replaces_only_what_it_was_made_for() {
         write(&fixture, "README.md", None, Some("lost")).await,
         Err(FileFault::Conflict { .. })
     ));
-    let forged = Request::Write { change: change("x", None, Some("said")), content: Some("done".into()) };
+    let (change, content) = (change("x", None, Some("said")), Some("done".into()));
+    let forged = Request::Write { change, content, encoding: Default::default() };
     assert!(matches!(ask(&fixture, forged).await, Err(FileFault::Content { .. })));
     write(&fixture, "deep/er/file", None, Some("x")).await.unwrap();
     write(&fixture, "src/a.rs", Some("fn a() {}\n"), None).await.unwrap();

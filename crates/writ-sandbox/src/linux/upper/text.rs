@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use similar::{DiffOp, DiffTag, TextDiff};
 use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
+use writ_types::encoding::{LineEnds, TextEncoding, TextForm, decode};
 
 use super::View;
 use crate::changes::{ChangeSet, DIFF_TEXT_MAX, Diff};
@@ -101,15 +102,55 @@ pub(crate) fn one(
         return goes.then(|| format!("{}deleted: too large to be shown\n", header(change)));
     };
     let after = after?;
-    let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0'));
-    let (before, after, remark) = if is_text(&before) && is_text(&after) {
-        (String::from_utf8(before).ok()?, String::from_utf8(after).ok()?, "")
+    let (before, after, remark) = if let (Some(old), Some(new)) = (decode(&before), decode(&after)) {
+        texts(old, new)
     } else if before.len().max(after.len()) <= BYTES_MAX {
-        (bytewise(&before), bytewise(&after), "not text: every byte that is no printable ASCII is \\xNN\n")
+        (
+            bytewise(&before),
+            bytewise(&after),
+            "not text: every byte that is no printable ASCII is \\xNN\n".to_owned(),
+        )
     } else {
         return None;
     };
     Some(format!("{}{remark}{}", header(change), visible(&hunks(&before, &after, left))))
+}
+
+/// Both sides as they are compared, and what is said of their encodings and line ends. A carriage return is shown where it
+/// stands, but for texts in which every line ends with one: there that is said once.
+fn texts(
+    (old, old_encoding): (String, TextEncoding),
+    (new, new_encoding): (String, TextEncoding),
+) -> (String, String, String) {
+    let mut remark = String::new();
+    if !old.is_empty() && !new.is_empty() && old_encoding != new_encoding {
+        remark.push_str(&format!("encoding: {} -> {}\n", old_encoding.as_str(), new_encoding.as_str()));
+    } else {
+        let encoding = if new.is_empty() { old_encoding } else { new_encoding };
+        if !encoding.is_utf8() {
+            remark.push_str(&format!("text in {}\n", encoding.as_str()));
+        }
+    }
+    let ends = |text: &str, encoding| text.contains('\n').then(|| TextForm::of(text, encoding).ends);
+    match (ends(&old, old_encoding), ends(&new, new_encoding)) {
+        (None | Some(LineEnds::Crlf), Some(LineEnds::Crlf)) | (Some(LineEnds::Crlf), None) => {
+            remark.push_str("lines end with \\r\\n\n");
+            return (old.replace("\r\n", "\n"), new.replace("\r\n", "\n"), remark);
+        }
+        (Some(old), Some(new)) if old != new => {
+            remark.push_str(&format!("line ends: {} -> {}\n", ends_name(old), ends_name(new)));
+        }
+        (None | Some(LineEnds::Lf | LineEnds::Mixed | LineEnds::Crlf), _) => {}
+    }
+    (old, new, remark)
+}
+
+const fn ends_name(ends: LineEnds) -> &'static str {
+    match ends {
+        LineEnds::Lf => "\\n",
+        LineEnds::Crlf => "\\r\\n",
+        LineEnds::Mixed => "some \\r\\n, some \\n",
+    }
 }
 
 /// What is different, line by line. Where finding the least could take more than is `left`, all from the first line that
@@ -227,6 +268,41 @@ mod tests {
         assert!(hunks("", &long, &mut left).starts_with("@@ -0,0 +1,100000 @@\n+0\n"));
         assert!(hunks(&long, "", &mut left).starts_with("@@ -1,100000 +0,0 @@\n-0\n"));
         assert_eq!(left, COMPARED_MAX);
+    }
+
+    #[test]
+    fn a_change_of_line_ends_or_encoding_is_shown_as_one() {
+        let change = FileChange {
+            path: "a".into(),
+            kind: ChangeKind::Modify,
+            before: None,
+            after: None,
+            executable: false,
+            bytes: 0,
+        };
+        let diff = |old: &[u8], new: &[u8]| {
+            let shown = one(&change, (Some(old.to_vec()), Some(new.to_vec())), &mut COMPARED_MAX.clone());
+            shown.unwrap().replace("--- a/a\n+++ b/a\n", "")
+        };
+        assert_eq!(
+            diff(b"a\r\nb\r\n", b"a\r\nc\r\n"),
+            "lines end with \\r\\n\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
+        );
+        assert_eq!(
+            diff(b"a\r\nb\r\n", b"a\r\nb\n"),
+            "line ends: \\r\\n -> some \\r\\n, some \\n\n@@ -1,2 +1,2 @@\n a\\u{d}\n-b\\u{d}\n+b\n"
+        );
+        let wide = |text| TextEncoding::Utf16Le.encode(text);
+        assert_eq!(
+            diff(&wide("\u{feff}a\nb\n"), &wide("\u{feff}a\nc\n")),
+            "text in UTF-16LE\n@@ -1,2 +1,2 @@\n \\u{feff}a\n-b\n+c\n"
+        );
+        assert_eq!(
+            diff("\u{feff}a\n".as_bytes(), &wide("\u{feff}a\n")),
+            "encoding: UTF-8 -> UTF-16LE\n",
+            "and nothing else is different"
+        );
+        assert_eq!(diff("\u{feff}a\n".as_bytes(), b"a\n"), "@@ -1 +1 @@\n-\\u{feff}a\n+a\n");
     }
 
     /// A return in the middle of a line is none of its ends.

@@ -4,13 +4,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
+use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use ignore::{DirEntry, WalkBuilder};
 
 use super::cut;
-use crate::file::{FILE_MAX, FileFault, LINE_MAX, MATCHES_MAX, ReadResult, SearchMatch};
+use crate::file::{
+    FILE_MAX, FileFault, LINE_MAX, LineWindow, MATCHES_MAX, PLACES_MAX, ReadResult, SearchMatch,
+};
 
 /// How long a search may go on; then it returns what it has.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -27,11 +30,12 @@ pub(super) fn run(
     glob: &str,
     max: u64,
 ) -> Result<ReadResult, FileFault> {
-    let matcher = RegexMatcherBuilder::new()
-        .size_limit(MEMORY_MAX)
-        .dfa_size_limit(MEMORY_MAX)
-        .build(pattern)
-        .map_err(|why| FileFault::Pattern { why: why.to_string() })?;
+    let compiled = |pattern: &str| {
+        RegexMatcherBuilder::new().size_limit(MEMORY_MAX).dfa_size_limit(MEMORY_MAX).build(pattern)
+    };
+    // The end of a line stands before its carriage return.
+    let matcher =
+        compiled(&format!("(?mR){pattern}")).map_err(|why| FileFault::Pattern { why: why.to_string() })?;
     let glob = compile(glob)?;
     let mut search = Search {
         work,
@@ -62,6 +66,51 @@ pub(super) fn run(
         }
     }
     Ok(ReadResult::Search { matches: search.matches, files: search.files, truncated: search.truncated })
+}
+
+/// What is shown of a line that matches: all of it, or of a long one the surroundings of each match.
+fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)> {
+    if line.len() <= LINE_MAX {
+        return vec![(line.to_owned(), None)];
+    }
+    let (mut parts, mut shown) = (Vec::new(), 0);
+    // Matching cannot fail: this matcher's errors are those of its making.
+    let _infallible = matcher.find_iter(line.as_bytes(), |found| {
+        // A match that begins in the part before it is seen there.
+        if parts.is_empty() || found.start() >= shown {
+            let (from, text) = around(line, found.start(), found.end());
+            shown = from + text.len();
+            let before = line.get(..found.start()).unwrap_or_default().chars().count();
+            let window = LineWindow {
+                column: u64::try_from(before).unwrap_or(u64::MAX).saturating_add(1),
+                cut_before: from > 0,
+                cut_after: shown < line.len(),
+            };
+            parts.push((text.to_owned(), Some(window)));
+        }
+        parts.len() < PLACES_MAX
+    });
+    if parts.is_empty() {
+        let text = cut(line, LINE_MAX);
+        parts.push((text.to_owned(), Some(LineWindow { column: 1, cut_before: false, cut_after: true })));
+    }
+    parts
+}
+
+/// At most [`LINE_MAX`] bytes around a match, and where they begin: at the beginning of a word, so that no word is taken for
+/// another.
+fn around(line: &str, start: usize, end: usize) -> (usize, &str) {
+    let room = LINE_MAX.saturating_sub(end.saturating_sub(start)) / 2;
+    let mut from = start.saturating_sub(room.max(1));
+    while !line.is_char_boundary(from) {
+        from += 1;
+    }
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+/=.".contains(&byte) || !byte.is_ascii();
+    let begins = |at: usize| at == 0 || !line.as_bytes().get(at - 1).copied().is_some_and(is_word);
+    if let Some(word) = (from..start).find(|at| line.is_char_boundary(*at) && begins(*at)) {
+        from = word;
+    }
+    (from, cut(line.get(from..).unwrap_or_default(), LINE_MAX))
 }
 
 /// A glob without `/` is about names in any folder.
@@ -106,8 +155,14 @@ impl Search<'_> {
                 self.truncated = true;
                 return Ok(false);
             }
-            let text = cut(text.trim_end_matches(['\n', '\r']), LINE_MAX).to_owned();
-            self.matches.push(SearchMatch { path: path.clone(), line, text });
+            let text = text.trim_end_matches(['\n', '\r']);
+            for (text, window) in parts(matcher, text) {
+                if self.full() {
+                    self.truncated = true;
+                    return Ok(false);
+                }
+                self.matches.push(SearchMatch { path: path.clone(), line, text, window });
+            }
             Ok(true)
         });
         // What was found before an error is kept.

@@ -48,7 +48,8 @@ impl Workspace {
         }
         let [change] = <[_; 1]>::try_from(write.changes)
             .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
-        let reply = self.ask(Request::Write { change, content: write.content }).await?;
+        let reply =
+            self.ask(Request::Write { change, content: write.content, encoding: write.encoding }).await?;
         let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
     }

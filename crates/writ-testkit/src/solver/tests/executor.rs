@@ -174,7 +174,12 @@ fn perform(prepared: &Prepared, dir: &Path) -> PerformedOutcome {
                 ReadMode::Text { first_line, .. } => match std::fs::read_to_string(&path) {
                     Ok(text) => {
                         let total_lines = u64::try_from(text.lines().count()).expect("few lines");
-                        PerformedOutcome::Text { first_line: *first_line, text, total_lines }
+                        PerformedOutcome::Text {
+                            first_line: *first_line,
+                            text,
+                            total_lines,
+                            form: Default::default(),
+                        }
                     }
                     Err(why) => failed(why.to_string()),
                 },
@@ -261,7 +266,7 @@ fn search(pattern: &str, dir: &Path) -> Vec<Matched> {
             let mut parts = line.splitn(3, ':');
             let mut next = || parts.next().expect("a part").to_owned();
             let path = PathBuf::from(next()).strip_prefix(".").expect("relative").display().to_string();
-            Matched { path, line: next().parse().expect("a number"), text: next() }
+            Matched { path, line: next().parse().expect("a number"), text: next(), window: None }
         })
         .collect();
     matches.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
