@@ -2,6 +2,8 @@
 
 mod anthropic;
 
+mod calls;
+
 mod openai;
 
 mod responses;
@@ -9,6 +11,8 @@ mod responses;
 mod gemini;
 
 mod ollama;
+
+mod think;
 
 use serde_json::Value;
 use writ_types::chat::{ModelReply, StopReason, ToolCall, Usage, estimate_tokens};
@@ -61,7 +65,8 @@ pub(crate) enum Fold {
 impl Fold {
     /// Begins. `call_prefix` begins the ids of calls that come without one; it differs from request to request.
     pub(crate) fn new(kind: ProviderKind, max_output: Tokens, call_prefix: String) -> Self {
-        let draft = Draft::new(max_output, call_prefix);
+        let mut draft = Draft::new(max_output, call_prefix);
+        draft.may_imply_stop = matches!(kind, ProviderKind::OpenAi | ProviderKind::OpenRouter);
         match kind {
             ProviderKind::Anthropic => Self::Anthropic(anthropic::Blocks::default(), draft),
             ProviderKind::OpenAi | ProviderKind::OpenRouter => Self::OpenAi(openai::Slots::default(), draft),
@@ -75,7 +80,7 @@ impl Fold {
     pub(crate) fn frame(&mut self, data: &str) -> Result<bool, Failure> {
         match self {
             Self::Anthropic(blocks, draft) => blocks.frame(draft, data),
-            Self::OpenAi(slots, draft) => slots.frame(draft, data),
+            Self::OpenAi(slots, draft) => openai::frame(slots, draft, data),
             Self::Responses(items, draft) => items.frame(draft, data),
             Self::Gemini(draft) => gemini::frame(draft, data),
             Self::Ollama(draft) => ollama::frame(draft, data),
@@ -103,15 +108,95 @@ pub(crate) struct Draft {
     bytes: usize,
     limit: usize,
     call_prefix: String,
+    thinking: think::Thinking,
+    /// Servers of this format may leave out the stop reason.
+    may_imply_stop: bool,
+    /// The provider said that the answer is over.
+    is_ended: bool,
+    /// Its call came in the form of one function call.
+    is_old_form: bool,
     pub(crate) usage: Usage,
     pub(crate) pieces: Vec<Piece>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct DraftCall {
+    /// Empty until the call has a name.
     id: String,
+    /// The id in the provider's word, which may not be unique.
+    provider_id: Option<String>,
     name: String,
     arguments: String,
+    progress: Progress,
+}
+
+/// How far arguments are, as JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arguments {
+    /// Nothing but blanks.
+    Empty,
+    /// Something has begun.
+    Partial,
+    /// One whole object.
+    Complete,
+}
+
+impl Arguments {
+    fn of(text: &str) -> Self {
+        let mut progress = Progress::default();
+        progress.read(text);
+        progress.state()
+    }
+}
+
+/// Follows brackets and strings, so that each byte of arguments is looked at once.
+#[derive(Debug, Default)]
+struct Progress {
+    depth: usize,
+    is_in_string: bool,
+    is_escaped: bool,
+    has_begun: bool,
+    is_closed: bool,
+    /// Something follows the end, or it is no object.
+    is_broken: bool,
+}
+
+impl Progress {
+    fn read(&mut self, more: &str) {
+        for byte in more.bytes() {
+            if self.is_in_string {
+                match byte {
+                    _ if self.is_escaped => self.is_escaped = false,
+                    b'\\' => self.is_escaped = true,
+                    b'"' => self.is_in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+            self.is_broken |= self.is_closed || (!self.has_begun && byte != b'{');
+            self.has_begun = true;
+            match byte {
+                b'"' => self.is_in_string = true,
+                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_closed = self.depth == 0;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    const fn state(&self) -> Arguments {
+        match (self.has_begun, self.is_closed && !self.is_broken) {
+            (false, _) => Arguments::Empty,
+            (true, false) => Arguments::Partial,
+            (true, true) => Arguments::Complete,
+        }
+    }
 }
 
 impl Draft {
@@ -126,6 +211,10 @@ impl Draft {
             bytes: 0,
             limit,
             call_prefix,
+            thinking: think::Thinking::default(),
+            may_imply_stop: false,
+            is_ended: false,
+            is_old_form: false,
             usage: Usage::default(),
             pieces: Vec::new(),
         }
@@ -143,32 +232,116 @@ impl Draft {
 
     fn text(&mut self, text: &str) -> Result<(), Failure> {
         self.count(text.len())?;
-        if !text.is_empty() {
-            self.text.push_str(text);
-            self.pieces.push(Piece::Text(text.to_owned()));
-        }
+        self.show(text.to_owned());
         Ok(())
+    }
+
+    /// Takes text of an answer in which a server may have left thinking.
+    fn answer(&mut self, text: &str) -> Result<(), Failure> {
+        self.count(text.len())?;
+        let text = self.thinking.visible(text);
+        self.show(text);
+        Ok(())
+    }
+
+    fn show(&mut self, text: String) {
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            self.pieces.push(Piece::Text(text));
+        }
+    }
+
+    /// Shows what was held back, once nothing more comes.
+    pub(crate) fn flush(&mut self) {
+        let rest = self.thinking.rest();
+        self.show(rest);
+    }
+
+    /// Notes that the provider said that the answer is over.
+    fn end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Returns true if a stop reason came.
+    pub(crate) const fn has_stopped(&self) -> bool {
+        self.stop.is_some()
     }
 
     /// Begins a call; returns its place.
     fn call(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
-        let (Some(id), Some(name)) = (id.filter(|id| !id.is_empty()), name.filter(|name| !name.is_empty()))
-        else {
-            return Err(Failure::Invalid { what: "a tool call without id or name" });
-        };
-        if id.len() > MAX_NAME_BYTES || name.len() > MAX_NAME_BYTES {
-            return Err(Failure::Invalid { what: "a tool call with an id or name of absurd length" });
+        if name.is_none_or(str::is_empty) {
+            return Err(Failure::Invalid { what: "a tool call without a name" });
         }
-        if self.calls.iter().any(|call| call.id == id) {
-            return Err(Failure::Invalid { what: "two tool calls with one id" });
-        }
+        let place = self.open_call()?;
+        self.name_call(place, id, name)?;
+        Ok(place)
+    }
+
+    /// Begins a call whose name and id may come later.
+    fn open_call(&mut self) -> Result<usize, Failure> {
         if self.calls.len() >= MAX_CALLS {
             return Err(Failure::TooManyCalls { limit: MAX_CALLS });
         }
-        self.count(id.len() + name.len())?;
-        self.pieces.push(Piece::Call { id: id.to_owned(), name: name.to_owned() });
-        self.calls.push(DraftCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
+        self.calls.push(DraftCall::default());
         Ok(self.calls.len() - 1)
+    }
+
+    /// Gives a call an id and a name, as far as it has none. It is announced once it has a name, with an id of our own
+    /// where none came, or one that another call has.
+    fn name_call(&mut self, place: usize, id: Option<&str>, name: Option<&str>) -> Result<(), Failure> {
+        let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+        self.count(id.len() + name.len())?;
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Failure::Invalid { what: "a tool call with a name of absurd length" });
+        }
+        let Some(call) = self.calls.get(place) else { return Ok(()) };
+        let known = call.provider_id.is_some();
+        let provider_id = (!known && !id.is_empty() && id.len() <= MAX_NAME_BYTES).then(|| id.to_owned());
+        let announced = call.name.is_empty() && !name.is_empty();
+        let unique = announced.then(|| {
+            let own = provider_id.clone().or_else(|| call.provider_id.clone());
+            own.filter(|id| self.is_free(id)).unwrap_or_else(|| self.made_id(place))
+        });
+        let Some(call) = self.calls.get_mut(place) else { return Ok(()) };
+        if provider_id.is_some() {
+            call.provider_id = provider_id;
+        }
+        if let Some(unique) = unique {
+            self.count(unique.len())?;
+            let Some(call) = self.calls.get_mut(place) else { return Ok(()) };
+            call.id.clone_from(&unique);
+            name.clone_into(&mut call.name);
+            self.pieces.push(Piece::Call { id: unique, name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn is_free(&self, id: &str) -> bool {
+        !self.calls.iter().any(|call| call.id == id)
+    }
+
+    /// An id that no other call has.
+    fn made_id(&self, place: usize) -> String {
+        let numbers = place..place.saturating_add(MAX_CALLS + 1);
+        let mut made = numbers.map(|number| format!("{}_{number}", self.call_prefix));
+        // There are fewer calls than numbers.
+        made.find(|id| self.is_free(id)).unwrap_or_default()
+    }
+
+    fn name_of(&self, place: usize) -> &str {
+        self.calls.get(place).map_or("", |call| &call.name)
+    }
+
+    fn provider_id(&self, place: usize) -> Option<&str> {
+        self.calls.get(place)?.provider_id.as_deref()
+    }
+
+    fn arguments_of(&self, place: usize) -> &str {
+        self.calls.get(place).map_or("", |call| &call.arguments)
+    }
+
+    fn arguments_state(&self, place: usize) -> Arguments {
+        self.calls.get(place).map_or(Arguments::Empty, |call| call.progress.state())
     }
 
     fn arguments(&mut self, place: usize, more: &str) -> Result<(), Failure> {
@@ -176,6 +349,7 @@ impl Draft {
             return Err(Failure::Invalid { what: "arguments without a tool call" });
         };
         call.arguments.push_str(more);
+        call.progress.read(more);
         if call.arguments.len() > MAX_ARGUMENT_BYTES {
             let limit = ByteCount::new(u64::try_from(MAX_ARGUMENT_BYTES).unwrap_or(u64::MAX));
             return Err(Failure::ArgumentsTooLong { limit });
@@ -183,15 +357,27 @@ impl Draft {
         self.count(more.len())
     }
 
+    /// Takes more arguments of a call, where a server may repeat them whole or send them as a value.
+    fn more_arguments(&mut self, place: usize, value: Option<&Value>) -> Result<(), Failure> {
+        let (more, is_value) = match value {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::String(text)) => (text.clone(), false),
+            Some(value) => (value.to_string(), true),
+        };
+        let known = self.arguments_of(place).trim();
+        if self.arguments_state(place) == Arguments::Complete && known == more.trim() {
+            return self.count(more.len());
+        }
+        // An empty object stands for arguments that are still to come.
+        if is_value || (known == "{}" && !more.trim().is_empty()) {
+            return self.whole_arguments(place, &more);
+        }
+        self.arguments(place, &more)
+    }
+
     /// Begins a call in a format whose calls may have no id; without one, it is given one.
     fn call_with_or_without_id(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
-        match id.filter(|id| !id.is_empty()) {
-            Some(id) => self.call(Some(id), name),
-            None => {
-                let made = format!("{}_{}", self.call_prefix, self.calls.len());
-                self.call(Some(&made), name)
-            }
-        }
+        self.call(id, name)
     }
 
     /// Arguments that come as a value: an object is taken as it is, text as the text of arguments.
@@ -208,6 +394,7 @@ impl Draft {
         match self.calls.get_mut(place) {
             Some(call) if call.arguments != whole => {
                 call.arguments.clear();
+                call.progress = Progress::default();
                 self.arguments(place, whole)
             }
             Some(_) | None => Ok(()),
@@ -228,8 +415,18 @@ impl Draft {
     ///
     /// If there was no stop reason, or one that does not fit.
     pub(crate) fn finish(&mut self, input_estimate: Tokens) -> Result<ModelReply, Failure> {
-        let stop = self.stop.take().ok_or(Failure::Cut)?;
+        self.flush();
+        let stop = self.stop.take().or_else(|| self.implied_stop()).ok_or(Failure::Cut)?;
+        // What a server opened and never named nor filled is no call.
+        self.calls.retain(|call| !call.name.is_empty() || call.progress.has_begun);
+        if self.calls.iter().any(|call| call.name.is_empty()) {
+            return Err(Failure::Invalid { what: "a tool call without a name" });
+        }
         let stop = match stop {
+            // The server could not read a call that the model wrote: what else it said stands.
+            StopReason::ToolUse if self.calls.is_empty() && !self.text.trim().is_empty() => {
+                StopReason::EndTurn
+            }
             StopReason::ToolUse if self.calls.is_empty() => {
                 return Err(Failure::Invalid { what: "it stopped for tools and named none" });
             }
@@ -255,6 +452,20 @@ impl Draft {
             model: std::mem::take(&mut self.model),
         })
     }
+
+    /// Returns the stop reason of an answer that came without one: only in a format whose servers leave it out, and there only
+    /// where the server said that the answer is over, or where it has calls and all of them are whole.
+    fn implied_stop(&self) -> Option<StopReason> {
+        if !self.may_imply_stop {
+            return None;
+        }
+        let is_whole =
+            |call: &DraftCall| !call.name.is_empty() && call.progress.state() == Arguments::Complete;
+        if !self.calls.is_empty() && self.calls.iter().all(is_whole) {
+            return Some(StopReason::ToolUse);
+        }
+        (self.is_ended && self.calls.is_empty() && !self.text.is_empty()).then_some(StopReason::EndTurn)
+    }
 }
 
 impl DraftCall {
@@ -265,6 +476,7 @@ impl DraftCall {
         } else {
             match serde_json::from_str(&self.arguments) {
                 Ok(Value::Object(fields)) => Value::Object(fields),
+                Ok(Value::Null) => Value::Object(serde_json::Map::new()),
                 Ok(_) | Err(_) => Value::String(self.arguments),
             }
         };

@@ -45,6 +45,10 @@ const MAX_UNSEEN: ByteCount = ByteCount::new(MAX_FRAME.get() + READ_AHEAD);
 /// take minutes to reach the bound on bytes; a large frame in ordinary pieces takes a tenth of a second.
 const MAX_JOINING: Duration = Duration::from_secs(5);
 
+/// The most time that a server may take after its stop reason for counts and end mark. Some send neither, and do not
+/// close the connection.
+const MAX_AFTER_STOP: Duration = Duration::from_secs(10);
+
 /// One attempt at a call.
 pub(crate) struct Attempt<'a> {
     pub(crate) planned: &'a PlannedCall,
@@ -79,11 +83,12 @@ impl ChatFrameSink for Tap {
         self.allowance.renew(MAX_UNSEEN);
         let mut tapped = self.lock();
         tapped.frames = tapped.frames.saturating_add(1);
-        // Comments and blank frames have no data.
-        if tapped.end.is_some() || frame.data.is_empty() {
+        // Comments and blank frames have no data. Lines may end with a carriage return, and a stream begin with a mark.
+        let data = frame.data.trim_start_matches('\u{feff}').trim();
+        if tapped.end.is_some() || data.is_empty() {
             return;
         }
-        match tapped.fold.frame(frame.data) {
+        match tapped.fold.frame(data) {
             Ok(false) => {}
             Ok(true) => tapped.end = Some(Ok(())),
             Err(failure) => tapped.end = Some(Err(failure)),
@@ -122,16 +127,25 @@ impl Attempt<'_> {
         let start = Instant::now();
         let answer_end = start + self.limits.answer;
         loop {
-            let request_end = Instant::now() + self.limits.request;
+            let has_stopped = tap.lock().fold.draft().has_stopped();
+            let wait =
+                if has_stopped { MAX_AFTER_STOP.min(self.limits.request) } else { self.limits.request };
+            let request_end = Instant::now() + wait;
             let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap));
             let step = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
                 step = next => step,
             };
+            let is_over = !matches!(step, Ok(Step::More));
+            if is_over {
+                tap.lock().fold.draft().flush();
+            }
             self.pass_on(tap, begun).await?;
             match step {
                 Ok(Step::More) => {}
+                // The answer is whole: only its counts or its end mark are missing.
+                Err(_) if has_stopped => return Ok(()),
                 Ok(Step::Over(failure)) => return over(tap, failure),
                 Err(_) if Instant::now() >= answer_end => {
                     return Err(Failure::Endless { limit: EndlessLimit::Time(self.limits.answer) });

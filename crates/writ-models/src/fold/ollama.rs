@@ -21,7 +21,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
         return Err(Failure::Invalid { what: "a line with neither message nor end" });
     }
     let field = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
-    draft.text(field("content"))?;
+    draft.answer(field("content"))?;
     // Not kept, but counted, since it too could have no end.
     draft.count(field("thinking").len())?;
     for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {

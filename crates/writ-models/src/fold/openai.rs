@@ -1,90 +1,113 @@
-//! Frames of OpenAI Chat Completions.
-
-use std::collections::BTreeMap;
+//! Frames of OpenAI Chat Completions, as OpenAI and many other servers send them.
 
 use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
+pub(crate) use super::calls::Slots;
 use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
 use crate::error::Failure;
 
 /// The frame that ends a stream.
 const DONE: &str = "[DONE]";
 
-/// The places of calls, by the provider's index.
-#[derive(Debug, Default)]
-pub(crate) struct Slots(BTreeMap<u64, usize>);
+/// The deepest nesting of content parts: a part of thinking has parts of its own.
+const MAX_PART_DEPTH: usize = 4;
 
-impl Slots {
-    pub(crate) fn frame(&mut self, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
-        if data == DONE {
-            return Ok(true);
-        }
-        let frame = parsed(data)?;
-        if let Some(error) = frame.get("error").filter(|error| !error.is_null()) {
-            return Err(provider_error(error, STREAM_ERROR, None));
-        }
-        draft.count(1)?;
-        draft.model(frame.get("model").unwrap_or(&Value::Null));
-        usage(draft, frame.get("usage").unwrap_or(&Value::Null));
-        let Some(choice) = frame.pointer("/choices/0") else {
-            let expected = frame.get("choices").is_some() || frame.get("usage").is_some();
-            let what = "a stream frame with neither choices nor usage";
-            return if expected { Ok(false) } else { Err(Failure::Invalid { what }) };
-        };
-        let delta = choice.get("delta").unwrap_or(&Value::Null);
-        for key in ["content", "refusal"] {
-            draft.text(delta.get(key).and_then(Value::as_str).unwrap_or_default())?;
-        }
-        for key in ["reasoning_content", "reasoning"] {
-            // Not kept, but counted, since it too could have no end.
-            draft.count(delta.get(key).and_then(Value::as_str).map_or(0, str::len))?;
-        }
-        if let Some(calls) = delta.get("tool_calls").and_then(Value::as_array) {
-            for call in calls {
-                self.call(draft, call)?;
-            }
-        }
-        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) {
-            draft.stop = Some(finish_reason(reason));
-        }
-        Ok(false)
+/// Takes one frame. The one that says `[DONE]` is the last.
+pub(crate) fn frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+    if data.trim() == DONE {
+        draft.end();
+        return Ok(true);
     }
+    let frame = parsed(data)?;
+    draft.count(1)?;
+    draft.model(frame.get("model").unwrap_or(&Value::Null));
+    usage(draft, &frame);
+    let choice = frame.pointer("/choices/0");
+    if let Some(error) = error(&frame, choice) {
+        return Err(provider_error(error, STREAM_ERROR, None));
+    }
+    let Some(choice) = choice else {
+        // No choices yet, or none any more: filters, usage, signs of life. An object of another kind is no frame.
+        let keys = ["choices", "usage", "object", "type", "id"];
+        let is_expected = keys.iter().any(|key| frame.get(key).is_some());
+        let what = "a stream frame with neither choices nor usage";
+        return if is_expected { Ok(false) } else { Err(Failure::Invalid { what }) };
+    };
+    usage(draft, choice);
+    // Servers that do not stream an answer with tools send its whole message instead.
+    let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
+    for key in ["reasoning_content", "reasoning", "reasoning_details"] {
+        // Not shown, but counted, since it too could have no end.
+        draft.count(size(delta.get(key)))?;
+    }
+    for key in ["content", "refusal"] {
+        content(draft, delta.get(key).unwrap_or(&Value::Null), 0)?;
+    }
+    slots.frame(draft, delta.get("tool_calls").unwrap_or(&Value::Null))?;
+    // The old form has one call without an id. Some servers send it besides the new one.
+    if let Some(call) = delta.get("function_call").filter(|call| call.is_object())
+        && (draft.is_old_form || slots.is_empty())
+    {
+        draft.is_old_form = true;
+        slots.frame(draft, call)?;
+    }
+    let reason = choice.get("finish_reason").and_then(Value::as_str).unwrap_or_default();
+    if !matches!(reason, "" | "null") {
+        draft.stop = Some(finish_reason(reason));
+    }
+    Ok(false)
+}
 
-    /// The first piece of a call has id and name; later ones only its index.
-    fn call(&mut self, draft: &mut Draft, call: &Value) -> Result<(), Failure> {
-        let field = |path: &str| call.pointer(path).and_then(Value::as_str);
-        let id = field("/id").filter(|id| !id.is_empty());
-        let index = match (call.get("index").and_then(Value::as_u64), id) {
-            (Some(index), _) => index,
-            // Some compatible servers send whole calls without an index.
-            (None, Some(_)) => self.0.last_key_value().map_or(0, |(last, _)| last.saturating_add(1)),
-            (None, None) => return Err(Failure::Invalid { what: "a tool call with neither index nor id" }),
-        };
-        let place = match self.0.get(&index) {
-            Some(place) => *place,
-            None => {
-                let place = draft.call(id, field("/function/name"))?;
-                self.0.insert(index, place);
-                place
+/// The error of a frame: its own, its choice's, or the frame itself.
+fn error<'a>(frame: &'a Value, choice: Option<&'a Value>) -> Option<&'a Value> {
+    let named = |value: &'a Value| value.get("error").filter(|error| !error.is_null());
+    let is_error = frame.get("object").and_then(Value::as_str) == Some("error");
+    named(frame).or_else(|| choice.and_then(named)).or_else(|| is_error.then_some(frame))
+}
+
+/// Takes content: a text, or parts, of which those of text are shown.
+fn content(draft: &mut Draft, content: &Value, depth: usize) -> Result<(), Failure> {
+    match content {
+        Value::String(text) => draft.answer(text),
+        Value::Array(parts) if depth < MAX_PART_DEPTH => {
+            parts.iter().try_for_each(|part| self::content(draft, part, depth + 1))
+        }
+        Value::Object(part) => match part.get("type").and_then(Value::as_str) {
+            None | Some("text" | "output_text" | "refusal") => {
+                let text = part.get("text").or_else(|| part.get("refusal"));
+                self::content(draft, text.unwrap_or(&Value::Null), MAX_PART_DEPTH)
             }
-        };
-        draft.arguments(place, field("/function/arguments").unwrap_or_default())
+            // Thinking, images, references.
+            Some(_) => draft.count(size(Some(content))),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Ok(()),
+    }
+}
+
+fn size(value: Option<&Value>) -> usize {
+    match value {
+        None | Some(Value::Null) => 0,
+        Some(Value::String(text)) => text.len(),
+        Some(value) => value.to_string().len(),
     }
 }
 
 fn finish_reason(reason: &str) -> StopReason {
-    match reason {
-        "stop" => StopReason::EndTurn,
-        "tool_calls" | "function_call" => StopReason::ToolUse,
-        "length" => StopReason::MaxTokens,
-        "content_filter" => StopReason::ContentFilter,
-        other => StopReason::Other(other.chars().take(64).collect()),
+    match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" => StopReason::EndTurn,
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => StopReason::ToolUse,
+        "length" | "max_tokens" | "model_length" => StopReason::MaxTokens,
+        "content_filter" | "safety" => StopReason::ContentFilter,
+        _ => StopReason::Other(reason.chars().take(64).collect()),
     }
 }
 
-fn usage(draft: &mut Draft, usage: &Value) {
+/// Takes counts from wherever servers put them: the frame, its choice, or a field of their own.
+fn usage(draft: &mut Draft, holder: &Value) {
+    let usage = holder.get("usage").filter(|usage| usage.is_object());
+    let Some(usage) = usage.or_else(|| holder.pointer("/x_groq/usage")) else { return };
     if let Some(input) = tokens(usage, "prompt_tokens") {
         draft.usage.input = input;
     }
@@ -93,6 +116,8 @@ fn usage(draft: &mut Draft, usage: &Value) {
     }
     if let Some(details) = usage.get("prompt_tokens_details") {
         draft.usage.cache_read = tokens(details, "cached_tokens").unwrap_or(Tokens::ZERO);
+    } else if let Some(cached) = tokens(usage, "prompt_cache_hit_tokens") {
+        draft.usage.cache_read = cached;
     }
 }
 
@@ -108,6 +133,8 @@ mod tests {
             ("tool_calls", StopReason::ToolUse),
             ("function_call", StopReason::ToolUse),
             ("length", StopReason::MaxTokens),
+            ("STOP", StopReason::EndTurn),
+            ("model_length", StopReason::MaxTokens),
             ("content_filter", StopReason::ContentFilter),
             ("insufficient_system_resource", StopReason::Other("insufficient_system_resource".into())),
         ] {

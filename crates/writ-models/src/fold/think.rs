@@ -1,0 +1,131 @@
+//! Thinking that a server leaves within the text of an answer, between tags.
+
+/// The tags that models put around their thinking at the beginning of an answer.
+const TAGS: [(&str, &str); 3] =
+    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")];
+
+/// Separates thinking at the beginning of an answer from its text. Tags elsewhere are text: an answer may be about them.
+#[derive(Debug, Default)]
+pub(crate) struct Thinking {
+    state: State,
+    /// Text that is not yet decided: shorter than the longest tag, apart from blanks before it, which count as said.
+    held: String,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nothing but blanks was said yet.
+    #[default]
+    Beginning,
+    /// Within thinking, which this tag ends.
+    Within(&'static str),
+    /// Blanks after the thinking are left out.
+    After,
+    Text,
+}
+
+impl Thinking {
+    /// Takes more of the answer and returns what of it is text.
+    pub(crate) fn visible(&mut self, more: &str) -> String {
+        if matches!(self.state, State::Text) {
+            return more.to_owned();
+        }
+        self.held.push_str(more);
+        loop {
+            match self.state {
+                State::Beginning => {
+                    let said = self.held.trim_start();
+                    if let Some((open, close)) = TAGS.iter().find(|(open, _)| said.starts_with(open)) {
+                        self.held = said.get(open.len()..).unwrap_or_default().to_owned();
+                        self.state = State::Within(close);
+                    } else if TAGS.iter().any(|(open, _)| open.starts_with(said)) {
+                        // A tag may have begun. Blanks may come before one.
+                        return String::new();
+                    } else {
+                        self.state = State::Text;
+                    }
+                }
+                State::Within(close) => {
+                    let Some(end) = self.held.find(close) else {
+                        self.forget(close.len());
+                        return String::new();
+                    };
+                    self.held.drain(..end + close.len());
+                    self.state = State::After;
+                }
+                State::After => {
+                    let said = self.held.trim_start().to_owned();
+                    self.held.clear();
+                    if said.is_empty() {
+                        return String::new();
+                    }
+                    self.state = State::Text;
+                    return said;
+                }
+                State::Text => return std::mem::take(&mut self.held),
+            }
+        }
+    }
+
+    /// Returns what was held back and turned out to be text, once the answer is over.
+    pub(crate) fn rest(&mut self) -> String {
+        let is_text = matches!(self.state, State::Beginning | State::Text);
+        let held = std::mem::take(&mut self.held);
+        self.state = State::Text;
+        if is_text { held } else { String::new() }
+    }
+
+    /// Forgets thinking but for an end in which a closing tag may have begun.
+    fn forget(&mut self, close: usize) {
+        let mut from = self.held.len().saturating_sub(close);
+        while !self.held.is_char_boundary(from) {
+            from += 1;
+        }
+        self.held.drain(..from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(pieces: &[&str]) -> String {
+        let mut thinking = Thinking::default();
+        let mut text: String = pieces.iter().map(|piece| thinking.visible(piece)).collect();
+        text.push_str(&thinking.rest());
+        text
+    }
+
+    /// Rows: SCL-011
+    #[test]
+    fn thinking_at_the_beginning_is_left_out_however_it_is_split() {
+        let answer = "\n<think>a < b, so </thin or </think>\n\nIt is b. <think>No tag.</think>";
+        let expected = "It is b. <think>No tag.</think>";
+        for size in 1..answer.len() {
+            let pieces: Vec<String> =
+                answer.as_bytes().chunks(size).map(|piece| String::from_utf8_lossy(piece).into()).collect();
+            assert_eq!(shown(&pieces.iter().map(String::as_str).collect::<Vec<_>>()), expected, "{size}");
+        }
+        assert_eq!(shown(&["<thought>é", "é", "</thought>yes"]), "yes");
+    }
+
+    #[test]
+    fn what_only_looks_like_a_tag_is_text() {
+        for text in ["<th", "<thing>", "  <thinks", "<", "", " ", "</think>", "a<think>b</think>"] {
+            assert_eq!(shown(&[text]), text);
+            let pieces: Vec<String> = text.chars().map(String::from).collect();
+            assert_eq!(shown(&pieces.iter().map(String::as_str).collect::<Vec<_>>()), text);
+        }
+    }
+
+    #[test]
+    fn thinking_without_end_shows_nothing_and_takes_no_room() {
+        let mut thinking = Thinking::default();
+        assert_eq!(thinking.visible("<think>"), "");
+        for _ in 0..10_000 {
+            assert_eq!(thinking.visible("hm, hm, hm "), "");
+            assert!(thinking.held.len() < 32);
+        }
+        assert_eq!(thinking.rest(), "");
+    }
+}
