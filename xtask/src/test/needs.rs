@@ -165,11 +165,17 @@ pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
         install_environments(root)?;
     }
     let mut packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
+    packages.sort_unstable();
     packages.dedup();
+    // A node of another source brings npm along, and Debian's package of it conflicts with that.
+    packages.retain(|package| *package != "npm" || !process::exists("npm"));
     if install && !packages.is_empty() && process::exists("apt-get") {
-        println!("installing {}", packages.join(", "));
-        if !install_packages(&packages)? {
-            println!("could not install {}", packages.join(", "));
+        // One by one: a package that cannot be installed takes no other one with it.
+        for package in &packages {
+            println!("installing {package}");
+            if !install_packages(&[package])? {
+                println!("could not install {package}");
+            }
         }
         if packages.contains(&"python3-venv") && process::exists("python3") {
             install_environments(root)?;
