@@ -12,6 +12,8 @@ mod good;
 
 mod schemas;
 
+mod endings;
+
 mod faults;
 
 mod routing;

@@ -321,6 +321,39 @@ async fn every_server_is_understood_as_it_speaks() {
     }
 }
 
+/// Forms of Chat Completions that some server may send, each played like the reported ones.
+///
+/// Rows: SCL-011
+#[tokio::test]
+async fn every_form_of_an_answer_is_understood() {
+    let forms: Server = toml::from_str(include_str!("forms.toml")).expect("cases");
+    let mut wrong = Vec::new();
+    for case in &forms.case {
+        for chunk in CHUNKS {
+            if let Err(difference) = play(&forms, case, chunk).await {
+                wrong.push(format!("{} (chunks of {chunk}): {difference}", case.behaviour));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Rows: SCL-011
+#[tokio::test]
+async fn lines_of_ollama_may_end_with_crlf_and_stand_apart() {
+    let lines =
+        "\r\n{'message':{'content':'Hi'},'done':false}\r\n\r\n\n{'done':true,'done_reason':'stop'}\r\n\r\n";
+    let case = format!(
+        "topic = 'stream'\nbehaviour = ''\nsource = ''\nseen = ''\nbody = {}\nexpect = {{ text = 'Hi' }}",
+        Value::from(lines.replace('\'', "\""))
+    );
+    let case: Case = toml::from_str(&case).expect("a case");
+    let ollama = Server { server: "Any".into(), kind: ProviderKind::Ollama, case: Vec::new() };
+    for chunk in CHUNKS {
+        play(&ollama, &case, chunk).await.expect("the text");
+    }
+}
+
 #[test]
 fn every_case_names_where_it_was_seen() {
     for server in servers() {
