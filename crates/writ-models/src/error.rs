@@ -13,8 +13,12 @@ use writ_types::unit::{ByteCount, Tokens};
 
 use crate::credential::CredentialError;
 
+use crate::refusal::USED_UP;
+
 pub(crate) use words::MAX_RAW_CHARS;
 pub use words::{MAX_WORDS_CHARS, ProviderWords};
+
+const CHECK_BALANCE: &str = "Check the account's balance with the provider.";
 
 /// What went wrong with a call.
 #[derive(Debug, thiserror::Error)]
@@ -324,7 +328,11 @@ impl Failure {
             Self::Unavailable { .. } => "Try again later, or use another model.",
             Self::Unauthorized { .. } => "Check the provider's key, and that the account may use this model.",
             Self::Rejected { status: 404, .. } => "Check the model's name and base_url.",
-            Self::Rejected { status: 402, .. } => "Check the account's balance with the provider.",
+            Self::Rejected { status: 402, .. } => CHECK_BALANCE,
+            Self::Rejected { code, .. } if USED_UP.contains(&code.as_str()) => CHECK_BALANCE,
+            Self::Rejected { status: 300..400, .. } => {
+                "The server redirects, and requests are not sent on: set base_url to where the models answer."
+            }
             Self::Rejected { said, .. } if said.shown().is_some() => {
                 "`writ models test` says which kinds of requests this model takes."
             }
@@ -338,7 +346,7 @@ impl Failure {
             Self::Endless { .. } | Self::TooManyCalls { .. } | Self::ArgumentsTooLong { .. } => {
                 "Nothing of this answer was used. Say it differently, or use another model."
             }
-            Self::Invalid { .. } => "Check that the provider's kind is right, or use another model.",
+            Self::Invalid { .. } => "Check the provider's base_url and kind, or use another model.",
             Self::Cancelled => "",
         };
         hint.to_owned()

@@ -13,6 +13,14 @@ use crate::retry::retry_after;
 
 pub(crate) use message::error_in;
 
+/// Words for an account without balance, which waiting does not mend, though they come with status 429.
+pub(crate) const USED_UP: [&str; 4] = [
+    "insufficient_quota",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "exceeded_current_quota_error",
+];
+
 /// The failure that a provider's error stands for: an object, or a text alone. `wait` is what the provider asks to wait,
 /// where it says so outside of the error.
 pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
@@ -25,6 +33,9 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
     let words = [field("type"), field("code"), field("status"), reason(error)];
     let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
+    if let Some(word) = words.iter().find(|word| USED_UP.contains(word)) {
+        return Failure::Rejected { status, code: identifier(word), said };
+    }
     if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
         return Failure::RateLimited { retry_after: wait, said };
     }

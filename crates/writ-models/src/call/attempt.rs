@@ -68,6 +68,8 @@ struct Tap {
 struct Tapped {
     fold: Fold,
     frames: u64,
+    /// A frame had data.
+    has_data: bool,
     /// Set once: the stream is complete, or it failed.
     end: Option<Result<(), Failure>>,
 }
@@ -88,6 +90,7 @@ impl ChatFrameSink for Tap {
         if tapped.end.is_some() || data.is_empty() {
             return;
         }
+        tapped.has_data = true;
         match tapped.fold.frame(data) {
             Ok(false) => {}
             Ok(true) => tapped.end = Some(Ok(())),
@@ -112,7 +115,7 @@ impl Attempt<'_> {
         let fold = Fold::new(kind, call.max_output_tokens, call_prefix(&call.request));
         let allowance = lent.allowance();
         allowance.renew(MAX_UNSEEN);
-        let tapped = Mutex::new(Tapped { fold, frames: 0, end: None });
+        let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None });
         let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
         let answer = self.drive(lent.client, &tap, &mut begun).await;
@@ -299,8 +302,13 @@ fn silent_poll(
 
 /// How a stream ended: what the frames say counts first, then what the transport says.
 fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
-    match (tap.lock().end.take(), failure) {
+    let mut tapped = tap.lock();
+    let is_foreign = tapped.frames > 0 && !tapped.has_data;
+    match (tapped.end.take(), failure) {
         (Some(end), _) => end,
+        (None, None) if is_foreign => {
+            Err(Failure::Invalid { what: "it is no stream, as a web page or an answer in one piece is none" })
+        }
         // After a stop reason the answer is whole; before it, `finish` calls it cut.
         (None, None | Some(Failure::Cut)) => Ok(()),
         (None, Some(failure)) => Err(failure),
@@ -316,14 +324,17 @@ const fn is_of_the_line(error: &genai::Error) -> bool {
 fn classify(error: &genai::Error) -> Failure {
     if let genai::Error::WebStream { error, .. } = error {
         if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
-            let header = headers.get(http::RETRY_AFTER).and_then(|value| value.to_str().ok());
-            let wait = header.and_then(|value| retry_after(value, SystemTime::now()));
+            let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+            let wait = header("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+            if let Some(target) = header("location").filter(|_| status.is_redirection()) {
+                return provider_error(&format!("Moved to {target}").into(), status.as_u16(), None);
+            }
             return refused(status.as_u16(), body, wait);
         }
         if let Some(error) = error.downcast_ref::<http::Error>() {
             return transport(error);
         }
-        return Failure::Invalid { what: "the stream is no UTF-8" };
+        return Failure::Invalid { what: "the stream is no UTF-8, as a compressed one is none" };
     }
     Failure::Invalid { what: "the stream is not in the provider's format" }
 }

@@ -1,5 +1,7 @@
 //! Where the message stands in the body of an error.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::error::MAX_RAW_CHARS;
@@ -9,6 +11,9 @@ const FIELDS: [&str; 5] = ["message", "error", "detail", "msg", "error_descripti
 
 /// The most levels that a message is looked for below the error.
 const MAX_DEPTH: usize = 4;
+
+/// The most steps of a place in the request that are repeated.
+const MAX_STEPS: usize = 16;
 
 /// The error within the body of a response: the object or text that describes it. A body that is no JSON is its own message.
 pub(crate) fn error_in(body: &str) -> Value {
@@ -42,21 +47,36 @@ pub(crate) fn of(error: &Value) -> String {
     message.chars().take(MAX_RAW_CHARS).collect()
 }
 
-fn found(error: &Value, depth: usize) -> Option<&str> {
+fn found(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
     if depth > MAX_DEPTH {
         return None;
     }
     match error {
-        Value::String(text) => (!text.trim().is_empty()).then_some(text.as_str()),
+        Value::String(text) => (!text.trim().is_empty()).then_some(Cow::Borrowed(text.as_str())),
         Value::Array(items) => found(items.first()?, depth.saturating_add(1)),
         Value::Object(fields) => {
             let inner = |key: &&str| found(fields.get(*key)?, depth.saturating_add(1));
             // OpenRouter's own message says only that the provider failed; the provider's stands below.
             let passed_on = fields.get("metadata").and_then(|metadata| metadata.get("raw"));
-            passed_on.and_then(Value::as_str).or_else(|| FIELDS.iter().find_map(inner))
+            let passed_on = passed_on.and_then(Value::as_str).map(Cow::Borrowed);
+            let message = passed_on.or_else(|| FIELDS.iter().find_map(inner))?;
+            let place =
+                fields.get("loc").and_then(Value::as_array).map(|steps| path(steps)).unwrap_or_default();
+            Some(if place.is_empty() { message } else { format!("{place}: {message}").into() })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
+}
+
+/// The place in a request that a validating server names step by step, as `body.tools.0`.
+fn path(steps: &[Value]) -> String {
+    let step = |step: &Value| match step {
+        Value::String(name) => Some(name.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    let steps: Vec<String> = steps.iter().take(MAX_STEPS).filter_map(step).collect();
+    steps.join(".")
 }
 
 /// The text of a body that is no JSON; of a page its title.
@@ -84,7 +104,10 @@ mod tests {
             (r#"[{"error":{"message":"m"}}]"#, "m"),
             (r#"{"object":"error","message":"m","code":400}"#, "m"),
             (r#"{"detail":"m"}"#, "m"),
-            (r#"{"detail":[{"loc":["body"],"msg":"m","type":"missing"}]}"#, "m"),
+            (r#"{"detail":[{"loc":["body","tools",0],"msg":"m","type":"missing"}]}"#, "body.tools.0: m"),
+            (r#"{"detail":[{"loc":[],"msg":"m"}]}"#, "m"),
+            (r#"{"detail":[{"loc":[null,{}],"msg":"m"}]}"#, "m"),
+            (r#"{"detail":[{"loc":["body"]}]}"#, ""),
             (r#"{"message":{"detail":[{"type":"x","msg":"m"}]}}"#, "m"),
             (
                 r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"m","provider_name":"X"}}}"#,

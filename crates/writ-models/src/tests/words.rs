@@ -71,3 +71,14 @@ async fn a_refusal_without_a_message_says_so() {
     assert!(report.hint.contains("gave no reason") && !report.hint.contains("balance"), "{report:?}");
     assert!(!report.outside.contains("says"), "{report:?}");
 }
+
+/// A refusal that its owner can mend says where: the balance, or the address.
+#[tokio::test]
+async fn a_used_up_balance_and_a_redirect_name_their_remedy() {
+    let body =
+        r#"{"error":{"message":"m","type":"insufficient_quota","code":"insufficient_quota"}}"#.to_owned();
+    let report = refused(ProviderKind::OpenAi, 429, body).await.report();
+    assert!(report.hint.contains("balance"), "{report:?}");
+    let report = refused(ProviderKind::OpenAi, 301, String::new()).await.report();
+    assert!(report.hint.contains("base_url"), "{report:?}");
+}
