@@ -81,6 +81,8 @@ export class Writ {
       WRIT_PROVIDERS__TEST__API_KEY: "env:SCRIPTED_KEY",
       SCRIPTED_KEY: "scripted",
     };
+    // Scripts have answers for the turns that a test begins itself.
+    if (!config.includes("continue_after_answer")) writ.#env.WRIT_CONTINUE_AFTER_ANSWER = "false";
     try {
       writ.run("init", "--yes");
       fs.writeFileSync(path.join(writ.root, "home/policies/test.cedar"), rules);

@@ -152,6 +152,8 @@ impl Home {
         env.push(("WRIT_SERVER__PORT".to_owned(), "0".to_owned()));
         // Nor a model server that runs on this machine.
         env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
+        // Scripts count the requests of the turns that a test begins itself.
+        env.push(("WRIT_CONTINUE_AFTER_ANSWER".to_owned(), "false".to_owned()));
         Self { dir, env }
     }
 

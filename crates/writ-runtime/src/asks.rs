@@ -374,7 +374,7 @@ impl Core {
             self.end_closed_ask(&ask).await?;
         }
         let (rendered, exit) = done?;
-        Ok(Answered { state: "approved".to_owned(), text: rendered.text.into_string(), exit })
+        Ok(tell::answered(rendered, exit))
     }
 
     async fn perform_now(

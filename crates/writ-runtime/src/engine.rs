@@ -147,7 +147,7 @@ pub struct Answer {
 /// What came of an answer to an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// `approved` or `denied`.
+    /// `approved`, `denied`, or `failed`: approved, and not done.
     pub state: String,
     /// What came of it, in words.
     pub text: String,

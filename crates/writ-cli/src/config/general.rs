@@ -58,7 +58,7 @@ impl Default for General {
             verify_dir: "data/verify".into(),
             customer_context_dir: "data/customers".into(),
             approval_ttl_secs: 24 * 60 * 60,
-            continue_after_answer: false,
+            continue_after_answer: true,
             gates_shipped: true,
             tools: Vec::new(),
             strict: false,

@@ -623,11 +623,11 @@ fn needs_userns_what_was_answered_is_read_in_the_next_turn() {
     assert_eq!((asks.len(), ran), (2, 1), "what was denied did not run");
 }
 
-/// Where that is wished, an answer opens a turn by itself: the agent reads what came of it, or why not, and goes on.
+/// Once all questions of a turn are answered, the agent goes on by itself: it reads what came of each, or why not.
 ///
 /// Rows: WIN-234
 #[test]
-fn needs_userns_an_answer_opens_a_turn_where_that_is_wished() {
+fn needs_userns_the_last_answer_opens_a_turn() {
     let run = |script: &str| ("shell_exec", json!({ "argv": ["sh", "-c", script] }));
     let list = vec![run("echo came-of-it-$((40 + 2))"), run("echo denied; touch made.txt")];
     let mut bench = Bench::new("openai", calls(list, "They wait."));
@@ -651,18 +651,20 @@ fn needs_userns_an_answer_opens_a_turn_where_that_is_wished() {
         (approved, ["approve", "--yes", ""], "came-of-it-42"),
         (denied, ["deny", "--reason", "not this one"], "A person said no: not this one"),
     ];
-    for (ask, [word, flag, why], told) in answers {
-        assert!(!bench.requests().concat().contains(told), "{told}");
+    let before = bench.requests().len();
+    for (ask, [word, flag, why], _) in &answers {
+        assert_eq!(bench.requests().len(), before, "a question is open");
         let id = ask[0]["ask_id"].as_str().expect("an id");
         let args: Vec<&str> =
-            ["approvals", word, id, flag, why].into_iter().filter(|arg| !arg.is_empty()).collect();
+            ["approvals", *word, id, *flag, *why].into_iter().filter(|arg| !arg.is_empty()).collect();
         let answered = bench.home.run(&args);
         assert_eq!(code(&answered), 0, "{}", text(&answered));
-        assert!(ended().is_some());
-        assert!(bench.requests().last().is_some_and(|request| request.contains(told)), "{told}");
     }
+    assert!(ended().is_some());
+    let request = bench.requests().last().cloned().unwrap_or_default();
+    assert!(answers.iter().all(|(_, _, told)| request.contains(told)), "{request}");
     let received = bench.events("received");
-    assert_eq!(received.len(), 3, "{received:?}");
+    assert_eq!(received.len(), 2, "{received:?}");
     let ran =
         bench.events("intent").iter().filter(|row| row["payload"]["action"]["profile"] == "task").count();
     assert_eq!((asks.len(), ran), (2, 1), "what was denied did not run");

@@ -14,11 +14,21 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 use crate::core::Core;
+use crate::engine::Answered;
 use crate::error::EngineError;
 use crate::session::{Interrupt, Session};
 
 /// The most asks that are ended at once; the rest waits for the next look.
 const MAX_EXPIRED: usize = 1_000;
+
+/// The state of an ask that was approved, and whose action was not done.
+pub(crate) const FAILED: &str = "failed";
+
+/// The answer to the person whose approval was performed, or could not be.
+pub(super) fn answered(rendered: Rendered, exit: Exit) -> Answered {
+    let state = if rendered.outcome == ToolOutcome::Done { AskState::Approved.as_str() } else { FAILED };
+    Answered { state: state.to_owned(), text: rendered.text.into_string(), exit }
+}
 
 impl Core {
     /// Tells the agent that a person said no, in their own words.
@@ -112,7 +122,7 @@ impl Core {
         (rendered, exit, undo): (Rendered, Exit, Option<Undo>),
         mut ops: Vec<Op>,
     ) -> Result<(), EngineError> {
-        let state = if rendered.outcome == ToolOutcome::Done { "used" } else { "failed" };
+        let state = if rendered.outcome == ToolOutcome::Done { "used" } else { FAILED };
         if let Some(session) = ask.prepared.session {
             let (ask_id, state) = (ask.card.ask_id.clone(), state.to_owned());
             let text = rendered.text.to_string();

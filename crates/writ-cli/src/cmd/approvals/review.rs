@@ -171,7 +171,9 @@ fn as_json(ends: &[(AskId, End)]) -> Value {
 fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
     let line = |(ask, end): &(AskId, End)| match end {
         End::Approved(Answered { exit: Exit::Done, .. }) => format!("{ask} is approved"),
-        End::Approved(answered) => format!("{ask} is approved: {}", escape_line(&answered.text)),
+        End::Approved(answered) => {
+            format!("{ask} was approved and did not succeed: {}", escape_line(&answered.text))
+        }
         End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
         End::Unknown(failure) => {
             format!("{ask} was sent, and what came of it is not known: {}", escape_line(&failure.to_string()))
