@@ -32,6 +32,8 @@ impl Home {
             ("WRIT_HOME", folder.join("home").display().to_string()),
             // Never the keyring of whoever runs this.
             ("WRIT_SECRETS__BACKEND", "plain".to_owned()),
+            // What is measured is counted by messages that were sent.
+            ("WRIT_CONTINUE_AFTER_ANSWER", "false".to_owned()),
             ("WRIT_MODELS__DEFAULT", "bench/scripted".to_owned()),
             ("WRIT_PROVIDERS__BENCH__KIND", "anthropic".to_owned()),
             ("WRIT_PROVIDERS__BENCH__BASE_URL", base_url.to_owned()),

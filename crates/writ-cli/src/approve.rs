@@ -26,8 +26,10 @@ use crate::terminal;
 /// What came of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
-    /// `approved`, `denied`, `expired` or `used`.
+    /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
     pub(crate) state: String,
+    /// Why it was not done, in a few words; empty where it was.
+    pub(crate) reason: String,
     /// In words.
     pub(crate) text: String,
     /// How the command ends.
@@ -248,10 +250,10 @@ pub(crate) async fn answer(
         let frame = client.receive().await?;
         match frame.frame {
             // Frames of the session have a number; the answer to this client has none.
-            ServerFrame::ApprovalResolved { ask_id, state, text, exit, .. }
+            ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, .. }
                 if ask_id == *ask && frame.seq == 0 =>
             {
-                return Ok(Answered { state, text, exit });
+                return Ok(Answered { state, reason, text, exit });
             }
             ServerFrame::Error { exit, code, text, hint, .. } => {
                 return Err(refused(exit, &code, text, hint));

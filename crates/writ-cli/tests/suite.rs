@@ -7,6 +7,9 @@
 #[path = "suite/engine.rs"]
 mod engine;
 
+#[path = "suite/answers.rs"]
+mod answers;
+
 #[path = "suite/turns.rs"]
 mod turns;
 
@@ -152,9 +155,14 @@ impl Home {
         env.push(("WRIT_SERVER__PORT".to_owned(), "0".to_owned()));
         // Nor a model server that runs on this machine.
         env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
-        // Scripts count the requests of the turns that a test begins itself.
+        // A test says itself when an answer begins a turn: its model follows a script of requests.
         env.push(("WRIT_CONTINUE_AFTER_ANSWER".to_owned(), "false".to_owned()));
         Self { dir, env }
+    }
+
+    /// The home as it is shipped: a turn goes on once its requests are answered.
+    fn goes_on(&mut self) {
+        self.env.retain(|(name, _)| name != "WRIT_CONTINUE_AFTER_ANSWER");
     }
 
     /// A home that was set up.

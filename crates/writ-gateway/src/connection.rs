@@ -14,7 +14,7 @@ use writ_policy::approval::Signed;
 use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Along, Answer, Answered, Engine, GateSaid, Join, Surface};
 use writ_types::error::{Exit, Report};
-use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, NEWS_ONLY, Numbered, ServerFrame};
+use writ_types::frame::{ClientFrame, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::taint::Taint;
 
@@ -369,13 +369,18 @@ impl Connection {
         self.watching.cancel();
         self.watching = self.gone.child_token();
         self.session = Some(joined.session);
-        let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn };
+        let (open, cards): (Vec<_>, Vec<_>) = joined.open.into_iter().unzip();
+        let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn, open };
         self.send_at(joined.seq, hello).await;
         // Whoever wants the news alone has seen nothing.
         let other = seen > joined.seq && seen < NEWS_ONLY;
         if other {
             let text = "this session has another history than what was seen of it".to_owned();
             self.send(ServerFrame::Reset { text }).await;
+        }
+        // What waits for an answer comes before everything that is history.
+        for card in cards {
+            self.send(card).await;
         }
         let watch = Watch {
             engine: self.engine.clone(),
@@ -396,8 +401,8 @@ impl Connection {
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         self.tasks.spawn(async move {
             let frame = match engine.answer(evidence, ask_id.clone(), answer).await {
-                Ok(Answered { state, text, exit }) => {
-                    ServerFrame::ApprovalResolved { ask_id, state, text, exit, undo: None }
+                Ok(Answered { state, reason, text, exit }) => {
+                    ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo: None }
                 }
                 Err(report) => refusal(None, report),
             };
@@ -489,12 +494,4 @@ pub(crate) fn refusal(id: Option<u64>, report: Report) -> ServerFrame {
     let hint = report.advice().to_owned();
     let Report { exit, code, outside: text, .. } = report;
     ServerFrame::Error { id, exit, code, text, hint, answers: Vec::new() }
-}
-
-/// What is said instead of a frame that the client would refuse.
-pub(crate) fn too_large(frame: &Numbered, bytes: usize) -> Numbered {
-    let id = if let ServerFrame::Answer { id, .. } = &frame.frame { Some(*id) } else { None };
-    let text = format!("what would be sent has {bytes} bytes; the limit is {MAX_FRAME_BYTES}");
-    let report = Report::new(Exit::Blocked, "frame.too_large", text).hint("ask for less at once");
-    Numbered { seq: frame.seq, frame: refusal(id, report) }
 }

@@ -1,10 +1,11 @@
 //! Frames as text.
 
 use serde_json::Value;
+use writ_types::error::{Exit, Report};
 use writ_types::frame::{MAX_FRAME_BYTES, Numbered, ServerFrame};
 use writ_types::id::SessionId;
 
-use crate::connection::too_large;
+use crate::connection::refusal;
 
 /// How the frames of a client look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,14 @@ impl Shape {
         fields.insert("message_id".to_owned(), format!("{turn}-{}", frame.seq).into());
         serde_json::to_string(&fields).ok()
     }
+}
+
+/// Returns the error that replaces a frame which the client would refuse.
+fn too_large(frame: &Numbered, bytes: usize) -> Numbered {
+    let id = if let ServerFrame::Answer { id, .. } = &frame.frame { Some(*id) } else { None };
+    let text = format!("what would be sent has {bytes} bytes; the limit is {MAX_FRAME_BYTES}");
+    let report = Report::new(Exit::Blocked, "frame.too_large", text).hint("ask for less at once");
+    Numbered { seq: frame.seq, frame: refusal(id, report) }
 }
 
 #[cfg(test)]

@@ -1,52 +1,40 @@
 //! Asks: opened by the door, answered by people, performed exactly as approved.
 
 pub(crate) mod acting;
+pub(crate) mod open;
+pub(crate) mod performing;
 mod several;
 pub(crate) mod task;
 pub(crate) mod tell;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tracing::Instrument as _;
 use writ_policy::approval::{
     self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Expected, Signed, TaskTerms,
 };
-use writ_policy::budget::Spent;
 use writ_policy::door::Ask;
 use writ_policy::pattern::standing::{self, Limits};
-use writ_policy::permit::Permit;
 use writ_policy::principal::Authenticated;
 use writ_policy::show::Shown;
 use writ_policy::taint::endorsable;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, NewAsk, Op};
 use writ_store::error::{Conflict, StoreError};
-use writ_tools::render::{Rendered, fields, render};
-use writ_types::chat::ToolOutcome;
 use writ_types::entry::{ApprovalScope, Decision, DenyReason, Entry, Fact};
 use writ_types::error::Exit;
-use writ_types::frame::{Card, TaskOffer, Undo};
+use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::AskId;
 
-use crate::act::Place;
-use crate::closing::{is_over, outlives};
+use crate::closing::is_over;
 use crate::core::Core;
 use crate::engine::{Answer, Answered};
 use crate::error::EngineError;
-use crate::passage::{Passage, Standing};
-use crate::perform::{self, Performed};
 use crate::project::APPLY;
 use crate::session::Session;
-use crate::trace;
-use crate::undo::{UNDO, UNDO_WINDOW};
+use crate::undo::UNDO_WINDOW;
 
 use several::Checked;
-use tell::{exit_of, resolved};
-
-/// What is said where a card does not say all that is known by now.
-const BEGUN_SINCE: &str =
-    "Not performed: it was begun since this was asked, and nobody knows whether it was done.";
+use tell::resolved;
 
 impl Core {
     /// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
@@ -188,7 +176,7 @@ impl Core {
                 }
                 self.tell_denial(&ask, &reason).await?;
                 let text = "It will not be done.".to_owned();
-                Ok(Answered { state: "denied".to_owned(), text, exit: Exit::Done })
+                Ok(Answered { state: "denied".to_owned(), reason, text, exit: Exit::Done })
             }
             Decision::Approve => self.perform_ask(&ask, Ok(approval)).await,
         }
@@ -309,6 +297,7 @@ impl Core {
             by: by.clone(),
             reason: reason.clone(),
         };
+        let told = reason.clone();
         let entry = Entry {
             at: now,
             session: ask.card.session,
@@ -335,166 +324,9 @@ impl Core {
             self.store.commit(Batch::synced(ops)).await?;
             return Ok(());
         };
-        ops.push(resolved(session, &claims.ask, state.as_str(), text, Exit::Done));
+        ops.push(resolved(session, &claims.ask, (state.as_str(), &told), text, Exit::Done));
         let session = self.session(session)?;
         self.commit_for(&session, Batch::synced(ops)).await?;
         Ok(())
-    }
-
-    /// Performs what an approval was given for: decided again, with everything that is so now.
-    ///
-    /// # Errors
-    ///
-    /// If the store or the sandbox cannot be used at all.
-    pub(crate) async fn perform_ask(
-        self: &Arc<Self>,
-        ask: &AskRow,
-        approval: Result<approval::Approval, ApprovalError>,
-    ) -> Result<Answered, EngineError> {
-        let id = &ask.card.ask_id;
-        // A stopping engine waits for it as for a turn.
-        let _running = self.turns.token();
-        self.performing().insert(id.clone());
-        let done = match ask.card.session {
-            Some(session) => {
-                let span = trace::approved(id, session, ask.prepared.turn);
-                self.perform_now(ask, &approval).instrument(span).await
-            }
-            None => self.perform_now(ask, &approval).await,
-        };
-        if done.is_err()
-            && let Err(error) = self.settle_ask(ask).await
-        {
-            tracing::error!(%error, "what was approved and has failed is settled at the next start");
-        }
-        self.performing().remove(id);
-        if let Err(EngineError::SessionClosed(_)) = &done
-            && let Some(ask) = self.store.ask(id)?
-        {
-            self.end_closed_ask(&ask).await?;
-        }
-        let (rendered, exit) = done?;
-        Ok(tell::answered(rendered, exit))
-    }
-
-    async fn perform_now(
-        self: &Arc<Self>,
-        ask: &AskRow,
-        approval: &Result<approval::Approval, ApprovalError>,
-    ) -> Result<(Rendered, Exit), EngineError> {
-        let prepared = &ask.prepared;
-        let session = prepared.session.ok_or_else(|| EngineError::AskClosed {
-            ask: ask.card.ask_id.clone(),
-            state: "belongs to no session".to_owned(),
-        })?;
-        let session = self.session(session)?;
-        // Nothing may change the folder's diff while what was approved of it is applied.
-        let applies = [APPLY, UNDO].contains(&prepared.tool.as_str());
-        let _held = if applies { Some(session.applying.lock().await) } else { None };
-        let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
-        let authority = Arc::new(self.grant(&session, at).await?);
-        let label = prepared.label.clone();
-        let standing = Standing {
-            authority: &authority,
-            spent: Spent::default(),
-            approval: Some(approval),
-            task: false,
-            mode: session.mode(),
-            origins: None,
-        };
-        let not_done = |text: String, outcome, exit| {
-            let rendered = Rendered { text: self.redactor.clean(text), label: label.clone(), outcome };
-            (rendered, exit, vec![self.take_back(ask)])
-        };
-        let refused = |why: String| not_done(why, ToolOutcome::Denied, Exit::Denied);
-        let mut undo = None;
-        let (rendered, exit, ops) = match self.pass_again(&session, ask, standing).await? {
-            None => refused(BEGUN_SINCE.to_owned()),
-            Some(Passage::Denied(denial)) => refused(denial.outside()),
-            Some(Passage::Ask(_)) => refused("Not performed: it must be asked again.".to_owned()),
-            Some(Passage::Simulated(_)) => {
-                let text = "Not performed: this session only simulates.".to_owned();
-                not_done(text, ToolOutcome::Simulated, Exit::Done)
-            }
-            Some(Passage::Permit(permit)) => {
-                let place = Place {
-                    core: Arc::clone(self),
-                    session: Arc::clone(&session),
-                    turn: at.map(|(turn, _)| turn),
-                    number: at.map_or(0, |(_, number)| number),
-                    authority: Arc::clone(&authority),
-                    origins: None,
-                    spent: Spent::default(),
-                };
-                let (done, back) = self.performed(&place, *permit).await?;
-                undo = back;
-                done
-            }
-        };
-        let kept = undo.is_some();
-        self.tell(ask, (rendered.clone(), exit, undo), ops).await?;
-        if kept {
-            self.end_undos(Some(session.id)).await?;
-        }
-        Ok((rendered, exit))
-    }
-
-    /// Puts what was approved before the door. `None`: it was begun since it was asked, which its card did not say.
-    ///
-    /// # Errors
-    ///
-    /// If the session was closed meanwhile, or the ledger cannot be written.
-    async fn pass_again(
-        &self,
-        session: &Session,
-        ask: &AskRow,
-        standing: Standing<'_>,
-    ) -> Result<Option<Passage>, EngineError> {
-        let passage = match self.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
-            true => None,
-            false => Some(self.pass(ask.prepared.clone(), standing).await?),
-        };
-        // Closing ends it, whatever else it was refused for.
-        if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
-            return Err(EngineError::SessionClosed(session.id));
-        }
-        Ok(passage)
-    }
-
-    /// Performs what was permitted: what is told of it, how that ends, what is to be written, and how it is undone.
-    async fn performed(
-        &self,
-        place: &Place,
-        permit: Permit,
-    ) -> Result<((Rendered, Exit, Vec<Op>), Option<Undo>), EngineError> {
-        let attempt = permit.attempt();
-        let (cancel, began) = (self.stopping(&place.session, outlives(permit.prepared())), self.clock.now());
-        let Performed { prepared, mut outcome, mut ops, undo } =
-            perform::perform(place, permit, &cancel).await?;
-        let rendered = render(&prepared, &mut outcome, &self.redactor);
-        let exit = exit_of(&outcome, rendered.outcome);
-        let (heard, _) = place.told_after((&prepared.tool, &rendered), began, &cancel).await?;
-        ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
-        let about = (&prepared, attempt, &prepared.label);
-        let fields = fields(&outcome, &self.redactor);
-        let told = self.told(&place.session, about, &outcome, (rendered, &fields))?;
-        ops.extend([self.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
-        ops.extend(heard);
-        Ok(((told.rendered, exit, ops), undo))
-    }
-
-    /// An approval that led to nothing is not tried again: the next start would try it, and the one after it.
-    fn take_back(&self, ask: &AskRow) -> Op {
-        Op::RevokeApproval { ask: ask.card.ask_id.clone() }
-    }
-
-    /// The approved asks that are being performed. Every holder leaves the set whole, so poison is ignored.
-    fn performing(&self) -> MutexGuard<'_, BTreeSet<AskId>> {
-        self.performing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether an approved ask is being performed.
-    pub(crate) fn is_performing(&self, ask: &AskId) -> bool {
-        self.performing().contains(ask)
     }
 }

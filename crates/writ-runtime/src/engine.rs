@@ -12,8 +12,8 @@ use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, InboundRecord};
 use writ_types::error::{Exit, Report, ToReport as _};
-use writ_types::frame::Numbered;
-use writ_types::id::{EntrySeq, SessionId, TurnId};
+use writ_types::frame::{Numbered, ServerFrame};
+use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
 use crate::config::STOP_DEADLINE;
@@ -39,6 +39,17 @@ mod marks;
 
 /// The most frames that are read of a session's past at once.
 pub const PAGE: usize = 256;
+/// The most open asks whose cards are sent to a client that joins; `approvals.list` has all of them.
+pub const MAX_OPEN: usize = 100;
+
+/// How a message reaches a session in which a turn runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// The running turn may take it in.
+    JoinsTurn,
+    /// It waits for a turn of its own.
+    OwnTurn,
+}
 
 /// A running engine. Clones share it.
 #[derive(Clone, Debug)]
@@ -100,6 +111,8 @@ pub struct Joined {
     pub seq: u64,
     /// The last frame that the client has seen.
     pub after_seq: u64,
+    /// Its open asks with their cards, oldest first, at most [`MAX_OPEN`].
+    pub open: Vec<(AskId, ServerFrame)>,
     /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
     /// come here, too, and frames of concurrent steps may come out of order.
     pub live: broadcast::Receiver<Arc<Numbered>>,
@@ -147,8 +160,10 @@ pub struct Answer {
 /// What came of an answer to an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// `approved`, `denied`, or `failed`: approved, and not done.
+    /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
     pub state: String,
+    /// Why it was not done, in a few words; empty where it was.
+    pub reason: String,
     /// What came of it, in words.
     pub text: String,
     /// How it went: of an approved action how it ended, as the exit code of a command.
@@ -281,7 +296,8 @@ impl Engine {
             let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
             let (turn, seq) = (row.turn_number, row.frame_seq);
             let after_seq = join.after_seq.min(seq);
-            Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, live })
+            let open = self.core.open_cards(&session)?;
+            Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, open, live })
         };
         joined.await.map_err(|e| self.core.report(&e))
     }
@@ -335,6 +351,7 @@ impl Engine {
         evidence: Evidence,
         inbound: Inbound,
         along: Along,
+        arrival: Arrival,
     ) -> Result<EntrySeq, EngineError> {
         if self.core.draining.is_cancelled() {
             return Err(EngineError::Stopping);
@@ -378,10 +395,15 @@ impl Engine {
             dispatch::start(&self.core, lease, place);
         }
         if !begins {
-            let arrived =
-                writ_agent::event::TurnMessage { id: record.message, text, label: Label::new(record.taint) };
-            // A running turn may take it in; if not, it gets a turn of its own.
-            let _ = session.interrupt(None, Interrupt::Arrived(arrived));
+            if arrival == Arrival::JoinsTurn {
+                let arrived = writ_agent::event::TurnMessage {
+                    id: record.message,
+                    text,
+                    label: Label::new(record.taint),
+                };
+                // A running turn may take it in; if not, it gets a turn of its own.
+                let _ = session.interrupt(None, Interrupt::Arrived(arrived));
+            }
             self.core.wake.notify_one();
         }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))

@@ -96,7 +96,8 @@ pub(crate) struct WaitingGate {
 
 /// How the ask of a gate has ended, for whoever watches.
 pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
-    ServerFrame::ApprovalResolved { ask_id, state: state.to_owned(), text, exit: Exit::Done, undo: None }
+    let (state, reason) = (state.to_owned(), String::new());
+    ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit: Exit::Done, undo: None }
 }
 
 /// How a session was opened.

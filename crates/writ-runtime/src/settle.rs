@@ -13,6 +13,7 @@ use writ_types::id::{AskId, AttemptId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
+use crate::asks::performing::AskOutcome;
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -215,7 +216,9 @@ impl Core {
         let text = notice::UNKNOWN.to_owned();
         let text = self.redactor.clean(text);
         let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
-        self.tell(&ask, (rendered, Exit::Verification, None), ops).await
+        let reason = "the engine ended while it ran".to_owned();
+        let outcome = AskOutcome { rendered, exit: Exit::Verification, reason, undo: None };
+        self.tell(&ask, outcome, ops).await
     }
 }
 

@@ -167,8 +167,8 @@ impl Core {
         let _held = place.session.applying.lock().await;
         match carry_out(place, permit, &ChangeSet::default(), &self.stop_now).await? {
             Ok(said) => {
-                let (state, text) = ("used".to_owned(), said.join("\n"));
-                Ok(Undone::Settled(Answered { state, text, exit: Exit::Done }))
+                let (state, text) = ("applied".to_owned(), said.join("\n"));
+                Ok(Undone::Settled(Answered { state, reason: String::new(), text, exit: Exit::Done }))
             }
             Err(report) => {
                 let text = format!("Not undone: {}", report.outside);

@@ -107,8 +107,10 @@ impl<W: Write> Renderer<W> {
 
     fn text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
         match frame {
-            ServerFrame::Hello { session, turn: 0 } => self.line(&paint.dim(&format!("session {session}"))),
-            ServerFrame::Hello { session, turn } => {
+            ServerFrame::Hello { session, turn: 0, .. } => {
+                self.line(&paint.dim(&format!("session {session}")))
+            }
+            ServerFrame::Hello { session, turn, .. } => {
                 self.line(&paint.dim(&format!("session {session}, after turn {turn}")))
             }
             ServerFrame::Accepted { .. } => Ok(()),

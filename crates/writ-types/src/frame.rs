@@ -126,6 +126,10 @@ pub enum ServerFrame {
         session: SessionId,
         /// The number of its last turn.
         turn: u64,
+        /// Its open asks, oldest first. The card of each follows at once as a frame that is not stored
+        /// ([`Self::ApprovalRequest`], [`Self::GateApproval`]), before the history.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        open: Vec<AskId>,
     },
     /// The message is stored.
     Accepted {
@@ -231,12 +235,17 @@ pub enum ServerFrame {
     },
     /// A person is asked.
     ApprovalRequest(Box<Card>),
-    /// An ask was answered or has ended.
+    /// An ask was answered or has ended. A yes is announced twice: `approved` when it is given, and then the outcome of what
+    /// was approved.
     ApprovalResolved {
         /// The ask.
         ask_id: AskId,
-        /// `approved`, `denied`, `expired`, `used` or `failed`.
+        /// `approved`, and then `applied`, `simulated`, `failed` or `unknown`; `denied` or `expired`. Frames that were stored
+        /// before say `used` for `applied`.
         state: String,
+        /// Why it was not done, in a few words, such as `changed since the approval: a.txt`; empty where it was.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
         /// What came of it.
         text: String,
         /// How it went, as the exit code that a command ends with.

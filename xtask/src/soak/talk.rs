@@ -142,7 +142,7 @@ impl Talk {
             // Frames of the session have a number; the answer to this client has none.
             numbered.seq == 0 && is(frame, "type", "approval_resolved") && is(frame, "ask_id", ask)
         })?;
-        ensure!(is(&resolved, "state", "approved"), "ask {ask}: {resolved}");
+        ensure!(is(&resolved, "state", "applied"), "ask {ask}: {resolved}");
         Ok(())
     }
 }

@@ -140,10 +140,14 @@ fn head(asks: &Value) -> String {
 ///
 /// If what was approved did not succeed: how it ended.
 pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure> {
-    let result = json!({ "state": answered.state, "text": answered.text, "exit": answered.exit.code() });
+    let Answered { state, reason, text, exit } = answered;
+    let result = json!({ "state": state, "reason": reason, "text": text, "exit": exit.code() });
     context.out.either(&result, |_| {
-        let text: Vec<String> = answered.text.lines().map(escape_line).collect();
-        if text.is_empty() { vec![answered.state.clone()] } else { text }
+        // How it ended comes first: the text may be long, or that of a program.
+        let ending =
+            if reason.is_empty() { state.clone() } else { format!("{state}: {}", escape_line(reason)) };
+        let lines = text.lines().filter(|line| *line != ending).map(escape_line);
+        std::iter::once(ending.clone()).chain(lines).collect::<Vec<_>>()
     })?;
     ended(answered.exit)
 }

@@ -21,7 +21,7 @@ pub(crate) struct General {
     pub(crate) customer_context_dir: PathBuf,
     /// How long an ask lives, in seconds. Default one day (design 3.2).
     pub(crate) approval_ttl_secs: u64,
-    /// Whether the agent goes on by itself once a question of an ended turn is answered. Default `false`.
+    /// Goes on with a turn once what it has asked is answered. Default `true`.
     pub(crate) continue_after_answer: bool,
     /// Whether the shipped gates are in force. Default `true`.
     pub(crate) gates_shipped: bool,

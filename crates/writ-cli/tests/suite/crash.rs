@@ -44,7 +44,7 @@ impl Client {
             if card.state == "open" {
                 self.approved = true;
                 let state = link.decide(&card.ask_id, Decision::Approve, None)?;
-                assert_eq!(state.as_deref(), Ok("approved"));
+                assert_eq!(state.as_deref(), Ok("applied"));
             }
         }
         self.status = link.call("status", json!({}))?;

@@ -1071,7 +1071,7 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
     assert!(!project.join("b.txt").exists());
     let yes = json!({ "decision": "approve", "reason": "looks right", "shown_hash": card["shown_hash"] });
     let approved = web.api("POST", &path, &yes);
-    assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("approved")), "{approved:?}");
+    assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("applied")), "{approved:?}");
     assert_eq!(std::fs::read_to_string(project.join("b.txt")).expect("applied"), "new\n");
     assert_eq!(socket.until("approval_resolved")["ask_id"], json!(ask));
     assert_eq!(web.api("POST", &path, &json!({ "decision": "approve" })).status, 409, "once");

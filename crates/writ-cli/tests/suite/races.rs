@@ -113,9 +113,9 @@ fn needs_python_two_hundred_approvals_raced_by_eight_processes_are_performed_onc
         .collect();
     for n in 0..asks.len() {
         let said = |word: &str| racers.iter().filter(|answers| answers[n] == word).count();
-        assert_eq!((said("approved"), said("ask.closed")), (1, RACERS - 1), "ask {n}: {racers:?}");
+        assert_eq!((said("applied"), said("ask.closed")), (1, RACERS - 1), "ask {n}: {racers:?}");
     }
-    let winners = racers.iter().filter(|answers| answers.iter().any(|answer| answer == "approved")).count();
+    let winners = racers.iter().filter(|answers| answers.iter().any(|answer| answer == "applied")).count();
     assert!(winners > 1, "it was a race");
     assert_eq!(memories(&bench.home), (ASKS, ASKS), "each was performed once");
     assert_eq!(bench.count("remembered"), ASKS);
@@ -162,7 +162,7 @@ fn one_signed_approval_sent_a_hundred_times_at_once_is_used_once() {
         let replays: Vec<_> = (0..REPLAYS).map(|_| scope.spawn(replay)).collect();
         replays.into_iter().map(|replay| replay.join().expect("answered")).collect()
     });
-    let won = answers.iter().filter(|answer| answer.as_deref() == Ok("approved")).count();
+    let won = answers.iter().filter(|answer| answer.as_deref() == Ok("applied")).count();
     let lost =
         answers.iter().filter(|answer| answer.as_ref().is_err_and(|code| code == "ask.closed")).count();
     assert_eq!((won, lost), (1, REPLAYS - 1), "{answers:?}");

@@ -269,8 +269,8 @@ pub(super) async fn decide(State(shared): App, Path(id): Path<String>, request: 
     let signed = signature.map(Signed::read).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
     let answer = Answer { decision, scope, signed, shown: shown_hash, reason };
-    let Answered { state, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
-    Ok(ok(&json!({ "state": state, "text": text, "exit": exit })))
+    let Answered { state, reason, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
+    Ok(ok(&json!({ "state": state, "reason": reason, "text": text, "exit": exit })))
 }
 
 /// `GET /api/v1/approvals/in-force`

@@ -56,7 +56,13 @@ const RISKS = {
 export const risk = (name) => RISKS[name] ?? `Risk ${name}`;
 
 /** Whether a state of an ask can still change to another: the answer to who gave it may come after what came of it. */
-export const follows = (state, former) => !(state === "approved" && (former === "used" || former === "failed"));
+export const follows = (state, former) => !(state === "approved" && OUTCOMES.has(former));
+
+/** The states that say what came of a yes; frames that were stored earlier say `used` for `applied`. */
+const OUTCOMES = new Set(["applied", "used", "simulated", "failed", "unknown"]);
+
+/** Returns true if a state says what came of a yes. */
+export const isOutcome = (state) => OUTCOMES.has(state);
 
 /** The ledger's events in words, in the order in which one meets them. */
 export const EVENTS = {

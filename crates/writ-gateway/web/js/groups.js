@@ -159,9 +159,9 @@ async function answer(card) {
     if (now.prepared !== card.prepared || now.shown_hash !== card.shown_hash || now.shown !== card.shown || now.risk !== card.risk) {
       return { ok: false, text: "Not approved: it is not what was shown any more." };
     }
-    const { state, text, exit } = await request(approvals(card.ask_id), { method: "POST", body: { decision: "approve", shown_hash: card.shown_hash, reason: "approved together with others like it" } });
+    const { state, reason, text, exit } = await request(approvals(card.ask_id), { method: "POST", body: { decision: "approve", shown_hash: card.shown_hash, reason: "approved together with others like it" } });
     const ok = exit === "done";
-    return { ok, text: `${ok ? verdict(state) : `Approved, and not done (${exit})`}. ${text ?? ""}` };
+    return { ok, text: `${verdict(state, reason)}. ${text ?? ""}` };
   } catch (error) {
     // Without an answer nobody knows: it may have been done.
     const lost = error.status === 0;

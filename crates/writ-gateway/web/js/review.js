@@ -125,7 +125,7 @@ export class Review {
     if (mine) this.#answering = null;
     if (card) this.#show();
     // What was done may be undone, and may have put an approval for the task in force.
-    if (frame.state === "used") {
+    if (frame.state === "applied") {
       showInForce();
       showUndos();
     }
@@ -334,16 +334,16 @@ export class Review {
   }
 
   #remember(card, frame) {
-    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, text: frame.text });
+    this.#decided.unshift({ id: card.ask_id, intent: card.intent, state: frame.state, reason: frame.reason, text: frame.text });
     this.#decided.length = Math.min(this.#decided.length, MAX_DECIDED);
-    announce(`${verdict(frame.state)}: ${card.intent}`);
+    announce(`${verdict(frame.state, frame.reason)}: ${card.intent}`);
     this.#showDecided();
   }
 
   #update(frame) {
     const row = this.#decided.find((decided) => decided.id === frame.ask_id);
     if (!row || !follows(frame.state, row.state)) return;
-    Object.assign(row, { state: frame.state, text: frame.text });
+    Object.assign(row, { state: frame.state, reason: frame.reason, text: frame.text });
     this.#showDecided();
   }
 
@@ -351,7 +351,7 @@ export class Review {
     byId("decided").hidden = this.#decided.length === 0;
     byId("decided-list").replaceChildren(...this.#decided.map((row) => el("li", { className: "decided-row", data: { state: row.state } },
       el("details", {},
-        el("summary", {}, icon(ICONS[mark(row.state)]), el("span", { className: "verdict" }, verdict(row.state)), el("span", { className: "intent" }, row.intent)),
+        el("summary", {}, icon(ICONS[mark(row.state)]), el("span", { className: "verdict" }, verdict(row.state, row.reason)), el("span", { className: "intent" }, row.intent)),
         el("p", { className: "result" }, row.text || "Nothing more to tell.")))));
   }
 
@@ -389,11 +389,25 @@ export function badge(level) {
   return el("span", { className: "risk", data: { risk: level } }, el("span", { className: "risk-mark", "aria-hidden": "true" }), risk(level));
 }
 
-const VERDICTS = { approved: "Approved", used: "Done", denied: "Denied", expired: "Expired", failed: "Failed" };
-/** What became of an ask, in a word. */
-export const verdict = (state) => VERDICTS[state] ?? state;
-/** The icon that goes with it. */
-export const mark = (state) => (state === "used" || state === "approved" ? "done" : state === "failed" ? "failed" : "denied");
+const VERDICTS = {
+  approved: "Approved",
+  applied: "Approved, applied",
+  used: "Approved, applied",
+  simulated: "Approved, only simulated",
+  failed: "Approved, failed",
+  unknown: "Approved, outcome unknown",
+  denied: "Denied",
+  expired: "Expired",
+};
+/** The state of an ask in words, with the reason where it was not done. */
+export const verdict = (state, reason = "") => {
+  const word = VERDICTS[state] ?? state;
+  return reason && !DONE.has(state) ? `${word}: ${reason}` : word;
+};
+const DONE = new Set(["approved", "applied", "used"]);
+const MARKS = { simulated: "simulated", failed: "failed", unknown: "unknown" };
+/** The icon that goes with a state. */
+export const mark = (state) => (DONE.has(state) ? "done" : MARKS[state] ?? "denied");
 
 function read(card) {
   byId("reader-title").textContent = card.intent;

@@ -256,7 +256,7 @@ export class Turn {
     append(node, [
       el("div", { className: "ask-head" },
         frame ? icon(ICONS[mark(frame.state)]) : icon(ICONS.waiting),
-        el("span", { className: "verdict" }, frame ? verdict(frame.state) : open ? "Waits for you" : "Asked"),
+        el("span", { className: "verdict" }, frame ? verdict(frame.state, frame.reason) : open ? "Waits for you" : "Asked"),
         badge(card.risk)),
       el("p", { className: "intent" }, card.intent),
       el("div", { className: "ask-foot" },

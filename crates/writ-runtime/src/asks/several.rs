@@ -130,6 +130,6 @@ impl Core {
         }
         self.store.commit(Batch::synced(ops)).await?;
         let text = format!("{covers}; it waits for the others.");
-        Ok(Answered { state: "open".to_owned(), text, exit: Exit::Waiting })
+        Ok(Answered { state: "open".to_owned(), reason: String::new(), text, exit: Exit::Waiting })
     }
 }

@@ -8,27 +8,18 @@ use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
 use writ_types::error::Exit;
-use writ_types::frame::{ServerFrame, Undo};
+use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
+use crate::asks::performing::AskOutcome;
 use crate::core::Core;
-use crate::engine::Answered;
 use crate::error::EngineError;
 use crate::session::{Interrupt, Session};
 
 /// The most asks that are ended at once; the rest waits for the next look.
 const MAX_EXPIRED: usize = 1_000;
-
-/// The state of an ask that was approved, and whose action was not done.
-pub(crate) const FAILED: &str = "failed";
-
-/// The answer to the person whose approval was performed, or could not be.
-pub(super) fn answered(rendered: Rendered, exit: Exit) -> Answered {
-    let state = if rendered.outcome == ToolOutcome::Done { AskState::Approved.as_str() } else { FAILED };
-    Answered { state: state.to_owned(), text: rendered.text.into_string(), exit }
-}
 
 impl Core {
     /// Tells the agent that a person said no, in their own words.
@@ -95,7 +86,7 @@ impl Core {
             self.store.commit(Batch::synced(ops)).await?;
             return Ok(());
         };
-        ops.push(resolved(session, id, AskState::Expired.as_str(), why, Exit::Denied));
+        ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
         let session = self.session(session)?;
         match self.commit_for(&session, Batch::synced(ops)).await {
             Ok(_) => {}
@@ -119,14 +110,14 @@ impl Core {
     pub(crate) async fn tell(
         &self,
         ask: &AskRow,
-        (rendered, exit, undo): (Rendered, Exit, Option<Undo>),
+        outcome: AskOutcome,
         mut ops: Vec<Op>,
     ) -> Result<(), EngineError> {
-        let state = if rendered.outcome == ToolOutcome::Done { "used" } else { FAILED };
+        let state = outcome.state().to_owned();
+        let AskOutcome { rendered, exit, reason, undo } = outcome;
         if let Some(session) = ask.prepared.session {
-            let (ask_id, state) = (ask.card.ask_id.clone(), state.to_owned());
-            let text = rendered.text.to_string();
-            let frame = ServerFrame::ApprovalResolved { ask_id, state, text, exit, undo };
+            let (ask_id, text) = (ask.card.ask_id.clone(), rendered.text.to_string());
+            let frame = ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo };
             ops.push(Op::Frame { session, frame: Box::new(frame) });
         }
         self.pass_on(ask, rendered, ops).await
@@ -184,9 +175,15 @@ pub(super) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) 
 }
 
 /// The frame that an ask was answered or has ended.
-pub(super) fn resolved(session: SessionId, ask: &AskId, state: &str, text: &str, exit: Exit) -> Op {
-    let (state, text) = (state.to_owned(), text.to_owned());
-    let frame = ServerFrame::ApprovalResolved { ask_id: ask.clone(), state, text, exit, undo: None };
+pub(super) fn resolved(
+    session: SessionId,
+    ask: &AskId,
+    (state, reason): (&str, &str),
+    text: &str,
+    exit: Exit,
+) -> Op {
+    let (state, reason, text) = (state.to_owned(), reason.to_owned(), text.to_owned());
+    let frame = ServerFrame::ApprovalResolved { ask_id: ask.clone(), state, reason, text, exit, undo: None };
     Op::Frame { session, frame: Box::new(frame) }
 }
 

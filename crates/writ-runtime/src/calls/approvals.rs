@@ -112,8 +112,8 @@ pub(super) async fn undo(
     let undone = undone.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
     Ok(match undone? {
         Undone::Asked(ask) => json!({ "state": "asked", "ask_id": ask }),
-        Undone::Settled(Answered { state, text, exit }) => {
-            json!({ "state": state, "text": text, "exit": exit })
+        Undone::Settled(Answered { state, reason, text, exit }) => {
+            json!({ "state": state, "reason": reason, "text": text, "exit": exit })
         }
     })
 }

@@ -1,21 +1,33 @@
 //! Answers of people, and what begins with them.
 
 use writ_policy::principal::{Evidence, Inbound, Principal};
-use writ_store::approvals::{Ask, AskState};
-use writ_store::config::MAX_READ_ROWS;
+use writ_store::approvals::AskState;
 use writ_types::error::Report;
 use writ_types::id::AskId;
 use writ_types::taint::Taint;
 
-use crate::asks::tell::FAILED as FAILED_STATE;
 use crate::engine::guard::Along;
-use crate::engine::{Answer, Answered, Engine};
+use crate::engine::{Answer, Answered, Arrival, Engine, Surface};
 use crate::error::EngineError;
+use crate::session::SURFACE;
 
-/// What opens a turn after a yes, and after a no. These are the harness's words: nothing counts as said by a person on their
-/// account.
-const APPROVED: &str = "[a person has approved what you asked; go on with what is left of your work]";
-const FAILED: &str = "[a person has approved what you asked, and it could not be done; see why, and go on with what is left of your work]";
+/// The state of a turn that a person has stopped.
+const STOPPED: &str = "cancelled";
+
+/// Opens the turn after a yes whose action was performed. These are the harness's words: nothing counts as said by a person on
+/// their account. The result itself stands in the history, as data.
+const APPLIED: &str = "[a person has approved what you asked, and it was done: the result is noted above; go on with what is \
+left of your work]";
+/// Opens the turn after a yes whose action failed or was not performed.
+const FAILED: &str = "[a person has approved what you asked, but it was not done or it failed: the reason is noted above; do \
+not say that it was done, and go on from there]";
+/// Opens the turn after a yes whose outcome is not known.
+const UNKNOWN: &str = "[a person has approved what you asked, but it is not known whether it was done; look before you do it \
+again]";
+/// Opens the turn after a yes in a session that only simulates.
+const SIMULATED: &str =
+    "[a person has approved what you asked; this session only simulates, so it was not performed; go on]";
+/// Opens the turn after a no.
 const DENIED: &str =
     "[a person has denied what you asked; do not try it another way, and say what is left undone]";
 
@@ -43,40 +55,50 @@ impl Engine {
         answered.map_err(|e| self.core.report(&e))
     }
 
-    /// Lets the agent go on where everything that it had asked in a turn was answered after that turn: with a message of the
-    /// person who answered last, which a turn that runs meanwhile takes in. A relayed session is continued by its relay.
+    /// Lets the agent go on after an answer to what its turn had asked: with a message in the name of the person who answered,
+    /// which gets a turn of its own. Nothing begins while the turn still runs, while it has other open requests, or after a
+    /// person has stopped it. A program that relays for others, or that calls over HTTP, goes on by itself.
     async fn go_on(&self, evidence: Evidence, ask: AskId, answered: &Answered) -> Result<(), EngineError> {
-        let row = self.core.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
-        let Some(session) = row.prepared.session.filter(|_| row.prepared.call.is_some()) else {
+        let core = &self.core;
+        let row = core.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
+        let (Some(session), Some(turn)) = (row.prepared.session, row.prepared.turn) else { return Ok(()) };
+        // Somebody else has to answer, too.
+        if row.state == AskState::Open {
             return Ok(());
+        }
+        let is_own_request = row.prepared.call.is_some();
+        let leaves_work = match answered.state.as_str() {
+            "failed" | "unknown" => true,
+            "denied" => !answered.reason.is_empty(),
+            _ => false,
         };
-        let asking = self.core.session(session)?;
+        // Changes that were applied, or refused without a word, leave the agent nothing to do.
+        if !is_own_request && !leaves_work {
+            return Ok(());
+        }
+        let asking = core.session(session)?;
         let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
-        if asking.terms.relayed || is_guests || asking.runs(row.prepared.turn) {
+        if asking.terms.relayed || is_guests || asking.state().closed || asking.runs(Some(turn)) {
             return Ok(());
         }
-        let text = match row.state {
-            // Somebody else has to answer, too.
-            AskState::Open => return Ok(()),
-            AskState::Denied => DENIED,
-            AskState::Approved | AskState::Used | AskState::Expired if answered.state == FAILED_STATE => {
-                FAILED
-            }
-            AskState::Approved | AskState::Used | AskState::Expired => APPROVED,
-        };
-        let is_waiting = |other: &Ask| {
-            let id = &other.card.ask_id;
-            let is_unsettled = other.state == AskState::Open || self.core.is_performing(id);
-            *id != ask
-                && other.prepared.turn == row.prepared.turn
-                && other.prepared.call.is_some()
-                && is_unsettled
-        };
-        if self.core.store.waiting_asks(session, MAX_READ_ROWS)?.iter().any(is_waiting) {
+        let opened = core.store.session(session)?;
+        let is_programs =
+            opened.is_some_and(|row| row.metadata.get(SURFACE) == Some(&Surface::Api.as_str().into()));
+        let is_stopped = core.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
+        if is_programs || is_stopped || (is_own_request && core.others_wait(&asking, turn, &ask)?) {
             return Ok(());
         }
-        let inbound = Inbound { session, client_id: format!("answered-{ask}"), text: text.to_owned() };
+        let text = match answered.state.as_str() {
+            "denied" => DENIED,
+            "failed" => FAILED,
+            "unknown" => UNKNOWN,
+            "simulated" => SIMULATED,
+            _ => APPLIED,
+        };
+        // One turn for all requests of a turn, also where the last two are answered at the same moment.
+        let client_id = if is_own_request { format!("answered-{turn}") } else { format!("answered-{ask}") };
+        let inbound = Inbound { session, client_id, text: text.to_owned() };
         let along = Along { text_taint: Taint::Auth, signature: None, sender: None };
-        self.take_in(evidence, inbound, along).await.map(|_| ())
+        self.take_in(evidence, inbound, along, Arrival::OwnTurn).await.map(|_| ())
     }
 }

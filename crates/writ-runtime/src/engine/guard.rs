@@ -19,7 +19,7 @@ use writ_types::unit::Timestamp;
 
 use crate::act::REDACTOR;
 use crate::core::Core;
-use crate::engine::Engine;
+use crate::engine::{Arrival, Engine};
 use crate::error::{EngineError, KeysError};
 
 /// What comes along with a message.
@@ -53,8 +53,11 @@ impl Engine {
         let inbound = Inbound { session, client_id, text };
         let engine = self.clone();
         // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
-        let taken =
-            self.core.turns.spawn(async move { engine.take_in(evidence, inbound, along).await }).await;
+        let taken = self
+            .core
+            .turns
+            .spawn(async move { engine.take_in(evidence, inbound, along, Arrival::JoinsTurn).await })
+            .await;
         let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
         taken.map_err(|e| self.core.report(&e))
     }

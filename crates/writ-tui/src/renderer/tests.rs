@@ -81,7 +81,7 @@ fn plain(frames: &[ServerFrame]) -> String {
 fn a_turn_reads_from_top_to_bottom() {
     let session = SessionId::from_parts(Timestamp::from_millis(0), 1);
     let text = plain(&[
-        ServerFrame::Hello { session, turn: 0 },
+        ServerFrame::Hello { session, turn: 0, open: Vec::new() },
         ServerFrame::Accepted { client_id: "1".into(), entry: EntrySeq(1) },
         delta("I will "),
         delta("look."),
@@ -93,6 +93,7 @@ fn a_turn_reads_from_top_to_bottom() {
         ServerFrame::ApprovalResolved {
             ask_id: "AbCd1234".parse().expect("an id"),
             state: "approved".into(),
+            reason: String::new(),
             text: "1 file changed".into(),
             exit: Exit::Done,
             undo: None,

@@ -156,7 +156,8 @@ fn as_json(ends: &[(AskId, End)]) -> Value {
     for (ask, end) in ends {
         match end {
             End::Approved(answered) => approved.push(json!({
-                "ask_id": ask, "state": answered.state, "text": answered.text, "exit": answered.exit.code(),
+                "ask_id": ask, "state": answered.state, "reason": answered.reason, "text": answered.text,
+                "exit": answered.exit.code(),
             })),
             End::Refused(failure) => {
                 refused.push(json!({ "ask_id": ask, "error": failure.as_json(), "tried": true }));
@@ -170,9 +171,11 @@ fn as_json(ends: &[(AskId, End)]) -> Value {
 
 fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
     let line = |(ask, end): &(AskId, End)| match end {
-        End::Approved(Answered { exit: Exit::Done, .. }) => format!("{ask} is approved"),
-        End::Approved(answered) => {
-            format!("{ask} was approved and did not succeed: {}", escape_line(&answered.text))
+        End::Approved(answered) if answered.reason.is_empty() => {
+            format!("{ask} was approved: {}", answered.state)
+        }
+        End::Approved(Answered { state, reason, .. }) => {
+            format!("{ask} was approved: {state}: {}", escape_line(reason))
         }
         End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
         End::Unknown(failure) => {
@@ -209,7 +212,11 @@ mod tests {
     fn ends(mut come: Vec<Result<Result<Exit, Failure>, Failure>>) -> Vec<(AskId, End)> {
         come.reverse();
         futures::executor::block_on(each(&cards(), async |_: &Card| {
-            let answered = |exit| Answered { state: "approved".into(), text: "said".into(), exit };
+            let answered = |exit| {
+                let (state, reason) =
+                    if exit == Exit::Done { ("applied", "") } else { ("failed", "changed since") };
+                Answered { state: state.into(), reason: reason.into(), text: "said".into(), exit }
+            };
             come.pop().expect("no further one is tried").map(|answer| answer.map(answered))
         }))
     }
@@ -228,10 +235,10 @@ mod tests {
         ];
         let ends = ends(come);
         let lines = [
-            "AAAAAAAA is approved",
+            "AAAAAAAA was approved: applied",
             "BBBBBBBB is not approved: it was answered meanwhile",
-            "CCCCCCCC is approved: said",
-            "DDDDDDDD is approved",
+            "CCCCCCCC was approved: failed: changed since",
+            "DDDDDDDD was approved: applied",
         ];
         assert_eq!(as_lines(&ends), lines);
         let told = as_json(&ends);
@@ -261,7 +268,7 @@ mod tests {
     fn where_nothing_can_be_signed_nothing_further_is_tried() {
         let ends = ends(vec![Ok(Ok(Exit::Done)), Err(failure(Exit::Blocked, "the keyring is locked"))]);
         let lines = [
-            "AAAAAAAA is approved",
+            "AAAAAAAA was approved: applied",
             "BBBBBBBB is not approved: the keyring is locked",
             "CCCCCCCC is not approved: it was not tried any more",
             "DDDDDDDD is not approved: it was not tried any more",

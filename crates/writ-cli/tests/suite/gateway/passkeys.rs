@@ -146,7 +146,7 @@ fn what_cannot_be_undone_is_approved_by_a_passkey_that_verifies_its_person_and_b
     assert_eq!(asked["publicKey"]["userVerification"], "required");
     assert_eq!(asked["publicKey"]["allowCredentials"][0]["id"], json!(key.id()));
     let approved = page.sign(&key, ask, |asked| Ceremony { sign_count: 5, ..asked });
-    assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("approved")), "{approved:?}");
+    assert_eq!((approved.status, &approved.json()["state"]), (200, &json!("applied")), "{approved:?}");
     assert_eq!(page.web.bench.count("remembered"), 1);
     // Its twins, over a WebSocket as the page does it, and after a restart: the passkey is kept.
     let Page { web, .. } = page;
@@ -162,7 +162,7 @@ fn what_cannot_be_undone_is_approved_by_a_passkey_that_verifies_its_person_and_b
         "type": "approval_response", "ask_id": page.asks[1], "decision": "approve", "signature": signature,
     });
     socket.say(&answer);
-    assert_eq!(socket.until("approval_resolved")["state"], "approved");
+    assert_eq!(socket.until("approval_resolved")["state"], "applied");
     assert_eq!(page.web.bench.count("remembered"), 2);
     let by: Vec<Value> = page.web.bench.events("answered");
     assert!(by.iter().all(|row| row["payload"]["by"].as_str().is_some_and(|by| by.ends_with("'phone'"))));
@@ -399,7 +399,7 @@ fn what_two_people_must_approve_waits_for_both() {
     let shown = text(&page.web.bench.home.run(&["approvals", "show", &one]));
     assert!(shown.contains("1 of 2 people have said yes: key "), "{shown}");
     let second = page.sign(&key, &one, |asked| Ceremony { sign_count: 2, ..asked });
-    assert_eq!((second.status, &second.json()["state"]), (200, &json!("approved")), "{second:?}");
+    assert_eq!((second.status, &second.json()["state"]), (200, &json!("applied")), "{second:?}");
     assert_eq!(page.web.bench.count("remembered"), 1);
     // The other order, and a no in between.
     let first = page.sign(&key, &two, |asked| Ceremony { sign_count: 3, ..asked });

@@ -74,7 +74,7 @@ fn an_approval_and_a_task_key_from_before_a_restore_are_dead_by_its_epoch() {
     assert_eq!(code(&home.run(&["backup"])), 0);
 
     // The twins, without a restore.
-    assert_eq!(link.decide(&first.ask_id, Decision::Approve, Some(used)), Some(Ok("approved".to_owned())));
+    assert_eq!(link.decide(&first.ask_id, Decision::Approve, Some(used)), Some(Ok("applied".to_owned())));
     assert_eq!(memories(home), 1);
     done(&keys.refund("base", "task", 5));
     done(&keys.task("base", "twin", "case_tk_456def"));
@@ -112,7 +112,7 @@ fn an_approval_and_a_task_key_from_before_a_restore_are_dead_by_its_epoch() {
 
     // With the epoch of before, which no command brings back, nothing else keeps them from being good.
     change(home, "UPDATE setting SET value = '1' WHERE key = 'epoch'");
-    assert_eq!(sent(home, second, &old), Ok("approved".to_owned()));
+    assert_eq!(sent(home, second, &old), Ok("applied".to_owned()));
     assert_eq!(memories(home), 1);
     done(&keys.refund("base", "task", 5));
     done(&renewed(&keys));

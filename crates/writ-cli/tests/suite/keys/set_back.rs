@@ -150,7 +150,7 @@ fn what_is_signed_while_the_clock_is_behind_counts_from_the_time_that_the_engine
             Err("approval.invalid".to_owned())
         );
         let said = handed.engine.answer(OWNER, ask, signed(&handed, &card, minute(119))).await;
-        assert_eq!(said.expect("answered").state, "approved");
+        assert_eq!(said.expect("answered").state, "applied");
     });
     assert_eq!(handed.facts("remembered").len(), 1);
     handed.end();
@@ -216,7 +216,7 @@ fn an_engine_that_starts_with_a_clock_that_was_set_back_goes_by_its_ledger() {
         assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
         let (ask, expires_at) = asked(&handed);
         assert_eq!(expires_at, minute(119).plus(APPROVAL_TTL));
-        assert_eq!(approve(&handed, ask).await.expect("answered").state, "approved");
+        assert_eq!(approve(&handed, ask).await.expect("answered").state, "applied");
     });
     assert_eq!(
         (handed.facts("remembered").len(), handed.denials()),

@@ -297,7 +297,7 @@ fn an_agent_cannot_sign_an_approval() {
         ApprovalToken::sign(claims(&status, &cards[0], 4, public(&enrolled)), &enrolled).expect("signs");
     let token = serde_json::to_value(token).expect("JSON");
     let said = link.decide(&cards[0].ask_id, Decision::Approve, Some(token));
-    assert_eq!(said, Some(Ok("approved".to_owned())));
+    assert_eq!(said, Some(Ok("applied".to_owned())));
     assert_eq!(bench.count("remembered"), 1);
     assert_eq!(engine.stop().code, Some(0));
 }
@@ -312,7 +312,7 @@ fn an_issued_approval_has_the_hash_a_nonce_of_its_own_and_a_signature() {
         let approved = bench.home.run(&["approvals", "approve", card.ask_id.as_str(), "--yes"]);
         assert_eq!(code(&approved), 0, "{}", text(&approved));
     }
-    assert_eq!(link.decide(&cards[2].ask_id, Decision::Approve, None), Some(Ok("approved".to_owned())));
+    assert_eq!(link.decide(&cards[2].ask_id, Decision::Approve, None), Some(Ok("applied".to_owned())));
     let tokens = tokens(&bench.home);
     let nonces: std::collections::BTreeSet<&str> =
         tokens.iter().map(|token| token.claims.nonce.as_str()).collect();
