@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, estimate_tokens};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, estimate_tokens, estimate_tokens_of_chars};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
@@ -385,8 +385,14 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
     if message.parts.iter().all(|part| is_shown_whole(part, most_chars)) {
         return message;
     }
-    for part in &mut Arc::make_mut(&mut message).parts {
+    let parts = &mut Arc::make_mut(&mut message).parts;
+    // It cannot be cut; a provider takes a message without it better than with a part of it.
+    if most_chars != usize::MAX {
+        parts.retain(|part| !matches!(part, Part::Reasoning(_)));
+    }
+    for part in parts {
         match part {
+            Part::Reasoning(_) => {}
             Part::Text { text } => *text = text::cut(text, most_chars),
             Part::Call(call) => {
                 let chars = call.arguments.to_string().chars().count();
@@ -409,7 +415,7 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
 fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
     match part {
         Part::Text { text } => text::fits(text, most_chars),
-        Part::Call(_) => most_chars == usize::MAX,
+        Part::Call(_) | Part::Reasoning(_) => most_chars == usize::MAX,
         Part::Result(result) => result.label.taint != Taint::External && text::fits(&result.text, most_chars),
     }
 }
@@ -421,6 +427,7 @@ fn message_tokens(message: &ChatMessage) -> u64 {
             estimate_tokens(&call.name).get() + estimate_tokens(&call.arguments.to_string()).get()
         }
         Part::Result(result) => estimate_tokens(&result.text).get(),
+        Part::Reasoning(piece) => estimate_tokens_of_chars(piece.bytes()).get(),
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
 }

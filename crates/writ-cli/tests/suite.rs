@@ -37,6 +37,9 @@ mod schemas;
 #[path = "suite/trial.rs"]
 mod trial;
 
+#[path = "suite/reasoning.rs"]
+mod reasoning;
+
 #[path = "suite/bad_input.rs"]
 mod bad_input;
 

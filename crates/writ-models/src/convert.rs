@@ -5,14 +5,19 @@
 //! without calls are left out, names and ids are brought into the accepted alphabet, arguments that were no
 //! JSON object are wrapped as `{"invalid_arguments": TEXT}`.
 
+mod signed;
+
+mod spoken;
+
 use std::collections::BTreeSet;
 
 use genai::chat::{
-    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ContentPart, MessageContent,
-    ReasoningEffort, Tool, ToolCall, ToolChoice, ToolResponse,
+    CacheControl, ChatMessage as Message, ChatOptions, ChatRequest, ReasoningEffort, Tool, ToolChoice,
+    ToolResponse,
 };
-use serde_json::json;
-use writ_types::chat::{ModelRequest, Part, Role};
+use serde_json::{Value, json};
+use writ_types::action::ModelCall;
+use writ_types::chat::{ModelRequest, Part};
 use writ_types::unit::Tokens;
 
 use crate::config::ProviderKind;
@@ -33,9 +38,8 @@ const EARLIER: &str = "(the beginning of this conversation was left out)";
 /// Makes the request and its options.
 pub(crate) fn request(
     kind: ProviderKind,
-    model: &str,
+    call: &ModelCall,
     request: &ModelRequest,
-    max_output: Tokens,
 ) -> (ChatRequest, ChatOptions) {
     let mut converted = ChatRequest::new(Vec::new());
     if request.system.is_empty() {
@@ -46,7 +50,7 @@ pub(crate) fn request(
     } else {
         converted.system = Some(request.system.clone());
     }
-    let mut said = conversation(kind, request);
+    let mut said = conversation(kind, call, request);
     if kind == ProviderKind::Anthropic
         && let Some(last) = said.pop()
     {
@@ -56,14 +60,21 @@ pub(crate) fn request(
     converted.messages.extend(said);
     let (tools, choice) = tools(kind, request);
     converted.tools = (!tools.is_empty()).then_some(tools);
-    (converted, options(kind, model, max_output, choice))
+    let signed = signed::messages(kind, &converted);
+    (converted, options(kind, call, choice, signed))
 }
 
 fn cached(message: Message) -> Message {
     message.with_options(CacheControl::Ephemeral)
 }
 
-fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<ToolChoice>) -> ChatOptions {
+fn options(
+    kind: ProviderKind,
+    call: &ModelCall,
+    choice: Option<ToolChoice>,
+    signed: Option<Value>,
+) -> ChatOptions {
+    let (model, max_output) = (call.model.as_str(), call.max_output_tokens);
     let least = if kind == ProviderKind::OpenAiResponses { MIN_RESPONSES_OUTPUT } else { Tokens::ZERO };
     let max_output = max_output.max(least);
     let mut options =
@@ -85,13 +96,32 @@ fn options(kind: ProviderKind, model: &str, max_output: Tokens, choice: Option<T
             extra["stream_options"] = json!({ "include_usage": true });
             extra["usage"] = json!({ "include": true });
         }
-        ProviderKind::OpenAiResponses => options = options.with_reasoning_effort(unread),
+        ProviderKind::OpenAiResponses => {
+            options = options.with_reasoning_effort(unread);
+            // Nothing is stored with the provider, so the reasoning has to come along. Other models refuse to be asked for it.
+            if is_reasoning_model(model) {
+                extra["include"] = json!(["reasoning.encrypted_content"]);
+            }
+        }
         // Here the name stands in the URL, and a body with it is refused.
         ProviderKind::Gemini => return options.with_reasoning_effort(ReasoningEffort::Zero),
         // Here the library reads no endings; what it sends for an effort would turn thinking on.
         ProviderKind::Ollama => return options,
     }
+    if let Some(messages) = signed {
+        extra["messages"] = messages;
+    }
     options.with_extra_body(extra)
+}
+
+/// Returns true for the models of OpenAI that give encrypted reasoning: the o series, and from GPT-5 on all but those for
+/// plain talk (<https://platform.openai.com/docs/guides/reasoning>).
+fn is_reasoning_model(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let generation = |rest: &str| rest.chars().next().and_then(|digit| digit.to_digit(10));
+    let is_o_series = name.strip_prefix('o').and_then(generation).is_some();
+    let is_late = name.strip_prefix("gpt-").and_then(generation).is_some_and(|generation| generation >= 5);
+    is_o_series || (is_late && !name.contains("chat")) || name.starts_with("codex")
 }
 
 /// The tools on offer. Where none are, but earlier ones were called, those are named and forbidden: providers
@@ -104,7 +134,7 @@ fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolC
     let called: BTreeSet<String> = parts
         .filter_map(|part| match part {
             Part::Call(call) => Some(safe_name(&call.name)),
-            Part::Text { .. } | Part::Result(_) => None,
+            Part::Text { .. } | Part::Result(_) | Part::Reasoning(_) => None,
         })
         .collect();
     let choice = (!called.is_empty()).then_some(ToolChoice::None);
@@ -146,27 +176,20 @@ fn offered(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
 }
 
 /// The messages, results grouped behind their calls.
-fn conversation(kind: ProviderKind, request: &ModelRequest) -> Vec<Message> {
+fn conversation(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> Vec<Message> {
     let mut said: Vec<Message> = Vec::new();
     let mut waiting = Waiting::default();
+    let reasons_in_text = spoken::reasons_in_text(call, request);
     for message in &request.messages {
-        let mut text = String::new();
-        let mut calls: Vec<ToolCall> = Vec::new();
         for part in &message.parts {
-            match part {
-                Part::Text { text: more } => text.push_str(more),
-                Part::Call(call) => calls.push(converted(call)),
-                Part::Result(result) => {
-                    waiting.result(safe(&result.call_id), &result.text);
-                }
+            if let Part::Result(result) = part {
+                waiting.result(safe(&result.call_id), &result.text);
             }
         }
-        if text.is_empty() && calls.is_empty() {
-            continue;
-        }
+        let Some(spoken) = spoken::messages(kind, call, message, reasons_in_text) else { continue };
         said.extend(waiting.answers(kind));
-        waiting.calls.extend(calls.iter().map(|call| (call.call_id.clone(), None)));
-        said.push(spoken(kind, message.role, text, calls));
+        waiting.calls.extend(spoken.calls.into_iter().map(|id| (id, None)));
+        said.extend(spoken.messages);
     }
     said.extend(waiting.answers(kind));
     let begins_right = said.first().is_some_and(|first| first.role != genai::chat::ChatRole::Assistant);
@@ -203,48 +226,6 @@ impl Waiting {
             return results.into_iter().map(|result| Message::from(vec![result])).collect();
         }
         if results.is_empty() { Vec::new() } else { vec![Message::from(results)] }
-    }
-}
-
-fn spoken(kind: ProviderKind, role: Role, text: String, calls: Vec<ToolCall>) -> Message {
-    match role {
-        Role::Assistant => {
-            let mut parts = Vec::new();
-            if !text.is_empty() {
-                parts.push(ContentPart::Text(text));
-            }
-            parts.extend(calls.into_iter().map(ContentPart::ToolCall));
-            Message::assistant(MessageContent::from_parts(parts))
-        }
-        Role::System if system_may_speak(kind) => Message::system(text),
-        Role::System | Role::User | Role::Tool => Message::user(text),
-    }
-}
-
-/// Whether a conversation may have system messages in its midst. Anthropic has none; for Gemini the library
-/// would move them to the front, where they undo what is cached.
-const fn system_may_speak(kind: ProviderKind) -> bool {
-    match kind {
-        ProviderKind::OpenAi
-        | ProviderKind::OpenAiResponses
-        | ProviderKind::OpenRouter
-        | ProviderKind::Ollama => true,
-        ProviderKind::Anthropic | ProviderKind::Gemini => false,
-    }
-}
-
-fn converted(call: &writ_types::chat::ToolCall) -> ToolCall {
-    let arguments = if call.arguments.is_object() {
-        call.arguments.clone()
-    } else {
-        let text = call.arguments.as_str().map_or_else(|| call.arguments.to_string(), str::to_owned);
-        json!({ "invalid_arguments": text })
-    };
-    ToolCall {
-        call_id: safe(&call.id),
-        fn_name: safe_name(&call.name),
-        fn_arguments: arguments,
-        thought_signatures: None,
     }
 }
 

@@ -12,6 +12,8 @@ mod gemini;
 
 mod ollama;
 
+mod reasoning;
+
 mod think;
 
 use serde_json::Value;
@@ -109,6 +111,7 @@ pub(crate) struct Draft {
     limit: usize,
     call_prefix: String,
     thinking: think::Thinking,
+    reasoning: reasoning::Pieces,
     /// Servers of this format may leave out the stop reason.
     may_imply_stop: bool,
     /// The provider said that the answer is over.
@@ -212,6 +215,7 @@ impl Draft {
             limit,
             call_prefix,
             thinking: think::Thinking::default(),
+            reasoning: reasoning::Pieces::default(),
             may_imply_stop: false,
             is_ended: false,
             is_old_form: false,
@@ -375,11 +379,6 @@ impl Draft {
         self.arguments(place, &more)
     }
 
-    /// Begins a call in a format whose calls may have no id; without one, it is given one.
-    fn call_with_or_without_id(&mut self, id: Option<&str>, name: Option<&str>) -> Result<usize, Failure> {
-        self.call(id, name)
-    }
-
     /// Arguments that come as a value: an object is taken as it is, text as the text of arguments.
     fn value_arguments(&mut self, place: usize, value: Option<&Value>) -> Result<(), Failure> {
         match value {
@@ -450,6 +449,7 @@ impl Draft {
             stop,
             usage: self.usage,
             model: std::mem::take(&mut self.model),
+            reasoning: std::mem::take(&mut self.reasoning).finish(),
         })
     }
 

@@ -188,6 +188,7 @@ impl Size {
                     size.text(&call.arguments.to_string());
                 }
                 Part::Result(result) => size.text(&result.text),
+                Part::Reasoning(piece) => size.add(estimate_tokens_of_chars(piece.bytes()), piece.bytes()),
             }
         }
         for (tool, schema) in request.tools.iter().zip(request.tools.schema_sizes()) {

@@ -121,6 +121,7 @@ mod tests {
                 stop: StopReason::EndTurn,
                 usage,
                 model,
+                reasoning: Vec::new(),
             })
         };
         let check = |score: &Score| {

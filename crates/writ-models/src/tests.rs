@@ -21,3 +21,5 @@ mod routing;
 mod compat;
 
 mod words;
+
+mod reasoning;

@@ -120,6 +120,7 @@ impl Origins {
                             self.told.add(text, None);
                         }
                     }
+                    Part::Reasoning(_) => {}
                     Part::Call(call) => {
                         let before = !message.label.outside;
                         if before {

@@ -31,7 +31,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use secrecy::SecretString;
 use serde_json::Value;
-use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part};
+use writ_types::chat::{ChatMessage, ModelReply, ModelRequest, Part, Reasoning};
 use writ_types::error::Report;
 
 pub use guard::Guarded;
@@ -161,12 +161,22 @@ impl Redactor {
     pub fn reply(&self, reply: &mut ModelReply) {
         self.scrub(&mut reply.text);
         self.scrub(&mut reply.model);
+        // Its provider refuses a piece of it as well as a changed one.
+        if reply.reasoning.iter().any(|piece| self.leaks(piece)) {
+            reply.reasoning.clear();
+        }
         for call in &mut reply.calls {
             self.mask_json(&mut call.arguments);
             for name in [&mut call.id, &mut call.name] {
                 self.scrub(name);
             }
         }
+    }
+
+    /// Returns true if a secret stands in reasoning, which cannot be masked: it goes back as it came, or not at all. Patterns are
+    /// not looked for, since a signature looks like a key.
+    fn leaks(&self, piece: &Reasoning) -> bool {
+        piece.any_text(&|text| !self.secrets_in(text).is_empty())
     }
 
     /// Masks what a model is told: everything was masked when it came in, but a secret may have become known since.
@@ -188,15 +198,21 @@ impl Redactor {
                 self.mask_json(&mut arguments);
                 arguments != call.arguments
             }
+            Part::Reasoning(piece) => self.leaks(piece),
         })
     }
 
     fn message(&self, message: &mut ChatMessage) {
+        let leaks = |part: &Part| matches!(part, Part::Reasoning(piece) if self.leaks(piece));
+        if message.parts.iter().any(leaks) {
+            message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
+        }
         for part in &mut message.parts {
             match part {
                 Part::Text { text } => drop(self.scrub(text)),
                 Part::Result(result) => drop(self.scrub(&mut result.text)),
                 Part::Call(call) => self.mask_json(&mut call.arguments),
+                Part::Reasoning(_) => {}
             }
         }
     }

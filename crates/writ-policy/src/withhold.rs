@@ -48,6 +48,8 @@ pub fn is_personal(request: &ModelRequest) -> bool {
             Part::Text { text } => is_personal(text),
             Part::Result(result) => is_personal(&result.text),
             Part::Call(call) => any_text(&call.arguments, &is_personal),
+            // It has come from the model that it goes back to.
+            Part::Reasoning(_) => false,
         })
 }
 
@@ -78,6 +80,14 @@ impl Withheld {
     }
 
     fn hide_in(&mut self, message: &mut ChatMessage, whole: bool) -> Result<(), TooMuch> {
+        // Reasoning cannot be rewritten, and may repeat what is hidden here.
+        let is_shown = |part: &Part| match part {
+            Part::Reasoning(piece) => !whole && !piece.any_text(&|text| !gate::personal_in(text).is_empty()),
+            Part::Text { .. } | Part::Result(_) | Part::Call(_) => true,
+        };
+        if !message.parts.iter().all(is_shown) {
+            message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
+        }
         let mut hide = |text: &mut String| match whole {
             true => self.hide_whole(text),
             false => self.hide_persons(text),
@@ -87,6 +97,7 @@ impl Withheld {
                 Part::Text { text } => hide(text)?,
                 Part::Result(result) => hide(&mut result.text)?,
                 Part::Call(call) => each_text(&mut call.arguments, &mut hide)?,
+                Part::Reasoning(_) => {}
             }
         }
         Ok(())
@@ -250,6 +261,7 @@ mod tests {
             stop: StopReason::EndTurn,
             usage: Usage::default(),
             model: "m".into(),
+            reasoning: Vec::new(),
         }
     }
 

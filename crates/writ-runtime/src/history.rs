@@ -104,6 +104,7 @@ fn bytes_of(message: &ChatMessage) -> usize {
         Part::Text { text } => text.len(),
         Part::Call(call) => call.name.len() + call.arguments.to_string().len(),
         Part::Result(result) => result.text.len() + label_bytes(&result.label),
+        Part::Reasoning(piece) => piece.bytes(),
     };
     label_bytes(&message.label) + message.parts.iter().map(part_bytes).sum::<usize>()
 }

@@ -1,5 +1,7 @@
 //! What models are told and what they answer, in no vendor's words.
 
+mod reasoning;
+
 use std::fmt;
 use std::ops::{AddAssign, Deref};
 use std::sync::{Arc, OnceLock};
@@ -9,6 +11,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::digest::{Digest, NotCanonical};
 use crate::taint::Label;
 use crate::unit::Tokens;
+
+pub use reasoning::{MAX_REASONING_BYTES, Reasoning, ReasoningForm, assistant_parts};
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -185,6 +189,8 @@ pub enum Part {
     Call(ToolCall),
     /// A result for the assistant.
     Result(ToolResult),
+    /// Reasoning of the assistant, for its provider alone.
+    Reasoning(Reasoning),
 }
 
 /// One message of a conversation.
@@ -359,6 +365,9 @@ pub struct ModelReply {
     pub usage: Usage,
     /// The model that answered, in the provider's word.
     pub model: String,
+    /// Reasoning that goes back with the calls, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasoning: Vec<Reasoning>,
 }
 
 /// Characters per token in estimates: the common rule of thumb for English text. Estimates count characters, not bytes.

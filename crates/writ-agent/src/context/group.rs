@@ -40,7 +40,7 @@ fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
     let mut answered = BTreeSet::new();
     for part in group.iter().flat_map(|message| &message.parts) {
         match part {
-            Part::Text { .. } => {}
+            Part::Text { .. } | Part::Reasoning(_) => {}
             Part::Call(call) => {
                 called.insert(call.id.clone());
             }
@@ -55,6 +55,8 @@ fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
                 Part::Text { .. } => true,
                 Part::Call(call) => answered.contains(&call.id),
                 Part::Result(result) => called.contains(&result.call_id),
+                // It belongs to calls, of which some are gone.
+                Part::Reasoning(_) => false,
             });
         }
     }

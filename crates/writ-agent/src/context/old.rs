@@ -33,7 +33,7 @@ pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     let is_long = |part: &Part| match part {
         // One that is kept back is asked about by the name that its text gives.
         Part::Result(result) => result.kept.is_none() && !text::fits(&result.text, MIN_MASKED_CHARS),
-        Part::Text { .. } | Part::Call(_) => false,
+        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => false,
     };
     if !message.parts.iter().any(is_long) {
         return message;
@@ -74,7 +74,7 @@ impl LeftOut {
         for message in messages.iter().filter(|message| message.role == Role::User) {
             let text = message.parts.iter().find_map(|part| match part {
                 Part::Text { text } => Some(text.as_str()),
-                Part::Call(_) | Part::Result(_) => None,
+                Part::Call(_) | Part::Result(_) | Part::Reasoning(_) => None,
             });
             let line = text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
             if line.is_empty() {

@@ -144,7 +144,7 @@ fn largest_result(conversation: &[ChatMessage]) -> Option<(String, Tokens)> {
         Part::Result(result) => {
             Some((format!("the result of '{}'", text::name(&result.name)), estimate_tokens(&result.text)))
         }
-        Part::Text { .. } | Part::Call(_) => None,
+        Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => None,
     });
     results.max_by_key(|(_, tokens)| *tokens)
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use writ_types::chat::{ChatMessage, ModelReply, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::chat::{
+    ChatMessage, ModelReply, Part, Role, ToolCall, ToolOutcome, ToolResult, assistant_parts,
+};
 use writ_types::id::AskId;
 use writ_types::taint::Label;
 
@@ -48,16 +50,13 @@ enum Judged {
 impl Turn {
     /// Takes the calls of a reply in, bounded, and starts the first.
     pub(super) fn take_calls(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
-        let ModelReply { text, mut calls, .. } = reply;
+        let ModelReply { text, mut calls, reasoning, .. } = reply;
         let most = usize::try_from(self.config.limits.max_calls_per_reply).unwrap_or(usize::MAX);
         let left_out = calls.len().saturating_sub(most);
         calls.truncate(most);
         let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit(call)).collect();
-        let mut parts = Vec::new();
-        if !text.is_empty() {
-            parts.push(Part::Text { text });
-        }
-        parts.extend(waiting.iter().map(|queued| Part::Call(queued.call.clone())));
+        let admitted = waiting.iter().map(|queued| queued.call.clone());
+        let parts = assistant_parts(reasoning, text, admitted);
         self.conversation.push(ChatMessage { role: Role::Assistant, parts, label: self.label.clone() });
         self.work = Work { waiting, running: None, results: Vec::new(), left_out };
         self.run_next(out);

@@ -231,7 +231,14 @@ pub(crate) fn memory(n: u128, text: &str, taint: Taint) -> MemoryItem {
 
 pub(crate) fn reply(stop: StopReason, text: &str, calls: Vec<ToolCall>) -> ModelReply {
     let usage = Usage { input: Tokens::new(100), output: Tokens::new(10), ..Usage::default() };
-    ModelReply { text: text.to_owned(), calls, stop, usage, model: "scripted".to_owned() }
+    ModelReply {
+        text: text.to_owned(),
+        calls,
+        stop,
+        usage,
+        model: "scripted".to_owned(),
+        reasoning: Vec::new(),
+    }
 }
 
 pub(crate) fn result(id: &str, name: &str, outcome: ToolOutcome, taint: Taint, text: &str) -> ToolResult {
@@ -259,6 +266,7 @@ pub(crate) fn text_of(message: &ChatMessage) -> String {
         Part::Text { text } => text.clone(),
         Part::Call(call) => format!("{} {}", call.name, call.arguments),
         Part::Result(result) => result.text.clone(),
+        Part::Reasoning(_) => String::new(),
     };
     message.parts.iter().map(text).collect::<Vec<_>>().join("\n")
 }
@@ -277,7 +285,7 @@ pub(crate) fn assert_paired(messages: &[impl Borrow<ChatMessage>]) {
         }
         for part in &message.parts {
             match part {
-                Part::Text { .. } => {}
+                Part::Text { .. } | Part::Reasoning(_) => {}
                 Part::Call(call) => open.push(call.id.clone()),
                 Part::Result(result) => {
                     let place =

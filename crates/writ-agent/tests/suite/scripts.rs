@@ -212,6 +212,7 @@ fn shown(message: &ChatMessage) -> String {
             Part::Result(result) => {
                 format!("result {} {:?} {:?}", result.call_id, result.outcome, result.text)
             }
+            Part::Reasoning(piece) => format!("reasoning {:?}", piece.form),
         };
         let role = format!("{:?}", message.role).to_lowercase();
         writeln!(lines, "        {role} [{}] {part}", message.label.taint).expect("writes");

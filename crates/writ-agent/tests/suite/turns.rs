@@ -10,13 +10,16 @@ use writ_agent::event::{
 };
 use writ_agent::notice::{self, BudgetNote};
 use writ_agent::turn::{MAX_QUERY_CHARS, MAX_RECALLED, Phase, RecoverError, Turn, Why};
-use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolOutcome};
+use writ_types::chat::{
+    ChatMessage, Part, Reasoning, ReasoningForm, Role, StopReason, ToolCall, ToolOutcome,
+};
 use writ_types::error::{Exit, ToReport};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{ByteCount, Timestamp, Tokens};
 
 use crate::fixture::{
-    Driver, START, ask, assert_paired, failed, id, memory, message, opened, result, seed, text_of, texts_of,
+    Driver, START, ask, assert_paired, failed, id, memory, message, opened, reply, result, seed, text_of,
+    texts_of,
 };
 
 fn calling() -> Driver {
@@ -624,4 +627,40 @@ fn stored_events_of_version_1_can_still_be_read() {
     assert_eq!(turn.phase(), Phase::Finished);
     let Some(Effect::Finish(finish)) = due.last() else { panic!("{due:?}") };
     assert_eq!((finish.status, finish.answers.len()), (Status::Denied, 2));
+}
+
+/// Reasoning stands before the call that it came before, though the call has another id now, and goes once its message is cut.
+#[test]
+fn reasoning_stays_with_its_call() {
+    let mut driver = calling();
+    let form = ReasoningForm::CallSignature("signed".to_owned());
+    let piece = |calls_before, form: &ReasoningForm| Reasoning {
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        calls_before,
+        form: form.clone(),
+    };
+    let mut reply = reply(StopReason::ToolUse, "So.", vec![call(1, json!({})), call(1, json!({ "n": 2 }))]);
+    reply.reasoning =
+        vec![piece(0, &ReasoningForm::Text("I look.".to_owned())), piece(1, &form), piece(9, &form)];
+    driver.feed(Event::ModelReplied { reply });
+    driver.act(ToolOutcome::Done, Taint::Owner, "one");
+    driver.act(ToolOutcome::Done, Taint::Owner, "two");
+    let request = driver.request();
+    let asking = request.messages.iter().rfind(|message| message.role == Role::Assistant).expect("a message");
+    let shapes: Vec<&str> = asking
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::Text { .. } => "text",
+            Part::Call(_) => "call",
+            Part::Result(_) => "result",
+            Part::Reasoning(piece) => match piece.form {
+                ReasoningForm::Text(_) => "reasoning",
+                ReasoningForm::CallSignature(_) => "signature",
+                ReasoningForm::Block(_) => "block",
+            },
+        })
+        .collect();
+    assert_eq!(shapes, ["reasoning", "text", "call", "signature", "call"]);
 }

@@ -121,7 +121,12 @@ impl Attempt<'_> {
         let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
         let draft = tapped.fold.draft();
-        let answer = answer.and_then(|()| draft.finish(call.input_tokens));
+        let answer = answer.and_then(|()| draft.finish(call.input_tokens)).map(|mut reply| {
+            for piece in &mut reply.reasoning {
+                (piece.provider, piece.model) = (call.provider.clone(), call.model.clone());
+            }
+            reply
+        });
         answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
     }
 
@@ -162,8 +167,7 @@ impl Attempt<'_> {
     async fn open(&self, client: http::Client, tap: &Arc<Tap>) -> Result<ChatStream, Failure> {
         let call = self.planned.model_call();
         let provider = self.planned.provider();
-        let (request, options) =
-            convert::request(provider.kind, &call.model, self.planned.request(), call.max_output_tokens);
+        let (request, options) = convert::request(provider.kind, call, self.planned.request());
         let sink: Arc<dyn ChatFrameSink> = Arc::<Tap>::clone(tap);
         let options = options
             .with_raw_frame_sink_arc(sink)

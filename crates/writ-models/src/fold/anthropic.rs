@@ -17,7 +17,9 @@ pub(crate) struct Blocks(BTreeMap<u64, Block>);
 enum Block {
     Text,
     Call(usize),
-    /// Thinking, and whatever else is not for us.
+    /// Thinking, which goes back as it came.
+    Thinking(usize),
+    /// What is not for us.
     Other,
 }
 
@@ -64,6 +66,7 @@ impl Blocks {
                 Block::Text
             }
             "tool_use" => Block::Call(draft.call(field("id"), field("name"))?),
+            "thinking" | "redacted_thinking" => Block::Thinking(draft.open_block(block)?),
             _ => Block::Other,
         };
         draft.count(1)?;
@@ -85,9 +88,17 @@ impl Blocks {
                     field("partial_json").ok_or(Failure::Invalid { what: "a delta without arguments" })?;
                 draft.arguments(place, more)
             }
+            (Block::Thinking(piece), "thinking_delta") => {
+                draft.extend_block(piece, "thinking", field("thinking").unwrap_or_default())
+            }
+            (Block::Thinking(piece), "signature_delta") => {
+                draft.extend_block(piece, "signature", field("signature").unwrap_or_default())
+            }
             (Block::Text | Block::Call(_), "") => Err(Failure::Invalid { what: "a delta without a type" }),
-            // Thinking, signatures, citations: not kept, but counted, since they too could have no end.
-            (Block::Text | Block::Call(_) | Block::Other, _) => draft.count(delta.to_string().len()),
+            // Citations and what is to come: counted, since they too could have no end.
+            (Block::Text | Block::Call(_) | Block::Thinking(_) | Block::Other, _) => {
+                draft.count(delta.to_string().len())
+            }
         }
     }
 }

@@ -31,6 +31,8 @@ struct Piece<'a> {
     id: Option<String>,
     name: Option<&'a str>,
     arguments: Option<&'a Value>,
+    /// Gemini's signature, in the field that its compatible interface has for it.
+    signature: Option<&'a Value>,
     /// Its position in the list of pieces, if the list has several.
     position: usize,
 }
@@ -48,7 +50,8 @@ impl<'a> Piece<'a> {
         };
         let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let arguments = function.get("arguments").filter(|value| !value.is_null());
-        Self { index, id, name, arguments, position }
+        let signature = call.pointer("/extra_content/google/thought_signature");
+        Self { index, id, name, arguments, signature, position }
     }
 
     /// Returns true if the arguments are a whole object that differs from those of the call.
@@ -99,6 +102,7 @@ impl Slots {
         slot.frame = self.frame;
         slot.index = slot.index.or(piece.index);
         draft.name_call(slot.place, piece.id.as_deref(), piece.name)?;
+        draft.sign_call(slot.place, piece.signature);
         draft.more_arguments(slot.place, piece.arguments)
     }
 

@@ -26,8 +26,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     draft.count(field("thinking").len())?;
     for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         let id = call.get("id").and_then(Value::as_str);
-        let place =
-            draft.call_with_or_without_id(id, call.pointer("/function/name").and_then(Value::as_str))?;
+        let place = draft.call(id, call.pointer("/function/name").and_then(Value::as_str))?;
         draft.value_arguments(place, call.pointer("/function/arguments"))?;
     }
     if done != Some(true) {

@@ -38,9 +38,14 @@ pub(crate) fn frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<
     usage(draft, choice);
     // Servers that do not stream an answer with tools send its whole message instead.
     let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
-    for key in ["reasoning_content", "reasoning", "reasoning_details"] {
-        // Not shown, but counted, since it too could have no end.
-        draft.count(size(delta.get(key)))?;
+    // Not shown, but counted, since it too could have no end. What comes in the first form alone goes back as a text.
+    draft.count(size(delta.get("reasoning")))?;
+    if let Some(text) = delta.get("reasoning_content").filter(|text| !text.is_null()) {
+        draft.count(size(Some(text)))?;
+        draft.reason(text.as_str().unwrap_or_default());
+    }
+    for detail in delta.get("reasoning_details").and_then(Value::as_array).into_iter().flatten() {
+        draft.detail(detail)?;
     }
     for key in ["content", "refusal"] {
         content(draft, delta.get(key).unwrap_or(&Value::Null), 0)?;

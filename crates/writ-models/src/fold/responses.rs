@@ -72,8 +72,12 @@ impl Items {
     /// A finished call has its arguments whole: they count, should pieces of them have been lost.
     fn done(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
         let item = frame.get("item").unwrap_or(&Value::Null);
-        if item.get("type").and_then(Value::as_str) != Some("function_call") {
-            return Ok(());
+        match item.get("type").and_then(Value::as_str) {
+            Some("function_call") => {}
+            Some("reasoning") if item.get("encrypted_content").is_some_and(Value::is_string) => {
+                return draft.open_block(item).map(|_| ());
+            }
+            Some(_) | None => return Ok(()),
         }
         let Some(place) = self.0.get(&index(frame)?).copied() else {
             return self.added(draft, frame);

@@ -15,7 +15,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_testkit::raw_server::{RawAnswer, RawRequest, RawServer};
-use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, ToolOutcome, ToolResult};
+use writ_types::chat::{
+    ChatMessage, ModelReply, Part, Role, StopReason, ToolOutcome, ToolResult, assistant_parts,
+};
 use writ_types::error::ToReport as _;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
@@ -198,8 +200,6 @@ async fn ask(models: &Models, history: Vec<ChatMessage>) -> Result<(ModelReply, 
 
 /// A reply and the results of its calls, as they are sent back.
 fn answered(reply: &ModelReply) -> Vec<ChatMessage> {
-    let text = (!reply.text.is_empty()).then(|| Part::Text { text: reply.text.clone() });
-    let calls = reply.calls.iter().cloned().map(Part::Call);
     let results = reply.calls.iter().map(|call| {
         Part::Result(ToolResult {
             call_id: call.id.clone(),
@@ -211,8 +211,8 @@ fn answered(reply: &ModelReply) -> Vec<ChatMessage> {
             kept: None,
         })
     });
-    let (parts, results): (Vec<Part>, Vec<Part>) =
-        (text.into_iter().chain(calls).collect(), results.collect());
+    let parts = assistant_parts(reply.reasoning.clone(), reply.text.clone(), reply.calls.iter().cloned());
+    let results: Vec<Part> = results.collect();
     let last = if results.is_empty() { user("go on") } else { message(Role::Tool, results) };
     vec![message(Role::Assistant, parts), last]
 }

@@ -489,7 +489,8 @@ fn requests_replies_and_reports_lose_their_secrets() {
     let call =
         || ToolCall { id: PLAIN.into(), name: PLAIN.into(), arguments: serde_json::json!({ "a": PLAIN }) };
     let (model, stop, usage) = (PLAIN.to_owned(), StopReason::EndTurn, Usage::default());
-    let mut reply = ModelReply { text: PLAIN.into(), calls: vec![call()], stop, usage, model };
+    let mut reply =
+        ModelReply { text: PLAIN.into(), calls: vec![call()], stop, usage, model, reasoning: Vec::new() };
     redactor.reply(&mut reply);
     let said = serde_json::to_string(&reply).expect("JSON");
     assert!(!said.contains(PLAIN) && said.matches(mask).count() == 5, "{said}");
@@ -638,5 +639,38 @@ proptest! {
             let again = redactor.mask(&masked).into_owned();
             prop_assert_eq!(again, masked);
         }
+    }
+}
+
+/// Reasoning cannot be masked, since its provider refuses a changed one: with a secret in it, all of it is left out. A
+/// signature that only looks like a key stays.
+#[test]
+fn reasoning_with_a_secret_is_left_out_whole() {
+    use writ_types::chat::{ModelReply, Reasoning, ReasoningForm, StopReason, Usage};
+    use writ_types::taint::{Label, Taint};
+    let redactor = redactor();
+    let piece = |form| Reasoning { provider: "p".into(), model: "m".into(), calls_before: 0, form };
+    let signature = || piece(ReasoningForm::CallSignature(format!("sk-ant-api03-{}", "Ab1".repeat(30))));
+    let leak = || piece(ReasoningForm::Block(serde_json::json!({ "thinking": format!("the key {PLAIN}") })));
+    for (pieces, kept) in [(vec![signature()], 1), (vec![signature(), leak()], 0)] {
+        let (stop, usage) = (StopReason::EndTurn, Usage::default());
+        let (text, model) = (String::new(), String::new());
+        let mut reply = ModelReply { text, calls: Vec::new(), stop, usage, model, reasoning: pieces.clone() };
+        redactor.reply(&mut reply);
+        assert_eq!(reply.reasoning.len(), kept);
+        let parts: Vec<Part> = pieces.into_iter().map(Part::Reasoning).collect();
+        let said = ChatMessage {
+            role: writ_types::chat::Role::Assistant,
+            parts: parts.into_iter().chain([Part::Text { text: "so".into() }]).collect(),
+            label: Label::new(Taint::Owner),
+        };
+        let mut request = writ_types::chat::ModelRequest {
+            system: String::new(),
+            messages: vec![Arc::new(said)],
+            tools: writ_types::chat::ToolSpecs::default(),
+            max_output_tokens: writ_types::unit::Tokens::new(1),
+        };
+        redactor.request(&mut request);
+        assert_eq!(request.messages[0].parts.len(), kept + 1);
     }
 }

@@ -14,7 +14,8 @@ use writ_models::{ModelRole, Models};
 use writ_policy::budget::Spent;
 use writ_store::batch::Batch;
 use writ_types::chat::{
-    ChatMessage, ModelReply, ModelRequest, Part, Role, StopReason, ToolCall, ToolSpec, ToolSpecs, Usage,
+    ChatMessage, ModelReply, ModelRequest, Part, Reasoning, Role, StopReason, ToolCall, ToolSpec, ToolSpecs,
+    Usage, assistant_parts,
 };
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::taint::{Label, Taint};
@@ -108,8 +109,9 @@ pub(crate) async fn try_model(
     let mut tools = asked("Call the tool add_numbers with a = 17 and b = 25, and do nothing else.");
     tools.tools = offered();
     let called = trying.request("tools", tools.clone(), calls_the_tool).await?;
-    if let Some(call) = called.and_then(|reply| reply.calls.into_iter().next()) {
-        tools.messages.extend(result_of(call));
+    let called = called.and_then(|reply| Some((reply.calls.into_iter().next()?, reply.reasoning)));
+    if let Some((call, reasoning)) = called {
+        tools.messages.extend(result_of(call, reasoning));
         trying.request("results", tools, reads_the_result).await?;
     }
     let form =
@@ -240,10 +242,12 @@ fn offered() -> ToolSpecs {
     .into()
 }
 
-/// The call of a reply and its result, as the next request has them.
-fn result_of(call: ToolCall) -> [Arc<ChatMessage>; 2] {
+/// The call of a reply, with the reasoning that came before it, and its result, as the next request has them.
+fn result_of(call: ToolCall, reasoning: Vec<Reasoning>) -> [Arc<ChatMessage>; 2] {
     let result = fixed_result(&call, "42");
-    [message(Role::Assistant, Part::Call(call)), message(Role::Tool, Part::Result(result))].map(Arc::new)
+    let parts = assistant_parts(reasoning, String::new(), [call]);
+    let asking = ChatMessage { role: Role::Assistant, parts, label: Label::new(Taint::Owner) };
+    [asking, message(Role::Tool, Part::Result(result))].map(Arc::new)
 }
 
 fn is_answered(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {

@@ -174,6 +174,14 @@ fn one_message(message: &Value, at: &str, open: &BTreeMap<String, String>) -> Re
     Ok(parsed)
 }
 
+/// Thinking comes before what it led to.
+fn first(parsed: &ParsedMessage, at: &str) -> Result<(), Refusal> {
+    if parsed.text.is_empty() && parsed.calls.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!("{at}: `thinking` blocks must come before text and `tool_use` blocks")))
+}
+
 fn add_block(
     parsed: &mut ParsedMessage,
     block: &Value,
@@ -200,6 +208,16 @@ fn add_block(
                 .ok_or_else(|| Refusal::invalid(format!("{at}.input: Input should be a valid dictionary")))?;
             let name = string(fields, "name", &format!("{at}.name"))?.to_owned();
             parsed.calls.push(ParsedCall { id: id.to_owned(), name, arguments: arguments.clone() });
+        }
+        ("thinking", Role::Assistant) => {
+            first(parsed, at)?;
+            string(fields, "thinking", &format!("{at}.thinking"))?;
+            let signature = string(fields, "signature", &format!("{at}.signature"))?;
+            non_empty(signature, at)?;
+        }
+        ("redacted_thinking", Role::Assistant) => {
+            first(parsed, at)?;
+            string(fields, "data", &format!("{at}.data"))?;
         }
         ("tool_result", Role::User) => {
             let call_id = string(fields, "tool_use_id", &format!("{at}.tool_use_id"))?;

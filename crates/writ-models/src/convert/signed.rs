@@ -1,0 +1,64 @@
+//! The messages of a Chat Completions request whose calls are signed.
+//!
+//! Gemini's compatible interface gives a call's signature in `extra_content` and wants it back there
+//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). The library has no field for it, so the messages are
+//! written here, in its place, where there is a signature.
+
+use genai::chat::{ChatMessage, ChatRequest, ChatRole, ToolCall, ToolResponse};
+use serde_json::{Map, Value, json};
+
+use crate::config::ProviderKind;
+
+/// The messages as JSON; `None`: no call is signed, and the library writes them.
+pub(super) fn messages(kind: ProviderKind, request: &ChatRequest) -> Option<Value> {
+    let is_signed = |message: &ChatMessage| {
+        message.content.tool_calls().into_iter().any(|call| call.thought_signatures.is_some())
+    };
+    if kind != ProviderKind::OpenAi || !request.messages.iter().any(is_signed) {
+        return None;
+    }
+    let system = request.system.iter().map(|text| json!({ "role": "system", "content": text }));
+    let said = request.messages.iter().flat_map(message);
+    Some(Value::Array(system.chain(said).collect()))
+}
+
+/// A message; of results, one for each.
+fn message(message: &ChatMessage) -> Vec<Value> {
+    let texts: Vec<&str> = message.content.texts();
+    let text = texts.join("\n\n");
+    match message.role {
+        ChatRole::System => vec![json!({ "role": "system", "content": text })],
+        ChatRole::User => vec![json!({ "role": "user", "content": text })],
+        ChatRole::Assistant => vec![assistant(message, text)],
+        ChatRole::Tool => {
+            let written = |result: &ToolResponse| json!({ "role": "tool", "tool_call_id": result.call_id, "content": result.content });
+            message.content.tool_responses().into_iter().map(written).collect()
+        }
+    }
+}
+
+fn assistant(message: &ChatMessage, text: String) -> Value {
+    let mut fields = Map::new();
+    fields.insert("role".to_owned(), "assistant".into());
+    fields.insert("content".to_owned(), text.into());
+    if let Some(reasoning) = message.content.reasoning_contents().first() {
+        fields.insert("reasoning_content".to_owned(), (*reasoning).into());
+    }
+    let calls: Vec<Value> = message.content.tool_calls().into_iter().map(call).collect();
+    if !calls.is_empty() {
+        fields.insert("tool_calls".to_owned(), calls.into());
+    }
+    Value::Object(fields)
+}
+
+fn call(call: &ToolCall) -> Value {
+    let mut written = json!({
+        "type": "function",
+        "id": call.call_id,
+        "function": { "name": call.fn_name, "arguments": call.fn_arguments.to_string() },
+    });
+    if let Some(signature) = call.thought_signatures.iter().flatten().next() {
+        written["extra_content"] = json!({ "google": { "thought_signature": signature } });
+    }
+    written
+}
