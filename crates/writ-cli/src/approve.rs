@@ -263,6 +263,7 @@ pub(crate) async fn answer(
             | ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
+            | ServerFrame::Text { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }

@@ -232,6 +232,7 @@ impl Client {
                 ServerFrame::Hello { .. }
                 | ServerFrame::Accepted { .. }
                 | ServerFrame::Delta { .. }
+                | ServerFrame::Text { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }
@@ -253,6 +254,7 @@ impl Client {
             ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
+            | ServerFrame::Text { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }

@@ -7,6 +7,9 @@
 #[path = "suite/engine.rs"]
 mod engine;
 
+#[path = "suite/shown.rs"]
+mod shown;
+
 #[path = "suite/answers.rs"]
 mod answers;
 

@@ -3,6 +3,8 @@
 
 mod clearance;
 
+mod shown;
+
 mod trial;
 
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use tracing::Instrument as _;
 use writ_agent::event::{Event, ModelFailure};
 use writ_models::error::{Failure, ModelError};
 use writ_models::failover::Step;
-use writ_models::{Delta, ModelRole, Models, PlannedCall};
+use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
 use writ_policy::prepared::Prepared;
@@ -30,12 +32,12 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
+use self::shown::{show, shown_text};
 pub(crate) use self::trial::try_model;
 use crate::act::{Place, ROLES};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::passage::{Passage, Standing};
-use crate::segment::Segments;
 use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
@@ -265,8 +267,11 @@ async fn attempt(
     let is_shown = role == ModelRole::Executor && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
     let (span, began) = (trace::model(planned), place.core.clock.now());
-    let (answer, pieces) = tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
+    let (answer, (pieces, released)) =
+        tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     account.pieces = pieces;
+    let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
+    account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
     let took = place.core.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
@@ -452,33 +457,6 @@ fn record(
         model_calls: 1,
     }));
     cost
-}
-
-/// Shows text as it comes, gated by segment; returns the number of pieces.
-async fn show(place: &Place, is_shown: bool, mut deltas: mpsc::Receiver<Delta>) -> usize {
-    let mut pieces = 0_usize;
-    if !is_shown {
-        while let Some(delta) = deltas.recv().await {
-            pieces = pieces.saturating_add(usize::from(matches!(delta, Delta::Text(_))));
-        }
-        return pieces;
-    }
-    let (mut segments, mut masked) = (Segments::default(), place.core.redactor.stream());
-    while let Some(delta) = deltas.recv().await {
-        let Delta::Text(text) = delta else { continue };
-        pieces = pieces.saturating_add(1);
-        release(place, segments.push(&place.core.gates, &masked.push(&text)));
-    }
-    let rest = segments.push(&place.core.gates, &masked.end());
-    release(place, rest);
-    release(place, segments.end(&place.core.gates));
-    pieces
-}
-
-fn release(place: &Place, text: String) {
-    if let Some(turn) = place.turn.filter(|_| !text.is_empty()) {
-        place.session.hub.pass(ServerFrame::Delta { turn, text });
-    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ impl Segments {
         self.judge(gates)
     }
 
+    /// Returns everything that was let out.
+    pub(crate) fn into_released(self) -> String {
+        self.released
+    }
+
     fn judge(&mut self, gates: &GateSet) -> String {
         if self.stopped || gates.holds_output() {
             return String::new();

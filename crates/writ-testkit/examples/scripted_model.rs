@@ -1,6 +1,8 @@
 //! Serves a scripted model over loopback, for tests that are not written in Rust: `scripted_model SCRIPT.json`.
 //!
-//! The script is a list of `{"when": TEXT, "replies": [{"text", "calls": [{"tool", "arguments"}], "hold": NAME}]}`.
+//! The script is a list of `{"when": TEXT, "replies": [{"text", "calls": [{"tool", "arguments"}], "hold": NAME}]}`. A reply
+//! with `silent_after` falls silent after so many frames of its stream, one with `error_after` breaks off with an error of the provider, one with `status`
+//! is that HTTP error.
 //! The first rule whose text is in the person's last message answers, reply after reply as results come in; its last
 //! reply is repeated. A reply with `hold` waits until a line with that name comes on standard input. The first line
 //! of output is where: `{"base_url": …}`. It serves until standard input ends.
@@ -55,8 +57,18 @@ fn answer(rules: &[Value], gates: &BTreeMap<String, Gate>, request: &ParsedReque
     let said = calls.fold(said, |said, call| {
         said.and_call(call["tool"].as_str().unwrap_or_default(), call["arguments"].clone())
     });
-    match hold(reply).and_then(|name| gates.get(name)) {
-        Some(gate) => said.fault(Fault::SlowFirstByte(gate.clone())),
+    match fault(reply, gates) {
+        Some(fault) => said.fault(fault),
         None => said,
     }
+}
+
+/// What goes wrong with a reply, or makes it wait.
+fn fault(reply: &Value, gates: &BTreeMap<String, Gate>) -> Option<Fault> {
+    let frames = |name: &str| reply[name].as_u64().and_then(|count| usize::try_from(count).ok());
+    let status = reply["status"].as_u64().and_then(|status| u16::try_from(status).ok());
+    let held = hold(reply).and_then(|name| gates.get(name)).cloned().map(Fault::SlowFirstByte);
+    held.or_else(|| frames("silent_after").map(Fault::SilenceAfter))
+        .or_else(|| frames("error_after").map(Fault::ErrorEventAfter))
+        .or_else(|| status.map(|status| Fault::Status { status, retry_after: None }))
 }

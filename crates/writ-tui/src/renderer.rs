@@ -115,6 +115,7 @@ impl<W: Write> Renderer<W> {
             }
             ServerFrame::Accepted { .. } => Ok(()),
             ServerFrame::Delta { turn, text } => self.delta(*turn, text),
+            ServerFrame::Text { turn, text } => self.message(*turn, text),
             ServerFrame::Tool { tool, state, summary, .. } => {
                 // What was said before a step is not part of the closing message.
                 self.streamed = None;

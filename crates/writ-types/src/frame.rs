@@ -145,6 +145,14 @@ pub enum ServerFrame {
         /// The text.
         text: String,
     },
+    /// Text of the answer that was sent as [`Self::Delta`]s and is not part of a later message: the agent went on with a tool,
+    /// or the answer broke off. A client that has shown the deltas has shown it; it is stored for those who come later.
+    Text {
+        /// The turn.
+        turn: TurnId,
+        /// The text.
+        text: String,
+    },
     /// A tool step.
     Tool {
         /// The turn.

@@ -126,6 +126,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
             }
             ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
+            | ServerFrame::Text { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::Message { .. }
             | ServerFrame::File { .. }

@@ -193,6 +193,7 @@ impl Show<'_> {
                 ServerFrame::Hello { .. }
                 | ServerFrame::Accepted { .. }
                 | ServerFrame::Delta { .. }
+                | ServerFrame::Text { .. }
                 | ServerFrame::Tool { .. }
                 | ServerFrame::Message { .. }
                 | ServerFrame::File { .. }

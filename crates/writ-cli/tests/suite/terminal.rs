@@ -179,7 +179,7 @@ fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     assert!(!bench.project().join("b.txt").exists(), "nothing before the approval");
     terminal.until_typing();
     terminal.press("y\r");
-    terminal.until(" used: ");
+    terminal.until(" applied: ");
     assert_eq!(std::fs::read_to_string(bench.project().join("b.txt")).expect("applied"), "new\n");
 
     // Text is seen while it comes; Ctrl-C stops the turn and not the conversation.

@@ -259,6 +259,7 @@ impl Asked {
             | ServerFrame::Error { .. }
             | ServerFrame::Hello { .. }
             | ServerFrame::Accepted { .. }
+            | ServerFrame::Text { .. }
             | ServerFrame::Tool { .. }
             | ServerFrame::File { .. }
             | ServerFrame::GateApproval { .. }

@@ -91,9 +91,10 @@ impl Question {
 
 fn news(frame: &ServerFrame) -> News {
     match frame {
-        ServerFrame::Delta { turn, .. } | ServerFrame::Tool { turn, .. } | ServerFrame::File { turn, .. } => {
-            News::Running(*turn)
-        }
+        ServerFrame::Delta { turn, .. }
+        | ServerFrame::Text { turn, .. }
+        | ServerFrame::Tool { turn, .. }
+        | ServerFrame::File { turn, .. } => News::Running(*turn),
         ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
