@@ -86,7 +86,7 @@ test("a high risk is refused without a passkey and done with one", async () => {
   assert.equal(await page.locator(".card input[type=range]").inputValue(), "0", "half of the slide goes back");
   assert.deepEqual(responses(frames), []);
   await drag(page, 1.02);
-  await page.locator("#decided-list [data-state=used]").waitFor();
+  await page.locator("#decided-list [data-state=applied]").waitFor();
   assert.equal(responses(frames).length, 1);
   assert.match(writ.run("audit", "search", "laptop"), /answered/);
   assert.match(writ.run("memory", "search", "first"), /the first/);
@@ -97,7 +97,7 @@ test("what was signed once is refused for anything else, and a removed passkey s
   await enrolled(page, writ, "laptop");
   await asked(page, "keep the first");
   await approve(page);
-  await page.locator("#decided-list [data-state=used]").waitFor();
+  await page.locator("#decided-list [data-state=applied]").waitFor();
   const [{ ask_id: first, signature }] = responses(frames);
   assert.deepEqual(await post(page, first, { decision: "approve", signature }), [409, "ask.closed"]);
   const second = await asked(page, "keep the second");
@@ -134,7 +134,7 @@ test("what cannot be undone takes a passkey that knows its person, also after a 
   assert.deepEqual(responses(frames), []);
   await device.verified(true);
   await approve(page);
-  await page.locator("#decided-list [data-state=used]").waitFor();
+  await page.locator("#decided-list [data-state=applied]").waitFor();
   assert.match(writ.run("audit", "search", "laptop"), /answered/);
 });
 

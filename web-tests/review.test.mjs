@@ -63,14 +63,14 @@ test("a medium risk takes a tap and a confirmation", async () => {
   assert.equal(responses(frames).length, 0, "a tap alone decides nothing");
   assert.match(fs.readFileSync(file, "utf8"), /exclusive/);
   await card.getByRole("button", { name: "Confirm" }).click();
-  await page.locator("#decided-list [data-state=used]").waitFor();
+  await page.locator("#decided-list [data-state=applied]").waitFor();
   assert.match(fs.readFileSync(file, "utf8"), /inclusive/);
   const [answer] = responses(frames);
   assert.equal(answer.decision, "approve");
   assert.match(answer.shown_hash, /^[0-9a-f]{64}$/, "it says which text was shown");
   assert.equal(await page.locator("#review-empty").isVisible(), true);
   await page.locator("[data-surface-link=stream]").click();
-  await page.locator(".ask[data-state=used]").waitFor();
+  await page.locator(".ask[data-state=applied]").waitFor();
 });
 
 /** What is alike is done without a question, until it is taken back. */
@@ -87,7 +87,7 @@ test("an approval for the task is told in full, confirmed, in force and taken ba
   assert.equal(responses(frames).length, 0, "a tap alone decides nothing");
   assert.ok((await card.locator(".step .consequence").innerText()).includes(folder), "said once more");
   await card.getByRole("button", { name: "Confirm" }).click();
-  await page.locator("#decided-list [data-state=used]").waitFor();
+  await page.locator("#decided-list [data-state=applied]").waitFor();
   assert.equal(responses(frames)[0].scope, "task");
   const row = page.locator("#in-force-list li");
   await row.waitFor();

@@ -86,7 +86,12 @@ export async function inProject(page, folder) {
 /** Begins a new conversation, as a person would. */
 export async function fresh(page) {
   const before = await page.evaluate(() => sessionStorage.getItem("writ.session"));
-  await page.locator("[data-new-session]").first().click();
+  const beside = page.locator("[data-new-session]").first();
+  if (await beside.isVisible()) await beside.click();
+  else {
+    await page.locator("#session-button").click();
+    await page.locator("#switcher [data-new-session]").click();
+  }
   await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", before);
 }
 

@@ -4,6 +4,7 @@ import { Activity } from "./js/activity.js";
 import { announce } from "./js/announce.js";
 import { request, Refused } from "./js/api.js";
 import { byId, el } from "./js/dom.js";
+import { draftOf, keepDraft } from "./js/drafts.js";
 import { fitsMessage } from "./js/outbox.js";
 import { Review } from "./js/review.js";
 import { Sessions } from "./js/sessions.js";
@@ -45,6 +46,8 @@ function route() {
   }
   for (const name of SURFACES) byId(name).dataset.current = String(name === surface);
   title();
+  const ask = surface === "review" ? new URLSearchParams(query).get("ask") : null;
+  if (ask) review.show(ask);
   if (surface === "activity" && connection.open) showActivity(new URLSearchParams(query));
   const code = surface === "review" ? new URLSearchParams(query).get("enrol") : null;
   if (code) {
@@ -83,7 +86,7 @@ function reviewed() {
   const badge = byId("review-count");
   badge.hidden = review.count === 0;
   badge.replaceChildren(String(review.count), el("span", { className: "visually-hidden" }, " waiting"));
-  document.body.dataset.asks = String(review.count > 0);
+  document.body.dataset.asks = String(review.inView);
   title();
   stream.refreshAsks();
 }
@@ -102,6 +105,7 @@ function opened(hello) {
     // Without storage the newest session is joined next time.
   }
   stream.opened(hello);
+  takeUpDraft(hello.session);
   sessions.joined(hello.session);
   review.refresh();
   review.refreshKeys();
@@ -160,6 +164,7 @@ async function unknown() {
 function change(session) {
   if (session === connection.session && connection.open) return;
   stream.clear();
+  review.dismiss();
   connection.join(session);
   location.hash = "#/stream";
   byId("message").focus();
@@ -174,7 +179,20 @@ const message = byId("message");
 
 const HINT = byId("composer-hint").textContent;
 
+/** The conversation that the text in the box belongs to. */
+let drafting = null;
+
+/** What was written in this conversation stands in the box again; what is being written there is left alone. */
+function takeUpDraft(session) {
+  if (drafting === session) return;
+  // Text from before anything was joined belongs to what is joined first.
+  if (drafting !== null || message.value === "") message.value = draftOf(session);
+  drafting = session;
+  composed();
+}
+
 function composed() {
+  if (drafting) keepDraft(drafting, message.value);
   if (byId("composer").dataset.long === "true") {
     byId("composer").dataset.long = "false";
     byId("composer-hint").textContent = HINT;
@@ -191,6 +209,7 @@ function say(text) {
     byId("composer").dataset.long = "true";
     return;
   }
+  review.dismiss();
   stream.say(text.trim());
   message.value = "";
   composed();

@@ -1,7 +1,7 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-3";
+const CACHE = "writ-shell-4";
 
 const SHELL = [
   "/",
@@ -11,11 +11,13 @@ const SHELL = [
   "/js/announce.js",
   "/js/api.js",
   "/js/dom.js",
+  "/js/drafts.js",
   "/js/format.js",
   "/js/groups.js",
   "/js/inforce.js",
   "/js/ladder.js",
   "/js/markdown.js",
+  "/js/opencards.js",
   "/js/origins.js",
   "/js/outbox.js",
   "/js/passkey.js",

@@ -61,6 +61,17 @@ export class Review {
     return this.#asks.size;
   }
 
+  /** Returns true while there is something to look at: a card, or what came of the last one. */
+  get inView() {
+    return this.count > 0 || !byId("just-decided").hidden;
+  }
+
+  /** What came of the last card has been seen. */
+  dismiss() {
+    byId("just-decided").hidden = true;
+    this.#changed();
+  }
+
   isOpen(ask) {
     return this.#asks.has(ask);
   }
@@ -106,6 +117,15 @@ export class Review {
     byId("key-form").scrollIntoView({ block: "center" });
     const nowhere = [null, document.body].includes(document.activeElement);
     if (nowhere) byId("key-add").focus({ preventScroll: true });
+  }
+
+  /** Brings a card into view, if it is open. */
+  show(ask) {
+    const card = this.#asks.get(ask);
+    if (!card || this.#answering) return;
+    this.#current = card;
+    byId("card-place").replaceChildren();
+    this.#show();
   }
 
   /** Takes up a card that has just been asked. */
@@ -338,6 +358,19 @@ export class Review {
     this.#decided.length = Math.min(this.#decided.length, MAX_DECIDED);
     announce(`${verdict(frame.state, frame.reason)}: ${card.intent}`);
     this.#showDecided();
+    this.#justDecided(this.#decided[0]);
+  }
+
+  /** Says what has become of the card that was answered last, where it stood. */
+  #justDecided(row) {
+    const place = byId("just-decided");
+    place.hidden = false;
+    place.dataset.ask = row.id;
+    place.dataset.state = row.state;
+    place.replaceChildren(
+      icon(ICONS[mark(row.state)]),
+      el("span", {}, el("strong", {}, verdict(row.state, row.reason)), ` \u00b7 ${row.intent}`),
+      el("button", { type: "button", className: "quiet small", onclick: () => this.dismiss() }, "Close", el("span", { className: "visually-hidden" }, " this outcome")));
   }
 
   #update(frame) {
@@ -345,6 +378,10 @@ export class Review {
     if (!row || !follows(frame.state, row.state)) return;
     Object.assign(row, { state: frame.state, reason: frame.reason, text: frame.text });
     this.#showDecided();
+    if (byId("just-decided").dataset.ask === row.id) {
+      this.#justDecided(row);
+      announce(`${verdict(row.state, row.reason)}: ${row.intent}`);
+    }
   }
 
   #showDecided() {

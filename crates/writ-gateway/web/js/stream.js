@@ -3,6 +3,7 @@
 import { announce } from "./announce.js";
 import { request, withQuery } from "./api.js";
 import { byId, el } from "./dom.js";
+import { OpenCards } from "./opencards.js";
 import { Outbox } from "./outbox.js";
 import { Turn } from "./turn.js";
 
@@ -15,6 +16,10 @@ const SAID_PAGE = 200;
 const SAID_PAGES = 5;
 /** How long to wait before the ledger is asked for messages, in milliseconds: questions in a row become one. */
 const SAID_REST = 120;
+/** How the message begins by which the engine lets the agent go on after an answer: nobody has written it. */
+const GOES_ON = "[a person has ";
+/** Errors about answers: they refuse no message. */
+const ABOUT_ANSWERS = /^(ask|approval|gate|passkey)\./;
 
 export class Stream {
   #connection;
@@ -25,6 +30,11 @@ export class Stream {
   #places = new Map();
   #said = new Set();
   #outbox;
+  #open;
+  /** Cards of the history whose turn is not known yet: it is that of the next frame that names one. */
+  #unplaced = [];
+  /** Messages of people by their entries, as far as they are on the page. */
+  #bubbles = new Map();
   #saidTimer = null;
   #running = null;
   #waiting = false;
@@ -38,6 +48,7 @@ export class Stream {
     this.#connection = connection;
     this.#hooks = hooks;
     this.#outbox = new Outbox((frame) => connection.send(frame), () => this.#show());
+    this.#open = new OpenCards((ask) => [...this.#turns.values()].find((turn) => turn.has(ask))?.node);
     const scroll = byId("stream-scroll");
     scroll.addEventListener("scroll", () => this.#atEnd(), { passive: true });
     // Whoever is at the end stays there, whatever grows or shrinks.
@@ -55,6 +66,9 @@ export class Stream {
     this.#turns.clear();
     this.#places.clear();
     this.#said.clear();
+    this.#bubbles.clear();
+    this.#unplaced = [];
+    this.#open.clear();
     this.#latest = this.#running = null;
     this.#waiting = false;
     this.#follows = true;
@@ -65,6 +79,8 @@ export class Stream {
   /** The session is joined: what is missing comes now. */
   opened(hello) {
     this.#end = hello.seq ?? 0;
+    this.#open.only(hello.open ?? []);
+    this.#running?.interrupted();
     for (const message of this.#outbox.open(hello.session)) this.#pending(message);
     this.#lookForSaid();
     this.#lookForRunning();
@@ -87,7 +103,10 @@ export class Stream {
   frame(frame) {
     this.#old = frame.seq > 0 && frame.seq <= this.#end;
     this.#handle(frame);
-    if (frame.seq > 0 && frame.seq === this.#end) this.#lookForRunning();
+    if (frame.seq > 0 && frame.seq === this.#end) {
+      if (this.#unplaced.length > 0) this.#placeCards(this.#lastTurn());
+      this.#lookForRunning();
+    }
     this.#show();
   }
 
@@ -98,6 +117,8 @@ export class Stream {
 
   #handle(frame) {
     switch (frame.type) {
+      case "text":
+        return this.#turn(frame.turn).shown(frame.text);
       case "accepted":
         return this.#accepted(frame);
       case "delta":
@@ -109,12 +130,20 @@ export class Stream {
       case "file":
         return this.#turn(frame.turn).file(frame, this.#connection.session);
       case "gate_approval":
+        this.#open.add(frame.ask_id, frame.reason, frame.seq === 0 || !this.#old);
+        // One that was listed when the session was joined comes again with the history.
+        if (frame.seq === 0 && !this.#turns.has(frame.turn)) return undefined;
         return this.#turn(frame.turn).gate(frame, (decision, answers) => this.#connection.send({ type: "gate_response", ask_id: frame.ask_id, decision, answers }));
       case "checkpoint":
         return this.#lastTurn().note(`Checkpoint: ${frame.name}`);
       case "approval_request":
-        return this.#lastTurn().ask(frame, this.#hooks.isOpen);
+        this.#open.add(frame.ask_id, frame.intent, frame.seq === 0 || !this.#old);
+        if (frame.seq === 0) return undefined;
+        this.#unplaced.push(frame);
+        return this.#old ? undefined : this.#placeCards(this.#lastTurn());
       case "approval_resolved":
+        this.#open.remove(frame.ask_id);
+        if (this.#unplaced.length > 0) this.#placeCards(this.#lastTurn());
         return [...this.#turns.values()].find((turn) => turn.resolved(frame));
       case "status":
         return frame.seq > 0 ? this.#lastTurn().note(frame.text) : this.#tell(frame.text);
@@ -134,7 +163,12 @@ export class Stream {
       this.#add(turn.node, Number.POSITIVE_INFINITY);
       this.#lookForSaid();
     }
+    this.#placeCards(turn);
     return turn;
+  }
+
+  #placeCards(turn) {
+    for (const card of this.#unplaced.splice(0)) turn.ask(card, this.#hooks.isOpen);
   }
 
   #lastTurn() {
@@ -147,6 +181,7 @@ export class Stream {
     if (!turn.ended && this.#running !== turn) {
       this.#running = turn;
       this.#aloud("Working");
+      this.#lookForSaid();
     }
     this.#waiting = false;
     return turn;
@@ -170,15 +205,18 @@ export class Stream {
     const message = this.#outbox.accepted(frame.client_id);
     if (!message || this.#said.has(frame.entry)) return;
     this.#said.add(frame.entry);
-    message.node.dataset.state = "kept";
-    this.#place(message.node, frame.entry);
+    this.#kept(message.node, frame.entry);
+    // It waits until the list of those that do not is read.
+    if (this.#running) this.#waits(message.node, true);
+    this.#lookForSaid();
     this.#hooks.named(this.#connection.session, message.text);
   }
 
   #error(frame) {
     this.#waiting = false;
     // What concerns messages that were taken in names them.
-    const refused = (frame.answers ?? []).length === 0 ? this.#outbox.refused() : null;
+    const anybodys = (frame.answers ?? []).length === 0 && !ABOUT_ANSWERS.test(frame.code ?? "");
+    const refused = anybodys ? this.#outbox.refused() : null;
     if (refused) refused.node.dataset.state = "refused";
     const text = el("p", {}, frame.text);
     const hint = frame.hint ? el("p", { className: "note" }, frame.hint) : null;
@@ -204,12 +242,8 @@ export class Stream {
   // --- Messages of people ---
 
   #pending(message) {
-    const node = el("li", { className: "said", data: { state: "pending" } },
-      el("span", { className: "visually-hidden" }, "You: "),
-      el("div", { className: "bubble" }, message.text),
-      el("span", { className: "note unsent" }, "Not sent yet"));
-    message.node = node;
-    this.#add(node, Number.POSITIVE_INFINITY);
+    message.node = bubble(message.text, "pending");
+    this.#add(message.node, Number.POSITIVE_INFINITY);
   }
 
   #lookForSaid() {
@@ -236,19 +270,47 @@ export class Stream {
       before = Math.min(...entries.map((entry) => entry.seq));
       if (fresh.length < entries.length || entries.length < SAID_PAGE) break;
     }
+    await this.#lookForWaiting();
     this.#show();
+  }
+
+  /** Messages that no turn has begun with yet are marked. */
+  async #lookForWaiting() {
+    const session = this.#connection.session;
+    let waiting;
+    try {
+      ({ waiting } = await this.#connection.call("sessions.show", { session }));
+    } catch {
+      return;
+    }
+    if (session !== this.#connection.session) return;
+    for (const [entry, node] of this.#bubbles) this.#waits(node, waiting.includes(entry));
+  }
+
+  #waits(node, waits) {
+    node.dataset.state = waits ? "waiting" : "kept";
+  }
+
+  #kept(node, entry) {
+    node.dataset.state = "kept";
+    this.#bubbles.set(entry, node);
+    this.#place(node, entry);
   }
 
   #found(entry) {
     const text = entry.payload?.text ?? "";
     this.#said.add(entry.seq);
-    const mine = this.#outbox.adopt(text);
-    if (mine) {
-      mine.node.dataset.state = "kept";
-      this.#place(mine.node, entry.seq);
+    if (text.startsWith(GOES_ON)) {
+      this.#add(el("li", { className: "status-line went-on" }, "The agent goes on after your answer."), entry.seq);
       return;
     }
-    const node = el("li", { className: "said", data: { state: "kept" } }, el("span", { className: "visually-hidden" }, "You: "), el("div", { className: "bubble" }, text));
+    const mine = this.#outbox.adopt(text);
+    if (mine) {
+      this.#kept(mine.node, entry.seq);
+      return;
+    }
+    const node = bubble(text, "kept");
+    this.#bubbles.set(entry.seq, node);
     this.#add(node, entry.seq);
     this.#hooks.named(this.#connection.session, text);
   }
@@ -305,6 +367,7 @@ export class Stream {
     while (items.childElementCount > MAX_ITEMS) {
       const oldest = items.firstElementChild;
       this.#places.delete(oldest);
+      for (const [entry, node] of this.#bubbles) if (node === oldest) this.#bubbles.delete(entry);
       this.#turns.delete(oldest.dataset.turn);
       oldest.remove();
     }
@@ -347,6 +410,15 @@ export class Stream {
     scroll.scrollTo({ top: scroll.scrollHeight, behavior: smooth && !calm ? "smooth" : "instant" });
     if (!smooth) this.#atEnd();
   }
+}
+
+/** A message of a person, and what has become of it so far. */
+function bubble(text, state) {
+  return el("li", { className: "said", data: { state } },
+    el("span", { className: "visually-hidden" }, "You: "),
+    el("div", { className: "bubble" }, text),
+    el("span", { className: "note unsent" }, "Not sent yet"),
+    el("span", { className: "note queued" }, "Waiting: the agent hears it with its next turn"));
 }
 
 function read(session) {

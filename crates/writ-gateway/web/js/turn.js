@@ -12,6 +12,13 @@ const FRAME = 50;
 const LONG = 20_000;
 const LONG_FRAME = 600;
 
+/** Stands where text that streamed in is missing. */
+const GAP = "\n\n\u2026\n\n";
+
+/** Returns true if a piece of text is part of a whole one; spaces and line ends count alike. */
+const covers = (whole, piece) => spaced(whole).includes(spaced(piece));
+const spaced = (text) => text.replace(/\s+/g, " ").trim();
+
 const RUNNING = new Set(["started"]);
 const UNEASY = new Set(["failed", "denied", "unknown", "waiting", "cancelled"]);
 
@@ -45,12 +52,15 @@ export class Turn {
   node;
   /** Where it stands in the ledger; unknown while it runs. */
   ended = false;
+  /** The text that streams in, since the last step. */
   text = "";
   #gap = false;
   #steps = [];
-  #work;
-  #workTitle;
-  #list;
+  /** Texts and groups of steps, in the order in which they came; the last one is the reply. */
+  #flow;
+  /** Texts that were shown before the reply: each with its node, and whether the server has said that it is whole. */
+  #earlier = [];
+  #work = null;
   #asks;
   #reply;
   #files;
@@ -62,14 +72,12 @@ export class Turn {
 
   constructor(id) {
     this.id = id;
-    this.#workTitle = el("span", {});
-    this.#list = el("ol", { className: "steps" });
-    this.#work = el("details", { className: "work", hidden: true, open: true }, el("summary", { onclick: () => (this.#touched = true) }, this.#workTitle), this.#list);
     this.#asks = el("div", { className: "asks" });
     this.#reply = el("div", { className: "reply" });
     this.#files = el("ul", { className: "files", hidden: true, "aria-label": "Files" });
     this.#marks = el("footer", { className: "marks", hidden: true });
-    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#work, this.#reply, this.#files, this.#marks, this.#asks);
+    this.#flow = el("div", { className: "flow" }, this.#reply);
+    this.node = el("li", { className: "turn", data: { turn: id, running: "true" } }, this.#flow, this.#files, this.#marks, this.#asks);
   }
 
   /** What it does right now, in a few words. */
@@ -80,7 +88,7 @@ export class Turn {
 
   delta(text) {
     if (text === "" || this.ended) return;
-    if (this.#gap && this.text !== "") this.text += "\n\n\u2026\n\n";
+    if (this.#gap && this.text !== "") this.text += GAP;
     this.#gap = false;
     this.text += text;
     this.#timer ??= setTimeout(() => this.#render(), this.text.length > LONG ? LONG_FRAME : FRAME);
@@ -88,10 +96,31 @@ export class Turn {
 
   /** Text that was seen before the page was loaded again; what came in between is missing until the end. */
   restore(text) {
-    if (this.text !== "" || this.ended) return;
+    if (this.text !== "" || this.ended || this.#earlier.some((one) => covers(one.text, text))) return;
     this.text = text;
     this.#gap = true;
     this.#render();
+  }
+
+  /** The connection was lost: what streamed in meanwhile is missing until the text is whole. */
+  interrupted() {
+    this.#gap = this.text !== "";
+  }
+
+  /** Text that was streamed and is no part of the reply: what is shown of it is made whole. */
+  shown(text) {
+    if (this.text !== "") {
+      this.#replaceBy(text);
+      this.text = text;
+      return this.#setAside(true);
+    }
+    const known = this.#earlier.find((one) => !one.whole && covers(text, one.text));
+    if (known) {
+      Object.assign(known, { text, whole: true });
+      return known.node.replaceChildren(markdown(text));
+    }
+    this.text = text;
+    return this.#setAside(true);
   }
 
   step({ tool, state: now, summary }) {
@@ -102,11 +131,22 @@ export class Turn {
     const step = known ?? { tool, node: el("li") };
     Object.assign(step, { state: now, summary: summary || step.summary || "" });
     if (!known) {
+      this.#work ??= this.#group();
+      step.group = this.#work;
       this.#steps.push(step);
-      this.#list.append(step.node);
+      step.group.list.append(step.node);
     }
     step.node.replaceChildren(line(step));
-    this.#count();
+    this.#count(step.group);
+  }
+
+  /** A new group of steps, before the reply that will come. */
+  #group() {
+    const title = el("span", {});
+    const list = el("ol", { className: "steps" });
+    const node = el("details", { className: "work", open: true }, el("summary", { onclick: () => (this.#touched = true) }, title), list);
+    this.#reply.before(node);
+    return { node, title, list };
   }
 
   /** A file that was sent: a download, never something that is shown. */
@@ -186,16 +226,25 @@ export class Turn {
   message(frame) {
     this.#stopRendering();
     if (!frame.last) {
-      this.#reply.before(el("div", { className: "reply" }, markdown(frame.text)));
-      this.text = "";
-      this.#reply.replaceChildren();
-      return;
+      this.#replaceBy(frame.text);
+      this.text = frame.text;
+      return this.#setAside(true);
     }
-    if (this.text !== "" && frame.text.trim() === "") this.#setAside();
-    this.text = frame.text;
-    this.#reply.replaceChildren(markdown(frame.text));
+    // Where the turn ends without a last word, what it said until then is its reply.
+    if (frame.text.trim() !== "") {
+      this.#replaceBy(frame.text);
+      this.text = frame.text;
+    }
+    this.#reply.replaceChildren(markdown(this.text));
     this.#end();
-    this.#sign(frame);
+    return this.#sign(frame);
+  }
+
+  /** A whole text comes: pieces on the screen that are part of it give way to it, the others stay above it. */
+  #replaceBy(whole) {
+    const others = this.text.split(GAP).filter((piece) => piece.trim() !== "" && !covers(whole, piece));
+    this.text = others.join(GAP);
+    this.#setAside(false);
   }
 
   /** It does not run any more, and said no last word. */
@@ -213,18 +262,28 @@ export class Turn {
       step.state = "unknown";
       step.node.replaceChildren(line(step));
     }
-    if (!this.#touched) this.#work.open = false;
-    this.#count();
+    for (const group of new Set(this.#steps.map((step) => step.group))) {
+      if (!this.#touched) group.node.open = false;
+      this.#count(group);
+    }
   }
 
-  /** What it said before it went on working joins its steps. */
-  #setAside() {
-    if (this.text === "") return;
+  /** What it said before it went on stays where it is; steps and texts that come now come below. */
+  #setAside(whole = false) {
     this.#stopRendering();
-    this.#list.append(el("li", { className: "aside" }, el("div", { className: "reply" }, markdown(this.text))));
-    this.#work.hidden = false;
+    this.#gap = false;
+    if (this.text.trim() === "") {
+      this.text = "";
+      return this.#reply.replaceChildren();
+    }
+    this.#reply.classList.add("earlier");
+    this.#reply.replaceChildren(markdown(this.text));
+    this.#earlier.push({ text: this.text, node: this.#reply, whole });
     this.text = "";
-    this.#reply.replaceChildren();
+    this.#work = null;
+    const before = this.#reply;
+    this.#reply = el("div", { className: "reply" });
+    return before.after(this.#reply);
   }
 
   #render() {
@@ -237,14 +296,14 @@ export class Turn {
     this.#timer = null;
   }
 
-  #count() {
-    this.#work.hidden = this.#steps.length === 0;
-    const parts = [plural(this.#steps.length, "step")];
+  #count({ title, list }) {
+    const steps = this.#steps.filter((step) => step.group.list === list);
+    const parts = [plural(steps.length, "step")];
     for (const name of UNEASY) {
-      const count = this.#steps.filter((step) => step.state === name).length;
+      const count = steps.filter((step) => step.state === name).length;
       if (count > 0) parts.push(`${count} ${state(name)}`);
     }
-    this.#workTitle.textContent = parts.join(" \u00b7 ");
+    title.textContent = parts.join(" \u00b7 ");
   }
 
   #renderAsk(id, frame) {
@@ -271,6 +330,11 @@ export class Turn {
     for (const [id, { node }] of this.#asked) {
       if (node.dataset.state === "open" || node.dataset.state === "closed") this.#renderAsk(id, null);
     }
+  }
+
+  /** Returns true if it has asked this. */
+  has(ask) {
+    return this.#asked.has(ask) || this.#gates.has(ask);
   }
 
   get hasAsks() {

@@ -16,6 +16,9 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::session::{CLOSED_AT, Session};
 
+/// The most waiting messages that are named; the queue of a session is bounded, too.
+const MAX_WAITING: usize = 1_000;
+
 /// Which session.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,10 +33,16 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
     Ok(json!({ "sessions": listed? }))
 }
 
-/// One session.
+/// One session, with the entries of its messages that wait for a turn.
 pub(super) fn show(core: &Core, wanted: &OneSession) -> Result<Value, EngineError> {
     let row = core.store.session(wanted.session)?.ok_or(EngineError::NoSession(wanted.session))?;
-    shown(core, &row)
+    let mut shown = shown(core, &row)?;
+    let waiting = core.store.pending_for_session(wanted.session)?;
+    let waiting: Vec<_> = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
+    if let Value::Object(shown) = &mut shown {
+        shown.insert("waiting".to_owned(), json!(waiting));
+    }
+    Ok(shown)
 }
 
 /// Closes a session: what it says is kept, and nobody joins it any more. What runs in it is stopped, what waits in it ends,
