@@ -40,6 +40,9 @@ mod schemas;
 #[path = "suite/trial.rs"]
 mod trial;
 
+#[path = "suite/pipes.rs"]
+mod pipes;
+
 #[path = "suite/reasoning.rs"]
 mod reasoning;
 

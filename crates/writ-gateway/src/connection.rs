@@ -16,10 +16,10 @@ use writ_runtime::engine::{Along, Answer, Answered, Engine, GateSaid, Join, Surf
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
-use writ_types::taint::Taint;
 
 use crate::http::SHOW_PROOF;
 use crate::line::Shape;
+use crate::quoted::with_quoted;
 use crate::watch::Watch;
 
 /// Frames that may wait for one client.
@@ -329,8 +329,9 @@ impl Connection {
                 let join = Join { session, after_seq, project, write, dry_run, surface, ..Join::default() };
                 self.join(join).await
             }
-            ClientFrame::Message { text, client_id, signature, sender } => {
-                self.message(text, client_id, Along { text_taint: Taint::Owner, signature, sender }).await
+            ClientFrame::Message { text, quoted, client_id, signature, sender } => {
+                let (text, text_taint) = with_quoted(text, &quoted);
+                self.message(text, client_id, Along { text_taint, signature, sender }).await
             }
             ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason } => {
                 match signature.map(Signed::read).transpose() {

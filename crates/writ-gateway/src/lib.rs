@@ -12,4 +12,6 @@ mod connection;
 
 mod line;
 
+mod quoted;
+
 mod watch;

@@ -52,6 +52,10 @@ pub enum ClientFrame {
         /// The text.
         #[serde(alias = "content")]
         text: String,
+        /// More text, which the person has not written, as what a program has sent into a pipe: it is quoted below the text, and
+        /// the message is trusted no more than external content.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        quoted: String,
         /// Unique per session; a duplicate returns the entry of the first. Without one, the engine chooses it.
         #[serde(default)]
         client_id: String,
@@ -463,7 +467,13 @@ mod tests {
             serde_json::from_str(r#"{"type":"message","content":"hi","client_id":"1"}"#).expect("parses");
         assert_eq!(
             frame,
-            ClientFrame::Message { text: "hi".into(), client_id: "1".into(), signature: None, sender: None }
+            ClientFrame::Message {
+                text: "hi".into(),
+                quoted: String::new(),
+                client_id: "1".into(),
+                signature: None,
+                sender: None
+            }
         );
         assert!(serde_json::from_str::<ClientFrame>(r#"{"type":"sudo"}"#).is_err());
     }

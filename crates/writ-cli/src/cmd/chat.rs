@@ -1,5 +1,7 @@
 //! `writ chat`: a conversation, typed or in one message.
 
+mod piped;
+
 mod talk;
 
 use std::io::{self, IsTerminal as _};
@@ -31,6 +33,7 @@ use talk::Talk;
 /// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
 pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     let config = context.ready()?;
+    let (args, quoted) = &piped::taken(context, args)?;
     if args.message.as_deref().is_some_and(|text| text.trim().is_empty()) {
         let hint = "say what you want done, such as: writ chat -m \"make the tests pass\"";
         return Err(Failure::new(Exit::Usage, "cli.empty", "the message is empty", hint));
@@ -54,7 +57,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             let args = ChatArgs { session, ..args.clone() };
             let session = join(&mut client, &args, None).await?;
             let talk = Talk { context, config: &config, client, session, mode: mode(context) };
-            return talk.once(args.message.as_deref().unwrap_or_default()).await;
+            return talk.once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
         }
         let session = match join(&mut client, args, project.clone()).await {
             // Nobody named this folder: without it one can still talk.
@@ -67,7 +70,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
         let mode = mode(context);
         let talk = Talk { context, config: &config, client, session, mode };
         match &args.message {
-            Some(text) => talk.once(text).await,
+            Some(text) => talk.once(text, quoted.clone()).await,
             None => talk.interactive().await,
         }
     })

@@ -171,6 +171,7 @@ impl Show<'_> {
         client
             .send(&ClientFrame::Message {
                 text: demo::REQUEST.to_owned(),
+                quoted: String::new(),
                 client_id,
                 signature: None,
                 sender: None,

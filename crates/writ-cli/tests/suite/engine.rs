@@ -234,6 +234,7 @@ impl Link {
     pub(super) fn say(&mut self, text: &str, client_id: &str) -> Option<()> {
         self.send(&ClientFrame::Message {
             text: text.to_owned(),
+            quoted: String::new(),
             client_id: client_id.to_owned(),
             signature: None,
             sender: None,

@@ -122,10 +122,11 @@ fn interrupts() -> Result<Signal, Failure> {
 
 impl Talk<'_> {
     /// Sends a message; returns the id that its answer will name.
-    async fn say(&mut self, text: &str) -> Result<String, Failure> {
+    async fn say(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
         let client_id: String = hex::encode(clock::random_bytes());
         let message = ClientFrame::Message {
             text: text.to_owned(),
+            quoted,
             client_id: client_id.clone(),
             signature: None,
             sender: None,
@@ -136,11 +137,11 @@ impl Talk<'_> {
 
     /// One message, one answer; ends as the turn does that has taken the message in. Others may speak in the
     /// same session: what they are answered is shown, and does not end it.
-    pub(super) async fn once(mut self, text: &str) -> Result<(), Failure> {
+    pub(super) async fn once(mut self, text: &str, quoted: String) -> Result<(), Failure> {
         let mut renderer = Renderer::new(io::stdout(), self.mode);
         let mut pressed = interrupts()?;
         let mut running = None;
-        let own = self.say(text).await?;
+        let own = self.say(text, quoted).await?;
         loop {
             let frame = tokio::select! {
                 frame = self.client.receive() => frame?,
@@ -196,8 +197,10 @@ impl Talk<'_> {
                 frame = self.client.receive() => {
                     let frame = frame?;
                     let news = news(&frame.frame);
-                    // One question at a time: it is shown when it is the one that is asked.
-                    if !matches!(news, News::Asked(_) | News::Gate(_)) {
+                    // One question at a time: it is shown when it is the one that is asked. What came of an answer comes to this
+                    // client and to the session: the session's frame is shown.
+                    let is_repeated = frame.seq == 0 && matches!(news, News::Settled(_));
+                    if !is_repeated && !matches!(news, News::Asked(_) | News::Gate(_)) {
                         renderer.frame(&frame).map_err(|error| output(&error))?;
                     }
                     match news {
@@ -244,7 +247,7 @@ impl Talk<'_> {
                 return question(asked, renderer);
             }
             None if line.is_empty() => return Ok(()),
-            None => return self.say(line).await.map(|_| ()),
+            None => return self.say(line, String::new()).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
             yes @ ("y" | "yes" | "t" | "task" | "v" | "values" | "h" | "host") => {

@@ -43,7 +43,13 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
     let bug = |error: String| Failure::bug("signing the message", error);
     let token = MessageToken::sign(claims, &key).map_err(|error| bug(error.to_string()))?;
     let signature = Some(serde_json::to_value(token).map_err(|error| bug(error.to_string()))?);
-    context.out.json_line(&ClientFrame::Message { text, client_id, signature, sender: None })
+    context.out.json_line(&ClientFrame::Message {
+        text,
+        quoted: String::new(),
+        client_id,
+        signature,
+        sender: None,
+    })
 }
 
 fn read() -> Result<String, Failure> {
