@@ -1,7 +1,7 @@
 //! The line editor of `writ chat`.
 //!
 //! Keys: Enter sends; a backslash at the end of a line continues the message on the next one (it is taken away);
-//! pasted text keeps its line breaks; Ctrl-C gives up the line (the client cancels a running turn); Ctrl-D on an
+//! pasted text keeps its line breaks; Ctrl-C keeps the line for the next prompt (the client cancels a running turn); Ctrl-D on an
 //! empty line ends; arrows and Ctrl-R go through the history.
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Editor, ExternalPrinter};
+use rustyline::{Context, Editor, ExternalPrinter};
 
 use crate::config::Config;
 use crate::error::EditorError;
@@ -220,6 +220,8 @@ impl Write for Printer {
 struct Terminal {
     editor: Editor<Continuation, DefaultHistory>,
     history: History,
+    /// What was being typed when Ctrl-C was pressed: it stands in the next line again.
+    draft: String,
 }
 
 impl Terminal {
@@ -236,7 +238,7 @@ impl Terminal {
         let mut editor = Editor::with_config(settings).map_err(failed)?;
         editor.set_helper(Some(Continuation::default()));
         let history = History::load(&mut editor, history.filter(|_| lines > 0));
-        Ok(Self { editor, history })
+        Ok(Self { editor, history, draft: String::new() })
     }
 
     fn printer(&mut self) -> Result<Printer, EditorError> {
@@ -245,15 +247,20 @@ impl Terminal {
     }
 
     fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
-        let typed = match self.editor.readline(prompt) {
+        let draft = std::mem::take(&mut self.draft);
+        let typed = match self.editor.readline_with_initial(prompt, (&draft, "")) {
             Ok(typed) => typed,
             Err(ReadlineError::Interrupted) => {
                 self.continuation();
+                self.draft = self.editor.helper().map(|helper| helper.line.take()).unwrap_or_default();
                 return Ok(Input::Interrupted);
             }
             Err(ReadlineError::Eof) => return Ok(Input::End),
             Err(error) => return Err(failed(error)),
         };
+        if let Some(helper) = self.editor.helper() {
+            helper.line.take();
+        }
         let message = join(typed, &self.continuation());
         self.history.add(&mut self.editor, &message);
         if message.len() > MAX_INPUT_BYTES {
@@ -280,6 +287,8 @@ fn failed(error: ReadlineError) -> EditorError {
 #[derive(Debug, Default)]
 pub(crate) struct Continuation {
     continued: RefCell<Vec<String>>,
+    /// The line as it was shown last.
+    line: RefCell<String>,
 }
 
 /// The most beginnings that are remembered; a message that is typed line by line is shorter.
@@ -303,8 +312,14 @@ impl Completer for Continuation {
     type Candidate = String;
 }
 
+/// It gives no hints: it is shown every change of the line, which the editor does not hand over after Ctrl-C.
 impl Hinter for Continuation {
     type Hint = String;
+
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<String> {
+        line.clone_into(&mut self.line.borrow_mut());
+        None
+    }
 }
 
 impl Highlighter for Continuation {}

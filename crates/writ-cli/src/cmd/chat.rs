@@ -1,5 +1,7 @@
 //! `writ chat`: a conversation, typed or in one message.
 
+mod commands;
+
 mod piped;
 
 mod talk;

@@ -22,12 +22,15 @@ pub(crate) fn run(context: &Context, command: &ModelsCommand) -> Result<(), Fail
 
 fn list(context: &Context) -> Result<(), Failure> {
     let listed = call(context, "models.list", json!({}))?;
-    context.out.either(&listed, |listed| {
-        let models = listed.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let mut lines: Vec<String> = models.iter().map(line).collect();
-        lines.push("`writ models test MODEL` says what works with one of them.".to_owned());
-        lines
-    })
+    context.out.either(&listed, lines)
+}
+
+/// The models as lines, each with its role.
+pub(crate) fn lines(listed: &Value) -> Vec<String> {
+    let models = listed.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut lines: Vec<String> = models.iter().map(line).collect();
+    lines.push("`writ models test MODEL` says what works with one of them.".to_owned());
+    lines
 }
 
 fn line(model: &Value) -> String {

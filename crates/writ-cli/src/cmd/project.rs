@@ -26,7 +26,8 @@ pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Result<(), Failure> {
     })
 }
 
-fn lines(diff: &Value) -> Vec<String> {
+/// The changes as lines, and what is left out of them.
+pub(crate) fn lines(diff: &Value) -> Vec<String> {
     let mut lines: Vec<String> =
         diff.get("text").and_then(Value::as_str).unwrap_or_default().lines().map(escape_line).collect();
     if lines.is_empty() {
@@ -69,7 +70,11 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
 }
 
 /// Undoes what was applied last.
-async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
+///
+/// # Errors
+///
+/// If nothing can be undone, or the engine refuses.
+pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
     let last = client.call("undo.last", which).await?;
     match last.get("attempt").filter(|attempt| attempt.is_string()) {
         Some(attempt) => client.call("undo", json!({ "attempt": attempt })).await,

@@ -84,6 +84,15 @@ async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
     context.out.either(&json!({ "link": link }), |_| vec![link.clone()])
 }
 
+/// What was used, and what it cost.
+pub(crate) fn costs(status: &Value) -> Vec<String> {
+    vec![
+        format!("session    {}", used(status.get("session"))),
+        format!("today      {}", used(status.get("today"))),
+        format!("cost       {}", cost(status.pointer("/today/cost_micro_usd"))),
+    ]
+}
+
 fn lines(status: &Value) -> Vec<String> {
     match status.get("engine").and_then(Value::as_str) {
         Some("not running") => {
@@ -105,11 +114,9 @@ fn lines(status: &Value) -> Vec<String> {
         format!("turns      {running} running, {} finished since the start", text("/turns_finished")),
         format!("messages   {} waiting, {} given up", text("/queue/ready"), text("/queue/dead")),
         format!("asks       {} open", text("/open_asks")),
-        format!("session    {}", used(status.get("session"))),
-        format!("today      {}", used(status.get("today"))),
-        format!("cost       {}", cost(status.pointer("/today/cost_micro_usd"))),
-        format!("ledger     {} entries", text("/ledger")),
     ];
+    lines.extend(costs(status));
+    lines.push(format!("ledger     {} entries", text("/ledger")));
     if unknown > 0 {
         lines.push(format!("unknown    {unknown} actions were begun and their outcome is not known"));
     }

@@ -227,3 +227,66 @@ fn without_a_turn_ctrl_c_ends_with_130_and_a_paste_is_one_message() {
     let first = bench.requests().first().cloned().expect("a request");
     assert!(first.contains("pasted one\\npasted two"), "{first}");
 }
+
+/// Words typed while a question is open are a message; commands are no messages; a draft outlives Ctrl-C, and the end names how
+/// to go on.
+#[test]
+fn needs_userns_messages_commands_and_drafts_are_told_apart() {
+    let bench = Bench::new("openai", script);
+    let mut terminal = Terminal::chat(&bench);
+    terminal.until("[y/N]");
+    terminal.press("y\r");
+    terminal.until("session ");
+    terminal.until_typing();
+
+    for (typed, shown) in [
+        ("/help\r", "send a line that begins with /"),
+        ("/model\r", "test/scripted"),
+        ("/cost\r", "tokens"),
+        ("/diff\r", "nothing is changed"),
+        ("/undo\r", "nothing was applied here"),
+        ("/sessions\r", "(this one)"),
+        ("/stop\r", "nothing runs"),
+        ("/etc/hosts is wrong\r", "/etc/hosts is not a command, and was not sent"),
+    ] {
+        terminal.until_typing();
+        terminal.press(typed);
+        terminal.until(shown);
+    }
+    assert!(bench.requests().is_empty(), "none of it is a message");
+    terminal.until_typing();
+    terminal.press("//etc/hosts is wrong\r");
+    terminal.until("Still here.");
+    assert!(bench.requests().concat().contains("/etc/hosts is wrong"));
+
+    terminal.until_typing();
+    terminal.press("first line, second line\r");
+    terminal.until("Approve exactly this?");
+    terminal.until_typing();
+    terminal.press("use two spaces\r");
+    terminal.until("sent as a message; the question is still open");
+    terminal.until("Approve exactly this?");
+    terminal.until("Still here.");
+    assert!(!bench.project().join("b.txt").exists(), "it was no answer");
+    terminal.until_typing();
+    terminal.press("y\r");
+    terminal.until(" applied: ");
+
+    terminal.until_typing();
+    terminal.press("talk for ever\r");
+    terminal.until("One is here.");
+    terminal.until_typing();
+    terminal.press("a draft of mine");
+    terminal.until("a draft of mine");
+    terminal.press(CTRL_C);
+    terminal.until("[cancelled]");
+    terminal.until("a draft of mine");
+    terminal.until_typing();
+    terminal.press("\r");
+    terminal.until("Still here.");
+    assert!(bench.requests().last().is_some_and(|request| request.contains("a draft of mine")));
+    terminal.until_typing();
+    terminal.press(CTRL_D);
+    terminal.until("writ chat --session ");
+    assert_eq!(terminal.code(), Some(0));
+}

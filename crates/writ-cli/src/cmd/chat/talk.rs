@@ -20,7 +20,14 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 
+use super::commands::{self, Command, Line};
 use super::ended;
+
+/// What stands before a message.
+const MESSAGE_PROMPT: &str = "> ";
+
+/// What stands before an answer, or a message in its place.
+const ANSWER_PROMPT: &str = "answer> ";
 
 /// A client in a session.
 pub(super) struct Talk<'a> {
@@ -221,11 +228,44 @@ impl Talk<'_> {
                     }
                 }
                 _ = pressed.recv() => self.cancel(running.take()).await?,
-                input = editor.read("> ") => match input? {
-                    Input::End => return Ok(()),
-                    Input::Interrupted => self.cancel(running.take()).await?,
-                    Input::Line(line) => self.line(line.trim(), &mut asked, &mut renderer).await?,
+                input = editor.read(if asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }) => match input? {
+                    Input::End => {
+                        self.say_how_to_resume();
+                        return Ok(());
+                    }
+                    Input::Interrupted => {
+                        if running.is_none() {
+                            self.say_how_to_resume();
+                        }
+                        self.cancel(running.take()).await?;
+                    }
+                    Input::Line(line) => match commands::read(line.trim()) {
+                        Line::Command(Command::Stop) => match running.take() {
+                            Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await?,
+                            None => note("nothing runs", &mut renderer)?,
+                        },
+                        Line::Command(command) => self.command(command, &mut renderer).await?,
+                        Line::Unknown(line) => note(&commands::refusal(line), &mut renderer)?,
+                        Line::Message(line) => self.line(line, &mut asked, &mut renderer).await?,
+                    },
                 },
+            }
+        }
+    }
+
+    fn say_how_to_resume(&self) {
+        self.context
+            .out
+            .remark(format!("writ chat --session {} goes on with this conversation", self.session));
+    }
+
+    /// Runs a command, and shows what it says. What the engine refuses ends the command, and not the conversation.
+    async fn command<W: Write>(&self, command: Command, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+        match commands::run(self.context, self.session, command).await {
+            Ok(lines) => lines.iter().try_for_each(|line| note(line, renderer)),
+            Err(failure) => {
+                failure.tell(false, false);
+                Ok(())
             }
         }
     }
@@ -240,7 +280,9 @@ impl Talk<'_> {
             Some(Question::Card(card)) => card.as_ref().clone(),
             Some(Question::Gate(gate)) => {
                 // Shown again where it is neither: the turn goes on with a yes or a no.
-                let Some((decision, answers)) = gate.answer(line) else { return question(asked, renderer) };
+                let Some((decision, answers)) = gate.answer(line) else {
+                    return self.queue(line, asked, renderer).await;
+                };
                 let (ask_id, reason) = (gate.ask.clone(), String::new());
                 self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason, answers }).await?;
                 asked.pop_front();
@@ -271,7 +313,21 @@ impl Talk<'_> {
                 asked.pop_front();
                 self.hint(&card);
             }
-            _ => {}
+            _ => return self.queue(line, asked, renderer).await,
+        }
+        question(asked, renderer)
+    }
+
+    /// Sends what was typed at a question and is no answer to it: the engine takes it in with the next turn.
+    async fn queue<W: Write>(
+        &mut self,
+        line: &str,
+        asked: &VecDeque<Question>,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        if !line.is_empty() {
+            self.say(line, String::new()).await?;
+            note("sent as a message; the question is still open", renderer)?;
         }
         question(asked, renderer)
     }
@@ -297,6 +353,12 @@ impl Talk<'_> {
         };
         approve::sign(self.context, self.config, &mut self.client, (card, &given)).await
     }
+}
+
+/// Shows a line of this program's own.
+fn note<W: Write>(text: &str, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+    let frame = ServerFrame::Status { text: text.to_owned() };
+    renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))
 }
 
 /// Takes a question in, and asks it if it is the only one.

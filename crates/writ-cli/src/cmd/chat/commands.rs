@@ -1,0 +1,132 @@
+//! Lines that begin with a slash: what they ask of the conversation, beside messages to the agent.
+
+use serde_json::{Value, json};
+use writ_policy::show::escape_line;
+use writ_types::id::SessionId;
+
+use crate::client::Client;
+use crate::cmd::{models, project, status};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The most conversations that are listed.
+const MAX_LISTED: usize = 10;
+
+/// The commands, and what each does.
+const COMMANDS: [(&str, Command, &str); 7] = [
+    ("help", Command::Help, "show these commands"),
+    ("model", Command::Model, "show which models are used"),
+    ("cost", Command::Cost, "show what this conversation and this day have used"),
+    ("diff", Command::Diff, "show what the agent has changed and not applied"),
+    ("undo", Command::Undo, "take back what was applied last"),
+    ("sessions", Command::Sessions, "list the latest conversations"),
+    ("stop", Command::Stop, "stop the turn that runs"),
+];
+
+/// A command of the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    Model,
+    Cost,
+    Diff,
+    Undo,
+    Sessions,
+    Stop,
+}
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// A message to the agent.
+    Message(&'a str),
+    /// A command.
+    Command(Command),
+    /// It begins like a command, and there is none of this name.
+    Unknown(&'a str),
+}
+
+/// Reads a line. A second slash makes a message of what would be a command.
+pub(super) fn read(line: &str) -> Line<'_> {
+    let Some(rest) = line.strip_prefix('/') else { return Line::Message(line) };
+    if rest.starts_with('/') {
+        return Line::Message(rest);
+    }
+    let found = COMMANDS.iter().find(|(name, _, _)| rest.trim().eq_ignore_ascii_case(name));
+    found.map_or(Line::Unknown(line), |(_, command, _)| Line::Command(*command))
+}
+
+/// What is shown for a line that is no command.
+pub(super) fn refusal(line: &str) -> String {
+    let word = line.split_whitespace().next().unwrap_or(line);
+    format!(
+        "{} is not a command, and was not sent: /help lists them; //… sends a line that begins with /",
+        escape_line(word)
+    )
+}
+
+/// Runs a command that asks the engine, over a connection of its own: frames of the conversation stay in theirs. Returns the
+/// lines to show.
+///
+/// # Errors
+///
+/// If the engine cannot be asked, or refuses.
+pub(super) async fn run(
+    context: &Context,
+    session: SessionId,
+    command: Command,
+) -> Result<Vec<String>, Failure> {
+    let mut client = Client::ensure(context).await?;
+    match command {
+        Command::Help => Ok(help()),
+        Command::Model => Ok(models::lines(&client.call("models.list", json!({})).await?)),
+        Command::Cost => Ok(status::costs(&client.call("status", json!({})).await?)),
+        Command::Diff => Ok(project::lines(&client.call("diff", json!({ "session": session })).await?)),
+        Command::Undo => {
+            let answer = project::undo(&mut client, json!({ "session": session })).await?;
+            let text = ["applied", "text"].iter().find_map(|name| answer.get(*name)?.as_str());
+            // Where it must be approved, its question comes as any other does.
+            Ok(text.unwrap_or_default().lines().map(escape_line).collect())
+        }
+        Command::Sessions => Ok(sessions(&client.call("sessions.list", json!({})).await?, session)),
+        Command::Stop => Ok(Vec::new()),
+    }
+}
+
+fn help() -> Vec<String> {
+    let mut lines: Vec<String> =
+        COMMANDS.iter().map(|(name, _, about)| format!("/{name:<9} {about}")).collect();
+    lines.push("//…        send a line that begins with /".to_owned());
+    lines
+}
+
+/// The latest conversations, each with its folder.
+fn sessions(listed: &Value, own: SessionId) -> Vec<String> {
+    let rows = listed.get("sessions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let line = |row: &Value| {
+        let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
+        let here = if text("session") == own.to_string() { " (this one)" } else { "" };
+        let folder = if text("project").is_empty() { "no folder" } else { text("project") };
+        format!("{}  {}{here}", escape_line(text("session")), escape_line(folder))
+    };
+    let mut lines: Vec<String> = rows.iter().take(MAX_LISTED).map(line).collect();
+    lines.push("`writ chat --session ID` goes on with one".to_owned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_begins_a_command_and_two_a_message() {
+        assert_eq!(read("hello /help"), Line::Message("hello /help"));
+        assert_eq!(read("//etc/hosts is wrong"), Line::Message("/etc/hosts is wrong"));
+        assert_eq!(read("/Diff "), Line::Command(Command::Diff));
+        for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {
+            assert_eq!(read(unknown), Line::Unknown(unknown));
+        }
+        assert!(refusal("/etc/hosts \u{1b}[2J").starts_with("/etc/hosts is not a command, and was not sent"));
+        assert_eq!(help().len(), COMMANDS.len() + 1);
+    }
+}
