@@ -217,7 +217,7 @@ export class Stream {
     // What concerns messages that were taken in names them.
     const anybodys = (frame.answers ?? []).length === 0 && !ABOUT_ANSWERS.test(frame.code ?? "");
     const refused = anybodys ? this.#outbox.refused() : null;
-    if (refused) refused.node.dataset.state = "refused";
+    if (refused) became(refused.node, "refused");
     const text = el("p", {}, frame.text);
     const hint = frame.hint ? el("p", { className: "note" }, frame.hint) : null;
     const code = el("p", { className: "note" }, el("code", {}, frame.code));
@@ -288,11 +288,11 @@ export class Stream {
   }
 
   #waits(node, waits) {
-    node.dataset.state = waits ? "waiting" : "kept";
+    became(node, waits ? "waiting" : "kept");
   }
 
   #kept(node, entry) {
-    node.dataset.state = "kept";
+    became(node, "kept");
     this.#bubbles.set(entry, node);
     this.#place(node, entry);
   }
@@ -414,11 +414,20 @@ export class Stream {
 
 /** A message of a person, and what has become of it so far. */
 function bubble(text, state) {
-  return el("li", { className: "said", data: { state } },
+  const node = el("li", { className: "said" },
     el("span", { className: "visually-hidden" }, "You: "),
     el("div", { className: "bubble" }, text),
-    el("span", { className: "note unsent" }, "Not sent yet"),
-    el("span", { className: "note queued" }, "Waiting: the agent hears it with its next turn"));
+    el("span", { className: "note fate" }));
+  return became(node, state);
+}
+
+const FATES = { pending: "Not sent yet", waiting: "Waiting: the agent hears it with its next turn", refused: "Not taken" };
+
+/** Marks a message with what has become of it. */
+function became(node, state) {
+  node.dataset.state = state;
+  node.querySelector(".fate").textContent = FATES[state] ?? "";
+  return node;
 }
 
 function read(session) {
