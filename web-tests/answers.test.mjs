@@ -13,6 +13,15 @@ import { Writ } from "./lib/writ.mjs";
 const PICTURES = process.env.WRIT_SCREENSHOTS ?? path.join(import.meta.dirname, "screenshots");
 const LONG = "The first sentence is said. The second one takes much longer, and its end never comes. Nor does this.";
 
+const GATE = `[[gates]]
+name = "falcon"
+on = "input"
+provider = "predicate"
+contains = ["falcon"]
+action = "ask"
+reason = "It names the falcon."
+`;
+
 /** What the model says after answers comes first: those messages hold no other words of the script. */
 const STORY = [
   { when: "but it was not done or it failed", replies: [{ text: "I see: the file was changed, so nothing was applied." }] },
@@ -38,7 +47,7 @@ before(async () => {
 });
 after(() => browser?.close());
 beforeEach(async () => {
-  writ = await Writ.start(STORY, remembering("medium"), "continue_after_answer = true\n");
+  writ = await Writ.start(STORY, remembering("medium"), `continue_after_answer = true\n${GATE}`);
 });
 afterEach(async () => {
   try {
@@ -127,6 +136,30 @@ for (const device of ["desktop", "phone"]) {
     await page.waitForFunction((text) => document.getElementById("items").innerText === text, before);
   });
 
+  test(`${device}: what is written while a gate asks waits, and the gate is answered by its own buttons`, async () => {
+    me = await visit(device);
+    const page = await me.open();
+    const frames = sent(page);
+    await page.reload();
+    await connected(page);
+    await fresh(page);
+    await say(page, "What is a falcon?");
+    await page.locator(".gate[data-state=open]").waitFor();
+    assert.match(await page.locator("#open-cards").innerText(), /It names the falcon/);
+    await page.locator("#message").fill("yes, and one more thing");
+    await page.keyboard.press("Enter");
+    await page.locator(".said[data-state=waiting]", { hasText: "one more thing" }).waitFor();
+    assert.deepEqual(answers(frames), []);
+    await picture(page, `${device}-9-gate`);
+    await page.locator("#open-cards button").click();
+    await page.locator(".gate [data-decision=approve]").click();
+    // The turn that waited has taken it in.
+    await reply(page, "approved nothing").waitFor();
+    assert.equal(answers(frames).length, 1);
+    await page.locator(".said[data-state=waiting]").waitFor({ state: "detached" });
+    await page.locator("#open-cards").waitFor({ state: "hidden" });
+  });
+
   test(`${device}: a message that waits says so, also after a reload, and a draft stays with its conversation`, async () => {
     me = await visit(device);
     const page = await me.open();
@@ -161,6 +194,13 @@ for (const device of ["desktop", "phone"]) {
   test(`${device}: text that was shown stays, at a stop, where a provider breaks off, and after a reload`, async () => {
     me = await visit(device);
     const page = await me.open();
+    const sockets = [];
+    await page.routeWebSocket(/\/ws$/, (socket) => {
+      socket.connectToServer();
+      sockets.push(socket);
+    });
+    await page.reload();
+    await connected(page);
     await fresh(page);
     await say(page, "Please look first");
     const early = page.locator(".reply.earlier", { hasText: "The first half is said." });
@@ -168,6 +208,12 @@ for (const device of ["desktop", "phone"]) {
     await early.waitFor();
     await say(page, "Please begin a long one");
     await page.locator(".turn[data-running=true] .reply", { hasText: "The first sentence is said." }).waitFor();
+    const joined = sockets.length;
+    await sockets.at(-1).close();
+    await page.waitForFunction(() => document.body.dataset.link !== "open");
+    assert.equal(await page.getByText("The first sentence is said.").count(), 1, "while the connection is lost");
+    await connected(page);
+    assert.ok(sockets.length > joined);
     await page.locator("#stop").click();
     await page.locator("#stop").waitFor({ state: "hidden" });
     assert.equal(await page.getByText("The first sentence is said.").count(), 1);
@@ -205,7 +251,6 @@ for (const device of ["desktop", "phone"]) {
     await page.keyboard.press("Enter");
     await page.locator(".said[data-state=pending]").waitFor();
     await writ.serve();
-    await page.locator("#banner-retry").click();
     await connected(page);
     await reply(page, "The other thing is done, too.").waitFor();
     const again = await me.context.newPage();
