@@ -18,3 +18,5 @@ mod card;
 mod history;
 
 mod lines;
+
+pub mod screen;

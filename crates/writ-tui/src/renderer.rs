@@ -11,6 +11,7 @@ use writ_types::visible::{escape, escape_line};
 
 use crate::card;
 use crate::config::{Color, Surroundings};
+use crate::screen::Screen;
 
 /// The most streamed text that is remembered to compare it with the complete message, in bytes.
 const MAX_STREAMED_BYTES: usize = 1024 * 1024;
@@ -49,12 +50,40 @@ pub struct Renderer<W> {
     streamed: Option<(TurnId, String)>,
     /// Whether the last line is open.
     open_line: bool,
+    /// A terminal that can write over its last row, and how many columns it has now.
+    screen: Option<(Screen, fn() -> usize)>,
 }
 
 impl<W: Write> Renderer<W> {
     /// A renderer that writes to `out`.
     pub const fn new(out: W, mode: Mode) -> Self {
-        Self { out, mode, streamed: None, open_line: false }
+        Self { out, mode, streamed: None, open_line: false, screen: None }
+    }
+
+    /// The same on a terminal: streamed text is shown as it comes, wrapped and in colour. Without colour, where a terminal may
+    /// be able to do nothing else either, text is written as it is.
+    #[must_use]
+    pub fn on_screen(mut self, columns: fn() -> usize) -> Self {
+        self.screen = matches!(self.mode, Mode::Text(Paint::Color)).then(|| (Screen::default(), columns));
+        self
+    }
+
+    /// Shows that something is worked on, and for how long, where nothing else is shown.
+    ///
+    /// # Errors
+    ///
+    /// If the writer fails.
+    pub fn wait(&mut self, seconds: u64) -> io::Result<()> {
+        let (Some((screen, _)), Mode::Text(paint)) = (&mut self.screen, self.mode) else { return Ok(()) };
+        self.out.write_all(screen.wait(seconds, paint).as_bytes())?;
+        self.out.flush()
+    }
+
+    /// Notes that the person has ended the line that was being typed below.
+    pub fn leave_row(&mut self) {
+        if let Some((screen, _)) = &mut self.screen {
+            screen.leave();
+        }
     }
 
     /// Gives the writer back.
@@ -173,6 +202,10 @@ impl<W: Write> Renderer<W> {
         if streamed.len() + text.len() <= MAX_STREAMED_BYTES {
             streamed.push_str(text);
         }
+        if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
+            let shown = screen.push(&escape(text), paint, columns());
+            return self.out.write_all(shown.as_bytes());
+        }
         self.out.write_all(escape(text).as_bytes())?;
         if !text.is_empty() {
             self.open_line = !text.ends_with('\n');
@@ -206,9 +239,18 @@ impl<W: Write> Renderer<W> {
     /// Writes a complete message, unless it has been streamed already, word for word.
     fn message(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
         let streamed = self.streamed.take().filter(|(streaming, _)| *streaming == turn);
-        let seen = streamed.is_some_and(|(_, streamed)| streamed.trim() == text.trim());
+        let streamed = streamed.map(|(_, streamed)| streamed).unwrap_or_default();
+        // A message that goes on after what was streamed is written from there on.
+        let rest = text.trim().strip_prefix(streamed.trim()).unwrap_or(text).trim();
         self.close_line()?;
-        if seen || text.trim().is_empty() { Ok(()) } else { self.line(&escape(text)) }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
+            let shown = screen.push(&format!("{}\n", escape(rest)), paint, columns());
+            return self.out.write_all(shown.as_bytes());
+        }
+        self.line(&escape(rest))
     }
 
     fn ended(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {
@@ -233,6 +275,9 @@ impl<W: Write> Renderer<W> {
     }
 
     fn close_line(&mut self) -> io::Result<()> {
+        if let Some((screen, _)) = &mut self.screen {
+            return self.out.write_all(screen.end().as_bytes());
+        }
         if std::mem::take(&mut self.open_line) { self.out.write_all(b"\n") } else { Ok(()) }
     }
 }

@@ -1,12 +1,15 @@
 //! The conversation itself: frames to the screen, lines to the engine, approvals in between.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
 use writ_tui::renderer::{Mode, Renderer};
+use writ_tui::screen::USUAL_COLUMNS;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
 use writ_types::form::filled_in;
@@ -127,7 +130,17 @@ fn interrupts() -> Result<Signal, Failure> {
     signal(SignalKind::interrupt()).map_err(|error| Failure::bug("listening for Ctrl-C", error))
 }
 
+/// The columns that the terminal has now.
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(USUAL_COLUMNS, |(width, _)| usize::from(width.0))
+}
+
 impl Talk<'_> {
+    fn renderer<W: Write>(&self, out: W) -> Renderer<W> {
+        let renderer = Renderer::new(out, self.mode);
+        if io::stdout().is_terminal() { renderer.on_screen(columns) } else { renderer }
+    }
+
     /// Sends a message; returns the id that its answer will name.
     async fn say(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
         let client_id: String = hex::encode(clock::random_bytes());
@@ -145,18 +158,28 @@ impl Talk<'_> {
     /// One message, one answer; ends as the turn does that has taken the message in. Others may speak in the
     /// same session: what they are answered is shown, and does not end it.
     pub(super) async fn once(mut self, text: &str, quoted: String) -> Result<(), Failure> {
-        let mut renderer = Renderer::new(io::stdout(), self.mode);
+        let mut renderer = self.renderer(io::stdout());
         let mut pressed = interrupts()?;
         let mut running = None;
         let own = self.say(text, quoted).await?;
+        let (mut ticks, mut quiet) = (ticks(), Instant::now());
         loop {
             let frame = tokio::select! {
                 frame = self.client.receive() => frame?,
+                _ = ticks.tick() => {
+                    show_wait(quiet, &mut renderer)?;
+                    continue;
+                }
                 _ = pressed.recv() => {
                     self.cancel(running).await?;
                     continue;
                 }
             };
+            quiet = Instant::now();
+            // A card that was open before is another turn's.
+            if frame.seq == 0 && matches!(frame.frame, ServerFrame::ApprovalRequest(_)) {
+                continue;
+            }
             renderer.frame(&frame).map_err(|error| output(&error))?;
             match news(&frame.frame) {
                 News::Running(turn) => running = Some(turn),
@@ -191,10 +214,12 @@ impl Talk<'_> {
         let config = writ_tui::config::Config::default();
         let history = self.context.home.runtime().join("chat_history");
         let (mut editor, printer) = LineEditor::start(&config, Some(history))?;
-        let mut renderer = Renderer::new(printer, self.mode);
+        let mut renderer = self.renderer(printer);
         let mut pressed = interrupts()?;
         let mut running = None;
         let mut asked: VecDeque<Question> = VecDeque::new();
+        // Since when nothing has come in a turn, or after a message.
+        let (mut ticks, mut quiet) = (ticks(), None);
         self.context.out.remark(format!(
             "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end of a line goes on",
             self.session
@@ -211,44 +236,69 @@ impl Talk<'_> {
                         renderer.frame(&frame).map_err(|error| output(&error))?;
                     }
                     match news {
-                        News::Running(turn) => running = Some(turn),
-                        News::Ended(..) => running = None,
+                        News::Running(turn) => {
+                            running = Some(turn);
+                            quiet = Some(Instant::now());
+                        }
+                        News::Ended(..) => {
+                            running = None;
+                            quiet = None;
+                        }
                         News::Asked(card) => {
                             put(Question::Card(card), &mut asked, &mut renderer)?;
                         }
                         News::Gate(gate) => put(Question::Gate(gate), &mut asked, &mut renderer)?,
-                        News::Settled(ask) => {
-                            let front = asked.front().is_some_and(|question| *question.ask() == ask);
-                            asked.retain(|question| *question.ask() != ask);
-                            if front {
-                                question(&asked, &mut renderer)?;
-                            }
-                        }
+                        News::Settled(ask) => settle(&ask, &mut asked, &mut renderer)?,
                         News::Nothing => {}
                     }
                 }
                 _ = pressed.recv() => self.cancel(running.take()).await?,
+                _ = ticks.tick(), if asked.is_empty() => {
+                    if let Some(since) = quiet {
+                        show_wait(since, &mut renderer)?;
+                    }
+                }
                 input = editor.read(if asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }) => match input? {
                     Input::End => {
                         self.say_how_to_resume();
                         return Ok(());
                     }
                     Input::Interrupted => {
+                        renderer.leave_row();
                         if running.is_none() {
                             self.say_how_to_resume();
                         }
                         self.cancel(running.take()).await?;
                     }
-                    Input::Line(line) => match commands::read(line.trim()) {
-                        Line::Command(Command::Stop) => match running.take() {
-                            Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await?,
-                            None => note("nothing runs", &mut renderer)?,
-                        },
-                        Line::Command(command) => self.command(command, &mut renderer).await?,
-                        Line::Unknown(line) => note(&commands::refusal(line), &mut renderer)?,
-                        Line::Message(line) => self.line(line, &mut asked, &mut renderer).await?,
-                    },
+                    Input::Line(line) => {
+                        renderer.leave_row();
+                        self.typed(line.trim(), (&mut running, &mut quiet), &mut asked, &mut renderer).await?;
+                    }
                 },
+            }
+        }
+    }
+
+    /// Takes a line that was typed: a command, an answer or a message.
+    async fn typed<W: Write>(
+        &mut self,
+        line: &str,
+        (running, quiet): (&mut Option<TurnId>, &mut Option<Instant>),
+        asked: &mut VecDeque<Question>,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        match commands::read(line) {
+            Line::Command(Command::Stop) => match running.take() {
+                Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await,
+                None => note("nothing runs", renderer),
+            },
+            Line::Command(command) => self.command(command, renderer).await,
+            Line::Unknown(line) => note(&commands::refusal(line), renderer),
+            Line::Message(line) => {
+                if asked.is_empty() && !line.is_empty() {
+                    *quiet = Some(Instant::now());
+                }
+                self.line(line, asked, renderer).await
             }
         }
     }
@@ -355,6 +405,36 @@ impl Talk<'_> {
     }
 }
 
+/// Takes a question away that is no longer open, and asks the next one where it was the one that was asked.
+fn settle<W: Write>(
+    ask: &AskId,
+    asked: &mut VecDeque<Question>,
+    renderer: &mut Renderer<W>,
+) -> Result<(), Failure> {
+    let was_asked = asked.front().is_some_and(|question| question.ask() == ask);
+    asked.retain(|question| question.ask() != ask);
+    if was_asked { question(asked, renderer) } else { Ok(()) }
+}
+
+/// How long nothing may come before the time is shown.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A tick for each second.
+fn ticks() -> Interval {
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
+}
+
+/// Shows for how long nothing has come.
+fn show_wait<W: Write>(since: Instant, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+    let quiet = since.elapsed();
+    if quiet < QUIET {
+        return Ok(());
+    }
+    renderer.wait(quiet.as_secs()).map_err(|error| output(&error))
+}
+
 /// Shows a line of this program's own.
 fn note<W: Write>(text: &str, renderer: &mut Renderer<W>) -> Result<(), Failure> {
     let frame = ServerFrame::Status { text: text.to_owned() };
@@ -367,6 +447,10 @@ fn put<W: Write>(
     asked: &mut VecDeque<Question>,
     renderer: &mut Renderer<W>,
 ) -> Result<(), Failure> {
+    // One that was open when the session was joined comes again with its history.
+    if asked.iter().any(|question| question.ask() == new.ask()) {
+        return Ok(());
+    }
     asked.push_back(new);
     if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
 }
