@@ -31,6 +31,7 @@ use crate::home::Home;
 use egress::EgressLists;
 use layer::{Finding, Layer};
 use merge::{Effective, Which};
+use network::NetworkConfig;
 use schema::KeyPath;
 
 pub(crate) mod schema;
@@ -52,6 +53,8 @@ mod gates;
 mod general;
 
 mod observe;
+
+pub(crate) mod network;
 
 mod tilde;
 
@@ -76,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// Where traces go.
     pub(crate) telemetry: TelemetryConfig,
+    /// The network's proxy and authorities.
+    pub(crate) network: NetworkConfig,
     /// Models and providers.
     pub(crate) models: ModelsConfig,
     /// Limits on tokens, money and tool calls.
@@ -212,6 +217,7 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
         ("telemetry", table_of(&TelemetryConfig::default())),
+        ("network", table_of(&NetworkConfig::default())),
         ("ledger", table_of(&LedgerConfig::default())),
         ("access", table_of(&AccessConfig::default())),
     ] {
@@ -269,6 +275,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let server = typed.read("server", section("server"));
     let log = typed.read("log", section("log"));
     let telemetry = typed.read("telemetry", section("telemetry"));
+    let network = typed.read("network", section("network"));
     let ledger: Option<LedgerConfig> = typed.read("ledger", section("ledger"));
     let turn: Option<writ_agent::config::Config> = typed.read("", turn);
     let models = typed.read("", models);
@@ -281,6 +288,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         general: general?,
         log: log?,
         telemetry: telemetry?,
+        network: network?,
         ledger: below(ledger?, home),
         models: models?,
         budget,
@@ -427,6 +435,11 @@ impl Config {
             && let Err(error) = Endpoint::below(base, writ_telemetry::otlp::PATH)
         {
             findings.push(self.blamed(format!("'telemetry.otlp_endpoint': {error}"), "telemetry"));
+        }
+        if let Err(error) = self.network.check() {
+            let mut finding = self.blamed(error.to_string(), "network");
+            finding.hint = error.hint();
+            findings.push(finding);
         }
         if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
             let mut finding =

@@ -32,12 +32,13 @@ use writ_telemetry::collect::Collected;
 use writ_telemetry::export::{END_LIMIT, Exporter};
 use writ_telemetry::otlp::{self, Resource};
 use writ_tools::registry::Registry;
+use writ_types::credential::CredentialRef;
 use writ_types::error::Exit;
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
 
 use crate::config::servers::OwnServers;
-use crate::config::{Config, policies};
+use crate::config::{Config, network, policies};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::home;
@@ -45,7 +46,7 @@ use crate::keyring;
 use crate::ledger::{self, Locks};
 use crate::page;
 
-mod credentials;
+pub(crate) mod credentials;
 
 mod vault;
 
@@ -271,7 +272,11 @@ fn wants_models(config: &Config) -> bool {
 /// The way out for everything that the engine itself sends.
 fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
     sweep(&context.home.runtime());
+    let password = |reference: &CredentialRef| credentials::proxy_password(reference, secrets, &context.env);
+    let routes = config.network.routes(&context.env, password)?;
+    let trusted = config.network.trusted(&context.env)?;
     let egress = Egress::new(&config.egress.limits, &context.home.runtime())?;
+    let egress = egress.with_network(routes, trusted.added, &trusted.system)?;
     if config.egress.credentials.is_empty() {
         return Ok(Arc::new(egress));
     }
@@ -401,6 +406,7 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
     ]
     .map(str::to_owned)
     .to_vec();
+    names.extend(network::VARIABLES.map(str::to_owned));
     names.extend(variables(config));
     if detect::is_wanted(&config.models) {
         names.extend(detect::key_variables().map(str::to_owned));

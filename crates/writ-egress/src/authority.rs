@@ -65,6 +65,14 @@ impl ToReport for AuthorityError {
     }
 }
 
+/// Writes a certificate in PEM.
+pub(crate) fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    let text = BASE64_STANDARD.encode(certificate);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(PEM_LINE).filter_map(|line| str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
 /// The authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -117,10 +125,7 @@ impl Authority {
 
     /// Its certificate, which sandboxes are to trust, in PEM.
     pub fn certificate(&self) -> String {
-        let text = BASE64_STANDARD.encode(&self.certificate);
-        let lines: Vec<&str> =
-            text.as_bytes().chunks(PEM_LINE).filter_map(|line| str::from_utf8(line).ok()).collect();
-        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+        to_pem(&self.certificate)
     }
 
     /// What stands for a credential in one session: the same after each start, so that a program's own settings go on to

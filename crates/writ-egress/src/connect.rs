@@ -12,6 +12,8 @@ use writ_policy::egress::host::Target;
 use writ_policy::egress::{EgressScope, Judgement, Rule, judge_connection};
 
 use crate::gatekeeper::{Gatekeeper, Refusal};
+use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};
+use crate::upstream::{Routes, Upstream};
 
 /// The most addresses of a name that are judged and tried, within one connect limit.
 pub(crate) const MAX_ADDRESSES: usize = 8;
@@ -57,7 +59,30 @@ pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<Stream> {
 #[derive(Clone, Debug)]
 pub(crate) struct Judged {
     pub(crate) addresses: Vec<SocketAddr>,
+    /// The proxy that it is reached through, by name; the addresses are not connected to then.
+    pub(crate) proxy: Option<Arc<Upstream>>,
     pub(crate) rule: Rule,
+}
+
+/// A connection to a judged target.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    pub(crate) stream: Stream,
+    /// The address that was connected to; `None`: the network's proxy has chosen one.
+    pub(crate) address: Option<IpAddr>,
+    /// The proxy that takes plain requests at the other end; `None`: the host itself, or a tunnel to it.
+    pub(crate) proxy: Option<Arc<Upstream>>,
+}
+
+/// How a target is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speech {
+    /// Bytes, over TLS or whatever is in a tunnel.
+    Tunnel,
+    /// A plain request.
+    Plain,
+    /// Bytes that begin with a plain request, which a proxy could not pass on as such: a WebSocket.
+    PlainTunnel,
 }
 
 /// Judges a target by its name alone. Nothing is looked up, so that an unknown name never leaves the host.
@@ -78,20 +103,33 @@ pub(crate) async fn judge_name(
 
 /// Looks a judged name up, once, and judges every address. One that is refused refuses the name: an answer that
 /// mixes the internet with something else is an attack or a mistake.
+///
+/// A name that has no address here may be left to the network's proxy, where the owner allows that: its address is
+/// judged by nobody then. A pinned host never goes through a proxy.
 pub(crate) async fn judge_addresses(
     resolver: &Arc<dyn Resolver>,
+    routes: &Routes,
     scope: &EgressScope,
-    target: &Target,
-    rule: Rule,
+    (target, secure, rule): (&Target, bool, Rule),
 ) -> Result<Judged, Refusal> {
     let unresolved = |why: String| Refusal::Unresolved { host: target.host.to_string(), why };
     let pinned = scope.pinned(&target.host);
+    let host = target.host.to_string();
+    let proxy = routes.proxy_for(&host, target.port, secure).filter(|_| pinned.is_empty()).cloned();
+    let is_left_to_proxy = proxy.is_some() && routes.unchecked_names;
     let mut found = match (pinned.is_empty(), target.host.literal(), target.host.name()) {
         (false, _, _) => pinned,
         (true, Some(address), _) => vec![address],
-        (true, None, Some(name)) => {
-            resolver.resolve(name, target.port).await.map_err(|why| unresolved(why.to_string()))?
-        }
+        (true, None, Some(name)) => match resolver.resolve(name, target.port).await {
+            Ok(found) => found,
+            Err(_) if is_left_to_proxy => Vec::new(),
+            Err(why) if proxy.is_some() => {
+                return Err(unresolved(format!(
+                    "{why}; network.unchecked_names lets the network's proxy look names up"
+                )));
+            }
+            Err(why) => return Err(unresolved(why.to_string())),
+        },
         (true, None, None) => Vec::new(),
     };
     found.truncate(MAX_ADDRESSES);
@@ -100,28 +138,40 @@ pub(crate) async fn judge_addresses(
             return Err(Refusal::Denied { rule, reason });
         }
     }
-    if found.is_empty() {
+    if found.is_empty() && !is_left_to_proxy {
         return Err(unresolved("no address".to_owned()));
     }
     let addresses = found.into_iter().map(|address| SocketAddr::new(address.to_canonical(), target.port));
-    Ok(Judged { addresses: addresses.collect(), rule })
+    Ok(Judged { addresses: addresses.collect(), proxy, rule })
 }
 
-/// Connects to a target whose name was judged: looks it up, judges its addresses, and dials those.
+/// Connects to a target whose name was judged: looks it up, judges its addresses, and dials those, or the proxy of the
+/// owner's network.
 pub(crate) async fn reach(
     resolver: &Arc<dyn Resolver>,
+    routes: &Routes,
     scope: &EgressScope,
-    target: &Target,
-    rule: Rule,
+    (target, speech, rule): (&Target, Speech, Rule),
     limit: Duration,
-) -> Result<(Stream, SocketAddr), Refusal> {
+) -> Result<Reached, Refusal> {
     let host = || target.host.to_string();
     let connecting = async {
-        let judged = judge_addresses(resolver, scope, target, rule).await?;
+        let secure = speech == Speech::Tunnel;
+        let judged = judge_addresses(resolver, routes, scope, (target, secure, rule)).await?;
+        if let Some(proxy) = judged.proxy {
+            let refused = |why: TunnelFault| Refusal::Proxy { host: host(), proxy: proxy.to_string(), why };
+            return if speech == Speech::Plain {
+                let stream = dial_proxy(&proxy).await.map_err(refused)?;
+                Ok(Reached { stream, address: None, proxy: Some(proxy) })
+            } else {
+                let stream = open_tunnel(&proxy, &host(), target.port).await.map_err(refused)?;
+                Ok(Reached { stream, address: None, proxy: None })
+            };
+        }
         let unreachable = |why: io::Error| Refusal::Unreachable { host: host(), why: why.to_string() };
         let stream = dial(&judged.addresses).await.map_err(unreachable)?;
         let address = stream.peer_addr().map_err(unreachable)?;
-        Ok((stream, address))
+        Ok(Reached { stream, address: Some(address.ip()), proxy: None })
     };
     tokio::time::timeout(limit, connecting)
         .await

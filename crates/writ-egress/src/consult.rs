@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use crate::deliver::{DeliverError, Endpoint};
-use crate::line::{Limits, MAX_CONNECTIONS, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one question may send, headers and TLS included.
@@ -59,7 +59,7 @@ impl Egress {
             headers.push((*name, value));
         }
         let (url, host) = at.parts();
-        let way = Way { host, addresses: None };
+        let way = Way { host, place: Place::Named };
         let limits = Limits {
             connect: limit,
             sent: MAX_QUESTION_BYTES,

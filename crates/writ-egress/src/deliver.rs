@@ -8,13 +8,15 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Limits, MAX_CONNECTIONS, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one delivery may send, headers included.
 pub const MAX_DELIVERY_BYTES: u64 = 4 * 1024 * 1024;
 /// The most bytes that an answer may bring, TLS included. Only its status is of interest.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024;
+/// The most bytes that asking for a head may send, TLS included.
+const MAX_KNOCK_BYTES: u64 = 16 * 1024;
 /// The longest wait that an answer can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 
@@ -117,7 +119,7 @@ impl Egress {
             value.set_sensitive(true);
             authorization = Some(value);
         }
-        let way = Way { host: to.host.clone(), addresses: None };
+        let way = Way { host: to.host.clone(), place: Place::Named };
         let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
         let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
         let url = to.url.clone();
@@ -133,6 +135,25 @@ impl Egress {
         });
         let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
         posted?.map_err(DeliverError::Request)
+    }
+}
+
+impl Egress {
+    /// Asks the host of an address for its head, without a credential, and returns the status. It shows that the way there
+    /// is open: proxy, name, port and certificate. No permit is needed, because the address is one of the owner's
+    /// configuration, and nothing but that request is sent.
+    ///
+    /// # Errors
+    ///
+    /// If the host cannot be reached or does not answer within `limit`.
+    pub async fn knock(&self, at: &Endpoint, limit: Duration) -> Result<u16, DeliverError> {
+        let way = Way { host: at.host.clone(), place: Place::Named };
+        let (sent, received) = (MAX_KNOCK_BYTES, MAX_ANSWER_BYTES);
+        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+        let url = at.url.clone();
+        let knocking = self.lend(way, limits, async move |lent| lent.client.head(url).send().await);
+        let answer = tokio::time::timeout(limit, knocking).await.map_err(|_| DeliverError::Timeout(limit))?;
+        Ok(answer?.map_err(DeliverError::Request)?.status().as_u16())
     }
 }
 

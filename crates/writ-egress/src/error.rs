@@ -7,6 +7,7 @@ use writ_types::action::ActionKind;
 use writ_types::error::{Exit, Report, ToReport};
 
 use crate::host::{HostPort, InvalidHost};
+pub use crate::tunnel::TunnelFault;
 
 /// What went wrong on a line while it was up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,24 @@ pub enum Fault {
         /// The permitted host.
         host: HostPort,
         /// What the last address said.
+        cause: String,
+    },
+    /// The proxy of the owner's network made no connection.
+    #[error("the proxy {proxy} made no connection to {host}: {why}")]
+    Proxy {
+        /// The permitted host.
+        host: HostPort,
+        /// The proxy's address and where it is set.
+        proxy: String,
+        /// Why not.
+        why: TunnelFault,
+    },
+    /// The server's certificate is not trusted.
+    #[error("the certificate of {host} is not trusted: {cause}")]
+    Certificate {
+        /// The permitted host.
+        host: HostPort,
+        /// Why not.
         cause: String,
     },
     /// Connecting took too long.
@@ -86,6 +105,11 @@ impl ToReport for Fault {
             Self::Unreachable { .. } => {
                 ("egress.unreachable", "Check that the server runs and the network is up.")
             }
+            Self::Proxy { why, .. } => ("egress.proxy", why.hint()),
+            Self::Certificate { .. } => (
+                "egress.certificate",
+                "If the network or the server has an authority of its own, name its certificate in network.ca_file.",
+            ),
             Self::ConnectTimeout { .. } => ("egress.connect_timeout", "Check the network, then try again."),
             Self::TooMuchReceived { .. } => ("egress.too_much_received", "Nothing of the answer was used."),
             Self::TooMuchSent { .. } => ("egress.too_much_sent", "Send less at once."),

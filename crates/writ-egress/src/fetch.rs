@@ -1,6 +1,6 @@
 //! Fetching a URL for a permit: every hop is judged, looked up once, and connected to at the judged address only.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{
@@ -27,7 +27,7 @@ use crate::connect;
 use crate::error::EgressError;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
 use crate::host::HostPort;
-use crate::line::{Limits, Way};
+use crate::line::{Limits, Place, Way};
 use crate::perform::Egress;
 use body::{Coding, Collector};
 
@@ -279,7 +279,7 @@ impl Egress {
         let record = ConnectionRecord {
             host: hop.target.host.to_string(),
             port: hop.target.port,
-            address: reached.map(|(address, _)| address.ip()),
+            address: reached.and_then(|(address, _)| address),
             verdict,
             rule: rule.to_owned(),
             sent: u64::try_from(sent).unwrap_or(u64::MAX),
@@ -298,26 +298,30 @@ impl Egress {
         request: &FetchRequest,
         scope: &EgressScope,
         gatekeeper: &dyn Gatekeeper,
-    ) -> (Option<(SocketAddr, Rule)>, Result<Answer, FetchError>) {
+    ) -> (Option<(Option<IpAddr>, Rule)>, Result<Answer, FetchError>) {
         let judging = async {
             let credentials = gatekeeper.credentials();
             for text in [Some(&hop.url.to_string()), request.body.as_ref(), request.content_type.as_ref()] {
                 credentials.forbid(&hop.target, text.map(String::as_bytes).unwrap_or_default())?;
             }
             let rule = connect::judge_name(gatekeeper, scope, &hop.target).await?;
-            connect::judge_addresses(&self.resolver, scope, &hop.target, rule).await
+            let secure = hop.target.scheme == Scheme::Https;
+            connect::judge_addresses(&self.resolver, &self.routes, scope, (&hop.target, secure, rule)).await
         };
         let judged: Result<_, Refusal> = judging.await;
         let judged = match judged {
             Ok(judged) => judged,
             Err(refusal) => return (None, Err(refusal.into())),
         };
-        let reached = judged.addresses.first().map(|address| (*address, judged.rule));
+        // What a proxy connects to is not known here.
+        let address = judged.addresses.first().filter(|_| judged.proxy.is_none()).map(SocketAddr::ip);
+        let reached = Some((address, judged.rule));
         let host: HostPort = match format!("{}:{}", hop.target.host, hop.target.port).parse() {
             Ok(host) => host,
             Err(why) => return (reached, Err(EgressError::from(why).into())),
         };
-        let way = Way { host, addresses: Some(judged.addresses) };
+        let place = judged.proxy.map_or(Place::Judged(judged.addresses), Place::Through);
+        let way = Way { host, place };
         let limits = Limits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
         let answer = match self.lend(way, limits, |lent| exchange(lent, hop, request)).await {
             Ok(answer) => answer,

@@ -11,6 +11,7 @@ use writ_types::id::AskId;
 
 use crate::connect::Later;
 use crate::credential::{Credentials, Misused};
+use crate::tunnel::TunnelFault;
 
 /// Knows what may be reached, asks about what is unknown, and keeps the records. Implemented by the runtime.
 pub trait Gatekeeper: fmt::Debug + Send + Sync {
@@ -92,6 +93,16 @@ pub enum Refusal {
         /// What the last address said.
         why: String,
     },
+    /// The proxy of the owner's network made no connection.
+    #[error("{host} cannot be reached through the network's proxy: {why}")]
+    Proxy {
+        /// The host.
+        host: String,
+        /// The proxy's address and where it is set.
+        proxy: String,
+        /// Why not.
+        why: TunnelFault,
+    },
     /// Connecting took too long.
     #[error("{host} did not accept a connection in time")]
     ConnectTimeout {
@@ -121,6 +132,7 @@ impl Refusal {
             Self::Denied { .. } => "egress.denied",
             Self::Unresolved { .. } => "egress.unresolved",
             Self::Unreachable { .. } => "egress.unreachable",
+            Self::Proxy { .. } => "egress.proxy",
             Self::ConnectTimeout { .. } => "egress.connect_timeout",
             Self::Rate { .. } => "egress.rate",
         }
@@ -135,6 +147,7 @@ impl Refusal {
             | Self::Misused(_)
             | Self::Unresolved { .. }
             | Self::Unreachable { .. }
+            | Self::Proxy { .. }
             | Self::ConnectTimeout { .. }
             | Self::Rate { .. } => self.code(),
         }
@@ -147,9 +160,10 @@ impl Refusal {
             Self::NotAsked { .. } | Self::Denied { .. } | Self::Misused(_) | Self::Rate { .. } => {
                 Verdict::Denied
             }
-            Self::Unresolved { .. } | Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
-                Verdict::Failed
-            }
+            Self::Unresolved { .. }
+            | Self::Unreachable { .. }
+            | Self::Proxy { .. }
+            | Self::ConnectTimeout { .. } => Verdict::Failed,
         }
     }
 }
@@ -165,12 +179,14 @@ impl ToReport for Refusal {
             Self::Unreachable { .. } | Self::ConnectTimeout { .. } => {
                 (Exit::Blocked, "Check that the server runs and the network is up.")
             }
+            Self::Proxy { why, .. } => (Exit::Blocked, why.hint()),
             Self::Rate { .. } => (Exit::Budget, "Wait a minute, or do less at once."),
         };
         let inside = match self {
             Self::NotAsked { why, .. } | Self::Unresolved { why, .. } | Self::Unreachable { why, .. } => {
                 format!("{self}: {why}")
             }
+            Self::Proxy { proxy, .. } => format!("{self}; the proxy is {proxy}"),
             Self::Asked { .. }
             | Self::Denied { .. }
             | Self::Misused(_)

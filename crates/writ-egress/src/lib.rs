@@ -19,6 +19,9 @@
 //! Two things need no permit, because no agent wishes them and they hand out no client: [`loopback`] asks a port of this
 //! machine for a list, and [`deliver`] posts what the engine tells of itself to the place that its owner names.
 //!
+//! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says which, `tunnel` and
+//! `relay` speak to it. [`trust`] adds the owner's certificate authorities to the system's.
+//!
 //! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, `keep` keeps lines, [`perform`] lends;
 //! [`gatekeeper`] is what the runtime gives, [`credential`] what stands for a secret, [`authority`] what opens connections for
 //! one; [`proxy`] and [`fetch`] use them.
@@ -30,6 +33,14 @@ pub mod connect;
 mod resolve;
 
 mod line;
+
+mod relay;
+
+mod tunnel;
+
+pub mod upstream;
+
+pub mod trust;
 
 mod keep;
 

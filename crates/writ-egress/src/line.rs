@@ -8,13 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connect::{Resolver as _, SystemResolver, dial};
+use crate::connect::{Resolver as _, Stream, SystemResolver, dial};
 use crate::error::Fault;
 use crate::host::HostPort;
+use crate::relay::relay;
+use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};
+use crate::upstream::{Routes, Upstream};
 
 /// The most connections that one permit's work may open, unless it is known to need more.
 ///
@@ -45,9 +48,19 @@ pub(crate) struct Limits {
 pub(crate) struct Way {
     /// The permitted host.
     pub(crate) host: HostPort,
-    /// The addresses that were judged, and no others; `None`: the owner's own configuration names the host, and it is
+    pub(crate) place: Place,
+}
+
+/// How a permitted host is reached.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// The owner's own configuration names the host: through the network's proxy if there is one for it, else it is
     /// looked up.
-    pub(crate) addresses: Option<Vec<SocketAddr>>,
+    Named,
+    /// The addresses that were judged, and no others.
+    Judged(Vec<SocketAddr>),
+    /// Through this proxy and not otherwise.
+    Through(Arc<Upstream>),
 }
 
 /// An open line. Dropping it closes every connection and removes the socket.
@@ -125,13 +138,13 @@ impl Faults {
 
 impl Line {
     /// Binds the socket at `path` and starts carrying.
-    pub(crate) fn open(path: PathBuf, way: Way, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn open(path: PathBuf, way: Way, routes: Arc<Routes>, limits: Limits) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
         let carried = Carried::default();
         let accepted = Arc::new(AtomicUsize::new(0));
         let ours = (faults.clone(), carried.clone(), Arc::clone(&accepted));
-        let accepting = tokio::spawn(accept(listener, way, limits, ours));
+        let accepting = tokio::spawn(accept(listener, (way, routes), limits, ours));
         Ok(Self { path, accepting, faults, carried, accepted })
     }
 
@@ -181,7 +194,7 @@ impl Drop for Line {
 
 async fn accept(
     listener: UnixListener,
-    way: Way,
+    (way, routes): (Way, Arc<Routes>),
     limits: Limits,
     (faults, carried, accepted): (Faults, Carried, Arc<AtomicUsize>),
 ) {
@@ -199,7 +212,8 @@ async fn accept(
             continue;
         }
         let (way, faults, carried) = (Arc::clone(&way), faults.clone(), carried.clone());
-        connections.spawn(async move { carry(local, &way, limits, &faults, &carried).await });
+        let routes = Arc::clone(&routes);
+        connections.spawn(async move { carry(local, (&way, &routes), limits, (&faults, &carried)).await });
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -216,14 +230,61 @@ fn is_ours(local: &UnixStream) -> bool {
     }
 }
 
-async fn carry(local: UnixStream, way: &Way, limits: Limits, faults: &Faults, carried: &Carried) {
-    let host = &way.host;
-    let (from_host, to_host) = match tokio::time::timeout(limits.connect, connect(way)).await {
-        Ok(Ok(halves)) => halves,
-        Ok(Err(fault)) => return faults.record(fault),
-        Err(_) => return faults.record(Fault::ConnectTimeout { host: host.clone(), limit: limits.connect }),
+/// The first byte of a TLS connection: that of a handshake record (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+async fn carry(
+    local: UnixStream,
+    (way, routes): (&Way, &Routes),
+    limits: Limits,
+    (faults, carried): (&Faults, &Carried),
+) {
+    let (mut from_client, to_client) = local.into_split();
+    let mut first = Vec::new();
+    if may_be_proxied(way, routes) {
+        // Which proxy it is, and how it is spoken to, depends on whether this is TLS: the client speaks first in either.
+        first.resize(STEP, 0);
+        match from_client.read(&mut first).await {
+            Ok(count @ 1..) => first.truncate(count),
+            Ok(0) | Err(_) => return,
+        }
+    }
+    let far = match connect(way, routes, first.first() == Some(&TLS_HANDSHAKE), limits).await {
+        Ok(far) => far,
+        Err(fault) => return faults.record(fault),
     };
-    let (from_client, to_client) = local.into_split();
+    let from_client = std::io::Cursor::new(first).chain(from_client);
+    match far {
+        Far::Host(stream) => {
+            let (from_host, to_host) = stream.into_split();
+            let ends = (from_client, to_client, from_host, to_host);
+            copy_both(ends, way, limits, (faults, carried), acknowledge).await;
+        }
+        Far::Proxy(stream, proxy) => {
+            let (near, relayed) = tokio::io::duplex(STEP);
+            let (from_host, to_host) = tokio::io::split(near);
+            let ends = (from_client, to_client, from_host, to_host);
+            let refused = |why| faults.record(proxy_fault(way, &proxy, why));
+            let relaying = relay(relayed, stream, (Arc::clone(&proxy), way.host.clone()), refused);
+            tokio::join!(copy_both(ends, way, limits, (faults, carried), |_| {}), relaying);
+        }
+    }
+}
+
+/// Copies both ways until either has too much, or both have ended.
+async fn copy_both<R: AsyncRead + Unpin>(
+    (from_client, to_client, from_host, to_host): (
+        impl AsyncRead + Unpin,
+        impl AsyncWrite + Unpin,
+        R,
+        impl AsyncWrite + Unpin,
+    ),
+    way: &Way,
+    limits: Limits,
+    (faults, carried): (&Faults, &Carried),
+    acknowledge: impl Fn(&R),
+) {
+    let host = &way.host;
     let too_much_sent = || faults.record(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
     let too_much_received = || {
         // Where it is the work's own allowance that is used up, the work knows.
@@ -243,12 +304,59 @@ async fn carry(local: UnixStream, way: &Way, limits: Limits, faults: &Faults, ca
     }
 }
 
-async fn connect(way: &Way) -> Result<(OwnedReadHalf, OwnedWriteHalf), Fault> {
+fn may_be_proxied(way: &Way, routes: &Routes) -> bool {
+    match &way.place {
+        Place::Named => !routes.is_empty(),
+        Place::Judged(_) => false,
+        Place::Through(_) => true,
+    }
+}
+
+/// The other end of a line.
+enum Far {
+    /// The host itself, or a tunnel to it.
+    Host(Stream),
+    /// A proxy that takes plain requests.
+    Proxy(Stream, Arc<Upstream>),
+}
+
+fn proxy_fault(way: &Way, proxy: &Upstream, why: TunnelFault) -> Fault {
+    Fault::Proxy { host: way.host.clone(), proxy: proxy.to_string(), why }
+}
+
+async fn connect(way: &Way, routes: &Routes, secure: bool, limits: Limits) -> Result<Far, Fault> {
+    let host = &way.host;
+    let proxy = match &way.place {
+        Place::Named => routes.proxy_for(host.host(), host.port(), secure),
+        Place::Judged(_) => None,
+        Place::Through(proxy) => Some(proxy),
+    };
+    let limit = limits.connect;
+    let Some(proxy) = proxy else {
+        let connecting = tokio::time::timeout(limit, connect_directly(way)).await;
+        return connecting
+            .unwrap_or_else(|_| Err(Fault::ConnectTimeout { host: host.clone(), limit }))
+            .map(Far::Host);
+    };
+    let connecting = async {
+        if secure {
+            open_tunnel(proxy, host.host(), host.port()).await.map(Far::Host)
+        } else {
+            dial_proxy(proxy).await.map(|stream| Far::Proxy(stream, Arc::clone(proxy)))
+        }
+    };
+    let connected = tokio::time::timeout(limit, connecting).await;
+    connected
+        .unwrap_or_else(|_| Err(TunnelFault::Unreachable(format!("no answer within {limit:?}"))))
+        .map_err(|why| proxy_fault(way, proxy, why))
+}
+
+async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
     let host = &way.host;
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };
-    let addresses = match &way.addresses {
-        Some(judged) => judged.clone(),
-        None => {
+    let addresses = match &way.place {
+        Place::Judged(judged) => judged.clone(),
+        Place::Named | Place::Through(_) => {
             let found = SystemResolver.resolve(host.host(), host.port()).await;
             let found = found.map_err(|error| unresolved(error.to_string()))?;
             found.into_iter().map(|address| SocketAddr::new(address, host.port())).collect()
@@ -257,10 +365,8 @@ async fn connect(way: &Way) -> Result<(OwnedReadHalf, OwnedWriteHalf), Fault> {
     if addresses.is_empty() {
         return Err(unresolved("no address".to_owned()));
     }
-    match dial(&addresses).await {
-        Ok(stream) => Ok(stream.into_split()),
-        Err(error) => Err(Fault::Unreachable { host: host.clone(), cause: error.to_string() }),
-    }
+    let unreachable = |error: io::Error| Fault::Unreachable { host: host.clone(), cause: error.to_string() };
+    dial(&addresses).await.map_err(unreachable)
 }
 
 /// Acknowledges at once what came. A host that waits for that before it sends the next small piece would wait forty

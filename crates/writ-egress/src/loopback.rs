@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::line::{Limits, MAX_CONNECTIONS, Way};
+use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
 use crate::perform::Egress;
 
 /// The longest answer. A list of models has a few kilobytes.
@@ -19,7 +19,7 @@ impl Egress {
     pub async fn ask_loopback(&self, port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
         let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), (Ipv6Addr::LOCALHOST, port).into()];
         let host = format!("localhost:{port}").parse().ok()?;
-        let way = Way { host, addresses: Some(addresses.to_vec()) };
+        let way = Way { host, place: Place::Judged(addresses.to_vec()) };
         let (sent, received) = (MAX_QUESTION_BYTES, MAX_ANSWER_BYTES);
         let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
         let url = format!("http://localhost:{port}{path}");

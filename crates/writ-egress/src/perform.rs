@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
-use rustls_platform_verifier::BuilderVerifierExt as _;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use writ_policy::permit::Permit;
@@ -17,11 +16,13 @@ use writ_types::unit::{ByteCount, Timestamp};
 
 use crate::authority::{Authority, AuthorityError};
 use crate::connect::{Resolver, SystemResolver};
-use crate::error::EgressError;
+use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::keep::{Keep, Kept, Owner, REST};
-use crate::line::{Carried, Limits, Line, MAX_CONNECTIONS, Way};
+use crate::line::{Carried, Limits, Line, MAX_CONNECTIONS, Place, Way};
 use crate::proxy::rate::Windows;
+use crate::trust::{ExtraRoots, NotingVerifier};
+use crate::upstream::Routes;
 
 /// The most connections of a visit to a server of tools: greeting, list, call and leave are requests of their own, and
 /// what the server asks meanwhile is answered over another.
@@ -112,6 +113,10 @@ pub struct Egress {
     pub(crate) resolver: Arc<dyn Resolver>,
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
+    verifier: Arc<NotingVerifier>,
+    /// The certificates that were added to the system's.
+    roots: ExtraRoots,
+    pub(crate) routes: Arc<Routes>,
     lines: AtomicU64,
     pub(crate) keep: Keep,
     authority: Option<Arc<Authority>>,
@@ -130,14 +135,7 @@ impl Egress {
         // `tempfile` makes folders with mode 0700.
         let folder =
             tempfile::Builder::new().prefix("out-").tempdir_in(runtime).map_err(EgressError::Socket)?;
-        let provider = CryptoProvider::get_default()
-            .cloned()
-            .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_platform_verifier())
-            .map_err(EgressError::Tls)?
-            .with_no_client_auth();
+        let (tls, verifier) = verifying([&ExtraRoots::default(); 2])?;
         let limits = Limits {
             connect: Duration::from_millis(config.connect_timeout_ms),
             sent: config.max_sent_bytes,
@@ -154,10 +152,42 @@ impl Egress {
             resolver: Arc::new(SystemResolver),
             folder,
             tls,
+            verifier,
+            roots: ExtraRoots::default(),
+            routes: Arc::default(),
             lines: AtomicU64::new(0),
             keep: Keep::default(),
             authority: None,
         })
+    }
+
+    /// Makes connections through the proxies of the owner's network, and trusts the authorities of `roots` besides the
+    /// system's, of which `system` are those that this process would not find by itself.
+    /// Comes before [`Self::with_authority`].
+    ///
+    /// # Errors
+    ///
+    /// If TLS cannot be set up with them.
+    pub fn with_network(
+        mut self,
+        routes: Routes,
+        roots: ExtraRoots,
+        system: &ExtraRoots,
+    ) -> Result<Self, EgressError> {
+        (self.tls, self.verifier) = verifying([&roots, system])?;
+        self.routes = Arc::new(routes);
+        self.roots = roots;
+        Ok(self)
+    }
+
+    /// The proxies of the owner's network.
+    pub fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.routes)
+    }
+
+    /// The certificates that were added to the system's.
+    pub const fn extra_roots(&self) -> &ExtraRoots {
+        &self.roots
     }
 
     /// Opens connections for credentials, with a key that [`Authority::generate_key`] has made.
@@ -195,11 +225,15 @@ impl Egress {
     /// Trusts these certificates instead of the system's.
     #[cfg(test)]
     pub(crate) fn trusting(mut self, roots: rustls::RootCertStore) -> Self {
-        self.tls = rustls::ClientConfig::builder_with_provider(crate::testing::provider())
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        if roots.is_empty() {
+            // The system's, which vouch for no server of a test.
+            return self;
+        }
+        let provider = crate::testing::provider();
+        let inner =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+        self.verifier = Arc::new(NotingVerifier::around(inner.build().expect("a verifier")));
+        self.tls = client_config(provider, &self.verifier).expect("versions");
         self
     }
 
@@ -227,7 +261,7 @@ impl Egress {
         let host = permitted_host(action)?;
         let connections =
             if matches!(action, Action::CallTool(_)) { VISIT_CONNECTIONS } else { MAX_CONNECTIONS };
-        self.lend(Way { host, addresses: None }, Limits { connections, ..self.limits }, work).await
+        self.lend(Way { host, place: Place::Named }, Limits { connections, ..self.limits }, work).await
     }
 
     /// As [`Self::perform`]; the connection is kept for a few seconds, for the next permit that names the same host and
@@ -267,18 +301,19 @@ impl Egress {
         let kept = match kept.filter(|kept| kept.line.may_be_kept()) {
             Some(kept) => kept,
             None => {
-                let line = self.line(Way { host: owner.host.clone(), addresses: None }, self.limits)?;
+                let line = self.line(Way { host: owner.host.clone(), place: Place::Named }, self.limits)?;
                 let client = self.client(&line)?;
                 Kept::new(line, client)
             }
         };
         let lent = Lent { client: kept.client.clone(), carried: kept.line.carried().clone() };
+        self.verifier.take(owner.host.host());
         match work(lent).await {
             Ok(value) => {
                 self.keep.put(owner, kept);
                 Ok(Ok(value))
             }
-            Err(error) => match kept.line.fault() {
+            Err(error) => match kept.line.fault().or_else(|| self.certificate_fault(&owner.host)) {
                 Some(fault) => Err(fault.into()),
                 None => Ok(Err(error)),
             },
@@ -288,7 +323,7 @@ impl Egress {
     fn line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.path().join(number.to_string());
-        Line::open(path, way, limits).map_err(EgressError::Socket)
+        Line::open(path, way, self.routes(), limits).map_err(EgressError::Socket)
     }
 
     /// Lends a client for the way that a permit has been consumed for.
@@ -302,15 +337,23 @@ impl Egress {
         F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
+        let host = way.host.clone();
         let line = self.line(way, limits)?;
+        self.verifier.take(host.host());
         let lent = Lent { client: self.client(&line)?, carried: line.carried().clone() };
         match work(lent).await {
             Ok(value) => Ok(Ok(value)),
-            Err(error) => match line.fault() {
+            Err(error) => match line.fault().or_else(|| self.certificate_fault(&host)) {
                 Some(fault) => Err(fault.into()),
                 None => Ok(Err(error)),
             },
         }
+    }
+
+    /// The certificate of a host that was refused just now.
+    fn certificate_fault(&self, host: &HostPort) -> Option<Fault> {
+        let cause = self.verifier.take(host.host())?;
+        Some(Fault::Certificate { host: host.clone(), cause })
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the one place that makes clients")]
@@ -332,6 +375,28 @@ impl Egress {
             .build()
             .map_err(EgressError::Client)
     }
+}
+
+/// Sets TLS up with the system's certificates and added ones.
+fn verifying(roots: [&ExtraRoots; 2]) -> Result<(rustls::ClientConfig, Arc<NotingVerifier>), EgressError> {
+    let provider = CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let verifier = NotingVerifier::new(roots, Arc::clone(&provider)).map_err(EgressError::Tls)?;
+    let verifier = Arc::new(verifier);
+    let tls = client_config(provider, &verifier).map_err(EgressError::Tls)?;
+    Ok((tls, verifier))
+}
+
+fn client_config(
+    provider: Arc<CryptoProvider>,
+    verifier: &Arc<NotingVerifier>,
+) -> Result<rustls::ClientConfig, rustls::Error> {
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    // Not less than the library does by itself: the verifier notes what the system's verifier says, and says the same.
+    let verifier = Arc::<NotingVerifier>::clone(verifier);
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
 /// A lent client looks no name up: it is bound to its line, and who carries that looks the permitted host up.

@@ -55,6 +55,7 @@ pub(crate) use exchange::HEADERS_MAX;
 use crate::authority::Authority;
 use crate::connect::Resolver;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
+use crate::upstream::Routes;
 use flow::{Flow, Place};
 use rate::Windows;
 use writ_types::entry::ConnectionRecord;
@@ -142,6 +143,7 @@ impl ToReport for ProxyError {
 pub struct Proxy {
     config: Arc<ProxyConfig>,
     resolver: Arc<dyn Resolver>,
+    routes: Arc<Routes>,
     rates: Arc<Rates>,
     authority: Option<Arc<Authority>>,
 }
@@ -157,6 +159,7 @@ struct Rates {
 struct Serving {
     limits: Limits,
     resolver: Arc<dyn Resolver>,
+    routes: Arc<Routes>,
     rates: Arc<Rates>,
     /// What opens tunnels for credentials; `None`: none is opened.
     authority: Option<Arc<Authority>>,
@@ -185,13 +188,26 @@ struct Limits {
 impl Proxy {
     /// A proxy with these limits that looks names up by `resolver`.
     pub fn new(config: ProxyConfig, resolver: Arc<dyn Resolver>) -> Self {
-        Self { config: Arc::new(config), resolver, rates: Arc::default(), authority: None }
+        Self {
+            config: Arc::new(config),
+            resolver,
+            routes: Arc::default(),
+            rates: Arc::default(),
+            authority: None,
+        }
     }
 
     /// Opens tunnels to hosts that a credential is bound to.
     #[must_use]
     pub fn with_authority(mut self, authority: Option<Arc<Authority>>) -> Self {
         self.authority = authority;
+        self
+    }
+
+    /// Reaches hosts through the proxies of the owner's network.
+    #[must_use]
+    pub fn with_routes(mut self, routes: Arc<Routes>) -> Self {
+        self.routes = routes;
         self
     }
 
@@ -215,6 +231,7 @@ impl Proxy {
         let serving = Arc::new(Serving {
             limits: self.limits(),
             resolver: Arc::clone(&self.resolver),
+            routes: Arc::clone(&self.routes),
             rates: Arc::clone(&self.rates),
             authority: self.authority.clone(),
             tool: tool.to_owned(),

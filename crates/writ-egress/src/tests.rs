@@ -19,8 +19,10 @@ use writ_types::unit::ByteCount;
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::keep::Owner;
-use crate::line::Way;
+use crate::line::{Place, Way};
 use crate::perform::{Egress, EgressConfig, Lent};
+
+pub(crate) mod network;
 
 /// A server that counts its requests.
 struct Server {
@@ -72,7 +74,7 @@ async fn lend<T, E, W: Future<Output = Result<T, E>>>(
     host: HostPort,
     work: impl FnOnce(crate::Lent) -> W,
 ) -> Result<Result<T, E>, EgressError> {
-    egress.lend(Way { host, addresses: None }, egress.limits, work).await
+    egress.lend(Way { host, place: Place::Named }, egress.limits, work).await
 }
 
 async fn text(client: reqwest::Client, url: String) -> Result<String, reqwest::Error> {
@@ -302,7 +304,7 @@ async fn an_allowance_cuts_the_line_and_is_moved_on_by_the_work() {
             assert!(allowance.is_used_up());
             Err(read)
         };
-        let way = Way { host: server.address.to_string().parse().expect("a host"), addresses: None };
+        let way = Way { host: server.address.to_string().parse().expect("a host"), place: Place::Named };
         let read = egress.lend(way, limits, work).await.expect("no fault of the line");
         match read {
             Ok(read) => assert!(renewed, "{read}"),

@@ -175,7 +175,11 @@ impl Failure {
             Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Dropped => true,
             Self::Egress(EgressError::Line(fault)) => match fault {
                 Fault::Unresolved { .. } | Fault::Unreachable { .. } | Fault::ConnectTimeout { .. } => true,
-                Fault::TooMuchReceived { .. } | Fault::TooMuchSent { .. } => false,
+                // A proxy that is down may be up again; one that refuses goes on refusing.
+                Fault::Proxy { why, .. } => why.may_pass(),
+                Fault::TooMuchReceived { .. } | Fault::TooMuchSent { .. } | Fault::Certificate { .. } => {
+                    false
+                }
             },
             Self::NoCredential { .. }
             | Self::OtherPermit
@@ -320,6 +324,9 @@ impl Failure {
                 "Check that Vault is reachable and unsealed."
             }
             Self::OtherPermit => "This is a bug.",
+            Self::Egress(error @ EgressError::Line(Fault::Proxy { .. } | Fault::Certificate { .. })) => {
+                return error.report().hint;
+            }
             Self::Egress(_) | Self::Unsent(_) | Self::Dropped => {
                 "Check base_url, and that the server runs and can be reached."
             }

@@ -262,7 +262,7 @@ impl Core {
             files,
             gates,
             models,
-            proxy: proxy.with_authority(egress.authority()),
+            proxy: proxy.with_authority(egress.authority()).with_routes(egress.routes()),
             egress,
             search,
             servers,

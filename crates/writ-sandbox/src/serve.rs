@@ -19,6 +19,8 @@ pub struct ServeOptions {
     pub network: Option<mpsc::Sender<Listener>>,
     /// The values of those of its variables that the command names by reference: they stand nowhere else.
     pub secrets: BTreeMap<String, SecretString>,
+    /// Certificate authorities that a server with network is to trust besides the system's, in PEM; `None`: none.
+    pub certificate: Option<String>,
 }
 
 /// A server that runs.

@@ -56,18 +56,24 @@ pub(super) enum Need {
     Npm,
     /// The `curl` program.
     Curl,
+    /// The `squid` program.
+    Squid,
+    /// The `nginx` program.
+    Nginx,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Git,
         Self::Python,
         Self::Pip,
         Self::Node,
         Self::Npm,
         Self::Curl,
+        Self::Squid,
+        Self::Nginx,
         Self::OpenAi,
         Self::OpenAiJs,
         Self::LangChain,
@@ -92,6 +98,8 @@ impl Need {
             Self::Systemd => "needs_systemd",
             Self::Npm => "needs_npm",
             Self::Curl => "needs_curl",
+            Self::Squid => "needs_squid",
+            Self::Nginx => "needs_nginx",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -111,6 +119,8 @@ impl Need {
             Self::Systemd => "systemd-analyze is not installed",
             Self::Npm => "npm is not installed",
             Self::Curl => "curl is not installed",
+            Self::Squid => "squid is not installed",
+            Self::Nginx => "nginx is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -127,6 +137,8 @@ impl Need {
             Self::Systemd => Some("systemd"),
             Self::Npm | Self::OpenAiJs => Some("npm"),
             Self::Curl => Some("curl"),
+            Self::Squid => Some("squid"),
+            Self::Nginx => Some("nginx-light"),
             Self::UserNamespaces => None,
         }
     }
@@ -149,6 +161,9 @@ impl Need {
             Self::Systemd => process::exists("systemd-analyze"),
             Self::Npm => process::exists("npm"),
             Self::Curl => process::exists("curl"),
+            // It lies outside the search path of ordinary users.
+            Self::Squid => ["/usr/sbin/squid", "/usr/bin/squid"].iter().any(|path| Path::new(path).exists()),
+            Self::Nginx => ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().any(|path| Path::new(path).exists()),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);

@@ -13,6 +13,8 @@ use crate::failure::Failure;
 
 mod checks;
 
+mod network;
+
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -307,6 +307,12 @@ pub(crate) const KEYS: &[Key] = &[
     owner("ledger.heads_repository", Kind::Folder),
     owner("telemetry.otlp_endpoint", Kind::Url),
     owner("telemetry.otlp_token", Kind::Credential),
+    owner("network.proxy", Kind::Text),
+    owner("network.proxy_user", Kind::Text),
+    owner("network.proxy_password", Kind::Credential),
+    owner("network.no_proxy", Kind::Texts),
+    owner("network.unchecked_names", Kind::Flag),
+    owner("network.ca_file", Kind::Folders),
 ];
 
 /// Sections that are lists: `[[gates]]`.

@@ -25,6 +25,28 @@ use crate::env::Env;
 use crate::failure::Failure;
 use crate::wiring::vault;
 
+/// The password of the network's proxy. A vault server is no place for it: that is reached through the proxy.
+///
+/// # Errors
+///
+/// If it is not there, or cannot be read; in words for people.
+pub(crate) fn proxy_password(
+    reference: &CredentialRef,
+    secrets: &SecretStore,
+    env: &Env,
+) -> Result<SecretString, String> {
+    let found = match reference {
+        CredentialRef::Env(name) => env.secret(name),
+        CredentialRef::Secret(name) => secrets.get(name).map_err(|error| error.to_string())?,
+        CredentialRef::Vault { .. } => {
+            return Err(format!(
+                "'{reference}' cannot be read: a vault server is itself reached through the proxy"
+            ));
+        }
+    };
+    found.ok_or_else(|| format!("'{reference}' is not set"))
+}
+
 /// Where keys of providers lie: in the home's secrets, in the environment, or in a vault server.
 pub(crate) struct Credentials {
     pub(crate) secrets: Arc<SecretStore>,

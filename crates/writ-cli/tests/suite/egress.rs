@@ -34,6 +34,9 @@ mod http2;
 #[path = "egress/trust.rs"]
 mod trust;
 
+#[path = "egress/network.rs"]
+mod network;
+
 #[path = "egress/servers.rs"]
 mod servers;
 

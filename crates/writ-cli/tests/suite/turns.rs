@@ -17,7 +17,7 @@ pub(super) struct Bench {
 }
 
 /// The scripted server's name for a kind of provider.
-fn wire(kind: &str) -> WireFormat {
+pub(super) fn wire(kind: &str) -> WireFormat {
     match kind {
         "anthropic" => WireFormat::Anthropic,
         "openai" => WireFormat::OpenAi,

@@ -43,7 +43,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
             403
         }
         Refusal::Rate { .. } => 429,
-        Refusal::Unresolved { .. } | Refusal::Unreachable { .. } => 502,
+        Refusal::Unresolved { .. } | Refusal::Unreachable { .. } | Refusal::Proxy { .. } => 502,
         Refusal::ConnectTimeout { .. } => 504,
     };
     let mut answer = own(status, refusal.code(), &refusal.to_string());
@@ -57,6 +57,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
         | Refusal::Misused(_)
         | Refusal::Unresolved { .. }
         | Refusal::Unreachable { .. }
+        | Refusal::Proxy { .. }
         | Refusal::ConnectTimeout { .. } => {}
     }
     answer

@@ -21,9 +21,11 @@ use super::answer::{self, Body};
 use super::body::{Found, Passed};
 use super::flow::{Counted, Flow, Place};
 use super::{Serving, head, hello, request};
-use crate::connect::{self, Stream};
+use crate::connect::{self, Reached, Speech, Stream};
 use crate::credential::{self, Credentials, Misused, Swap};
 use crate::gatekeeper::Refusal;
+use crate::relay::login_refused;
+use crate::upstream::Upstream;
 use writ_types::entry::Verdict;
 
 /// Bytes carried at once each way. A TLS record is at most 16 KiB, so larger steps gain nothing.
@@ -50,6 +52,8 @@ pub(crate) struct Looks {
     pub(crate) values: Option<Watch>,
     /// Whether a placeholder was found.
     pub(crate) found: Found,
+    /// The network's proxy that the request goes to, and the host that it is for.
+    proxy: Option<(String, Arc<Upstream>)>,
 }
 
 impl Looks {
@@ -66,7 +70,7 @@ impl Looks {
             swap.apply(headers);
         }
         let (placeholders, values) = (credentials.placeholders(), credentials.values_for(target));
-        Self { placeholders, values, found: Found::none_yet(flow) }
+        Self { placeholders, values, found: Found::none_yet(flow), proxy: None }
     }
 }
 
@@ -145,23 +149,36 @@ impl Connection {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
             return self.open(client, target, authority, flow).await;
         }
-        let stream = match self.reach(&target, &flow).await {
-            Ok(stream) => Counted::new(stream, Arc::clone(&flow)),
+        let websocket = request::is_websocket(&head.headers);
+        let speech = match (head.method == Method::CONNECT, websocket) {
+            (true, _) => Speech::Tunnel,
+            (false, true) => Speech::PlainTunnel,
+            (false, false) => Speech::Plain,
+        };
+        let Reached { stream, proxy, .. } = match self.reach(&target, speech, &flow).await {
+            Ok(reached) => reached,
             Err(refusal) => return refuse(refusal),
         };
+        let stream = Counted::new(stream, Arc::clone(&flow));
         if head.method == Method::CONNECT {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
             self.serving.tasks.spawn(Arc::clone(&self).tunnel(client, stream, target, flow));
             return answer::tunnel();
         }
-        let websocket = request::is_websocket(&head.headers);
         if websocket && let Some(name) = credentials.bound_to(&target) {
             // What it carries could not be masked.
             return refuse(Misused { name, why: Misuse::Upgrade }.into());
         }
         let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
         request::rewrite(&mut head, &target, websocket);
-        let looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
+        if let Some(proxy) = &proxy
+            && request::address(&mut head, proxy).is_err()
+        {
+            flow.end(Verdict::Failed, "egress.proxy");
+            return answer::bad_gateway("egress.proxy");
+        }
+        let mut looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
+        looks.proxy = proxy.map(|proxy| (target.host.to_string(), proxy));
         self.forward(Request::from_parts(head, body), upgrade, stream, flow, looks).await
     }
 
@@ -176,15 +193,21 @@ impl Connection {
     }
 
     /// Judges a target and connects to it.
-    pub(crate) async fn reach(&self, target: &Target, flow: &Flow) -> Result<Stream, Refusal> {
+    pub(crate) async fn reach(
+        &self,
+        target: &Target,
+        speech: Speech,
+        flow: &Flow,
+    ) -> Result<Reached, Refusal> {
         let serving = &self.serving;
         serving.admit(target)?;
         let scope = serving.gatekeeper.scope();
         let rule = connect::judge_name(&*serving.gatekeeper, &scope, target).await?;
-        let (stream, address) =
-            connect::reach(&serving.resolver, &scope, target, rule, serving.limits.connect).await?;
-        flow.made(address, rule.as_str());
-        Ok(stream)
+        let (resolver, limit) = (&serving.resolver, serving.limits.connect);
+        let reached =
+            connect::reach(resolver, &serving.routes, &scope, (target, speech, rule), limit).await?;
+        flow.made(reached.address, rule.as_str());
+        Ok(reached)
     }
 
     /// Carries what is in a tunnel, once it is clear that it is meant for the tunnel's host.
@@ -274,7 +297,14 @@ impl Connection {
             drop(alive);
         });
         match sender.send_request(request).await {
-            Ok(answer) => self.pass_back(answer, client, &flow, &looks),
+            Ok(answer) => match (login_refused(&answer), &looks.proxy) {
+                (Some(why), Some((host, proxy))) => {
+                    let refusal = Refusal::Proxy { host: host.clone(), proxy: proxy.to_string(), why };
+                    flow.end(refusal.verdict(), refusal.rule());
+                    answer::refusal(&refusal)
+                }
+                (_, _) => self.pass_back(answer, client, &flow, &looks),
+            },
             Err(_) if looks.found.is_set() => answer::placeholder_in_body(),
             Err(why) => {
                 tracing::debug!(%why, "a host sent no proper answer");

@@ -1,7 +1,7 @@
 //! One connection while it is open: its bytes, its limits, and its record, which is written whatever ends it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,9 +70,9 @@ impl Flow {
     }
 
     /// Says that it was made.
-    pub(crate) fn made(&self, address: SocketAddr, rule: &str) {
+    pub(crate) fn made(&self, address: Option<IpAddr>, rule: &str) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-        ending.address = Some(address.ip());
+        ending.address = address;
         ending.verdict = Verdict::Allowed;
         rule.clone_into(&mut ending.rule);
     }

@@ -21,7 +21,7 @@ use super::exchange::{Connection, HEADERS_MAX, Looks};
 use super::flow::{Counted, Flow};
 use super::{hello, request};
 use crate::authority::Authority;
-use crate::connect;
+use crate::connect::{self, Speech};
 use crate::credential::Misused;
 use crate::gatekeeper::Refusal;
 
@@ -136,8 +136,8 @@ impl Connection {
             let name = credentials.bound_to(&target).unwrap_or_default();
             return refuse(Misused { name, why: Misuse::Upgrade }.into());
         }
-        let stream = match self.reach(&target, &flow).await {
-            Ok(stream) => Counted::new(stream, Arc::clone(&flow)),
+        let stream = match self.reach(&target, Speech::Tunnel, &flow).await {
+            Ok(reached) => Counted::new(reached.stream, Arc::clone(&flow)),
             Err(refusal) => return refuse(refusal),
         };
         let Ok(name) = ServerName::try_from(target.host.to_resolvable()) else {

@@ -1,5 +1,7 @@
 //! What a request asks for, read strictly; and what of it goes on to the host.
 
+use crate::relay;
+use crate::upstream::Upstream;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE, VIA,
@@ -142,6 +144,16 @@ pub(crate) fn rewrite(head: &mut http::request::Parts, target: &Target, websocke
     if let Ok(host) = HeaderValue::from_str(&host) {
         head.headers.insert(HOST, host);
     }
+}
+
+/// Writes the whole address into a request that was rewritten, for the network's proxy.
+///
+/// # Errors
+///
+/// If it has none.
+pub(crate) fn address(head: &mut http::request::Parts, proxy: &Upstream) -> Result<(), http::Error> {
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+    relay::address_request(head, &host, proxy)
 }
 
 /// Removes what concerned the connection that a message came over, and says that it passed here.

@@ -16,11 +16,14 @@ use super::{Proxy, ProxyConfig, ProxyError};
 use crate::authority::Authority;
 use crate::connect::Stream as TcpStream;
 use crate::testing::{Keeper, Script, Server, pattern, pinned, provider};
+use crate::upstream::Routes;
 use writ_types::entry::Verdict;
 
 mod credentials;
 
 mod limits;
+
+mod upstream;
 
 /// How long anything may take here.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,9 +47,19 @@ impl Running {
     }
 
     fn opening(config: ProxyConfig, scope: EgressScope, authority: Option<Arc<Authority>>) -> Self {
+        Self::routed(config, scope, authority, Routes::default())
+    }
+
+    fn routed(
+        config: ProxyConfig,
+        scope: EgressScope,
+        authority: Option<Arc<Authority>>,
+        routes: Routes,
+    ) -> Self {
         let script = Arc::new(Script::default());
         let keeper = Keeper::new(scope);
         let proxy = Proxy::new(config, Arc::clone(&script) as Arc<_>).with_authority(authority);
+        let proxy = proxy.with_routes(Arc::new(routes));
         let (listener, address) = listener();
         let stop = CancellationToken::new();
         let (gatekeeper, token) = (Arc::clone(&keeper) as Arc<_>, stop.clone());

@@ -72,12 +72,15 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     }
 }
 
-/// What a program is given so that it can use credentials: whom to trust, and what stands for each.
+/// What a program is given so that it can use the network: the authorities to trust besides the system's (the owner's, and
+/// ours where there are credentials), and what stands for each credential.
 fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
     let variables: Vec<(String, String)> =
         credentials.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let certificate = (!variables.is_empty()).then(|| place.core.egress.authority_certificate()).flatten();
-    WayOut { certificate, variables }
+    let egress = &place.core.egress;
+    let own = (!variables.is_empty()).then(|| egress.authority_certificate()).flatten();
+    let all = own.unwrap_or_default() + &egress.extra_roots().to_pem();
+    WayOut { certificate: (!all.is_empty()).then_some(all), variables }
 }
 
 /// Fetches a URL, and saves what it brings where the permit names a file. Ends early where `cancel` says so.

@@ -206,7 +206,9 @@ impl Core {
         let approval = permit.approval().cloned();
         let begun = approval.map(|ask| self.begin_on(&ask, &stop)).transpose()?;
         let network = if server.spec.hosts.is_empty() { None } else { Some(self.way_out(place, server)) };
-        let served = folder.serve(permit, self.clock.now(), ServeOptions { network, secrets }).await;
+        let certificate = Some(place.core.egress.extra_roots().to_pem()).filter(|roots| !roots.is_empty());
+        let served =
+            folder.serve(permit, self.clock.now(), ServeOptions { network, secrets, certificate }).await;
         let Served { input, output, ended } = match served {
             Ok(served) => served,
             Err(error) => return Ok(Err(error.report())),

@@ -13,7 +13,7 @@ use writ_types::credential::CredentialRef;
 use writ_types::error::ToReport as _;
 use writ_types::unit::Timestamp;
 
-use super::Check;
+use super::{Check, network};
 use crate::advice;
 use crate::approve::clock_behind;
 use crate::client::Client;
@@ -66,6 +66,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
     checks.extend(keys(context));
     checks.extend(database(context, &config));
     checks.extend(models(context, &config));
+    checks.extend(network::all(context, &config));
     checks.extend(engine(context));
     checks
 }

@@ -81,7 +81,7 @@ async fn a_secret_is_in_the_servers_environment_and_in_no_other_process() {
     let mut wished = server(&["sh", "-c", "echo $TOKEN; read one; read two"]);
     wished.env.insert("TOKEN".into(), "secret:crm".into());
     let secrets = [("TOKEN".to_owned(), secret.clone().into()), ("OTHER".to_owned(), "x".into())].into();
-    let options = ServeOptions { secrets, network: None };
+    let options = ServeOptions { secrets, ..ServeOptions::default() };
     assert!(!format!("{options:?}").contains(&secret));
     let mut served = folder.run_server(wished.clone(), options).await.unwrap();
     assert_eq!(asked(&mut served, "").await, secret);

@@ -12,7 +12,7 @@ use writ_types::unit::Timestamp;
 
 use super::Workspace;
 use crate::error::SandboxError;
-use crate::exec::ExecOptions;
+use crate::exec::{ExecOptions, WayOut};
 use crate::linux::command::{check, check_network, result};
 use crate::linux::run::Launch;
 use crate::serve::{Ended, ServeOptions, Served};
@@ -58,7 +58,8 @@ impl Workspace {
         check(&exec)?;
         put_in(&mut exec.env, &options);
         let (walls, rung) = self.sandbox.walls().await?;
-        let watched = ExecOptions { network: options.network, ..ExecOptions::default() };
+        let way_out = WayOut { certificate: options.certificate, ..WayOut::default() };
+        let watched = ExecOptions { network: options.network, way_out, ..ExecOptions::default() };
         let cancel = watched.cancel.clone();
         check_network(&exec, &watched, walls)?;
         let busy = |_| SandboxError::BadCommand { why: "another server has its folder".into() };

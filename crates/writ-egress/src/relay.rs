@@ -1,0 +1,123 @@
+//! Plain HTTP of a lent client, passed on to the proxy of the owner's network with whole addresses.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Uri, http};
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::Mutex;
+
+use crate::connect::Stream;
+use crate::host::HostPort;
+use crate::proxy::HEADERS_MAX;
+use crate::tunnel::{TunnelFault, scheme_fault};
+use crate::upstream::Upstream;
+
+/// Why a request was not passed on.
+#[derive(Debug, thiserror::Error)]
+enum RelayFault {
+    #[error("the request has no address that a proxy understands")]
+    Address,
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    Tunnel(#[from] TunnelFault),
+}
+
+/// Writes the whole address of a request into it, and what the proxy wants to see.
+///
+/// # Errors
+///
+/// If they make no address.
+pub(crate) fn address_request(
+    head: &mut http::request::Parts,
+    host: &str,
+    proxy: &Upstream,
+) -> Result<(), http::Error> {
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    head.uri = Uri::builder().scheme("http").authority(host).path_and_query(path).build()?;
+    // The proxy goes by the address; whatever goes by this line instead must not lead elsewhere.
+    head.headers.insert(HOST, HeaderValue::from_str(host)?);
+    head.headers.remove(PROXY_AUTHORIZATION);
+    if let Some(value) = proxy.authorization() {
+        let mut value = HeaderValue::from_str(value)?;
+        value.set_sensitive(true);
+        head.headers.insert(PROXY_AUTHORIZATION, value);
+    }
+    Ok(())
+}
+
+/// The fault that a proxy's answer to a plain request is; `None`: it may be the host's own.
+pub(crate) fn login_refused<B>(answer: &Response<B>) -> Option<TunnelFault> {
+    let offers = answer.headers().get_all(PROXY_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    let schemes: Vec<&str> = offers.filter_map(|offer| offer.split([' ', ',']).next()).collect();
+    (answer.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| scheme_fault(&schemes))
+}
+
+/// Passes the requests of one connection on to a proxy, until either side ends it. `on_fault` learns what the proxy
+/// refuses before the client sees its connection end.
+pub(crate) async fn relay(
+    local: DuplexStream,
+    far: Stream,
+    (proxy, host): (Arc<Upstream>, HostPort),
+    on_fault: impl Fn(TunnelFault),
+) {
+    let handshake = hyper::client::conn::http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .handshake::<_, Incoming>(TokioIo::new(far));
+    let Ok((sender, driver)) = handshake.await else { return on_fault(TunnelFault::Closed) };
+    let sender = Arc::new(Mutex::new(sender));
+    let authority = if host.port() == 80 {
+        host.to_string().trim_end_matches(":80").to_owned()
+    } else {
+        host.to_string()
+    };
+    let service = service_fn(|request: Request<Incoming>| {
+        let (sender, proxy, authority) = (Arc::clone(&sender), Arc::clone(&proxy), &authority);
+        let on_fault = &on_fault;
+        async move {
+            let (mut head, body) = request.into_parts();
+            address_request(&mut head, authority, &proxy).map_err(|_| RelayFault::Address)?;
+            let answer = sender.lock().await.send_request(Request::from_parts(head, body)).await;
+            let answer = answer.inspect_err(|why| {
+                if why.is_parse() {
+                    on_fault(TunnelFault::BadAnswer);
+                } else if why.is_closed() || why.is_incomplete_message() {
+                    on_fault(TunnelFault::Closed);
+                }
+            })?;
+            match login_refused(&answer) {
+                Some(fault) => {
+                    on_fault(fault.clone());
+                    Err(RelayFault::Tunnel(fault))
+                }
+                None => Ok(answer),
+            }
+        }
+    });
+    let server = hyper::server::conn::http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(local), service);
+    tokio::pin!(server);
+    tokio::select! {
+        ended = &mut server => {
+            if let Err(why) = ended {
+                tracing::debug!(%why, "a connection through the network's proxy ended badly");
+            }
+            return;
+        }
+        ended = driver => {
+            if let Err(why) = ended {
+                tracing::debug!(%why, "the network's proxy ended a connection badly");
+            }
+        }
+    }
+    // The last answer is still passed on.
+    server.as_mut().graceful_shutdown();
+    if let Err(why) = server.await {
+        tracing::debug!(%why, "a connection through the network's proxy ended badly");
+    }
+}
