@@ -436,6 +436,12 @@ impl Config {
         {
             findings.push(self.blamed(format!("'telemetry.otlp_endpoint': {error}"), "telemetry"));
         }
+        if let Err(error) = self.server.check_base_path() {
+            let report = error.report();
+            let mut finding = self.blamed(format!("'server.base_path': {}", report.outside), "server");
+            finding.hint = report.hint;
+            findings.push(finding);
+        }
         if let Err(error) = self.network.check() {
             let mut finding = self.blamed(error.to_string(), "network");
             finding.hint = error.hint();

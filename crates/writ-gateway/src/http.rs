@@ -31,6 +31,7 @@ use writ_types::error::Report;
 use writ_types::unit::Timestamp;
 
 use accept::{Acceptor, Place, Waiting};
+use base::BasePath;
 use config::{HttpError, ServerConfig, may_serve};
 use guard::{FAILURES_BURST, FAILURES_PER_SEC, Hosts, Speaker};
 use keys::Keys;
@@ -58,6 +59,8 @@ mod page;
 mod socket;
 
 mod api;
+
+mod base;
 
 mod passkeys;
 
@@ -157,6 +160,7 @@ impl Http {
     pub fn bind(parts: Parts) -> Result<Self, HttpError> {
         let (host, port) = (parts.config.host, parts.config.port);
         may_serve(host, parts.token.is_some())?;
+        parts.config.check_base_path()?;
         let keys = Keys::open(&parts.runtime, parts.token.as_ref())?;
         let first = listen(SocketAddr::new(host, port))?;
         let address = first
@@ -281,7 +285,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/ledger/{seq}/proof", get(api::proof))
         .route("/ledger/{seq}/rests-on", get(api::rests_on))
         .route("/logout", post(logout));
-    Router::new()
+    let served = Router::new()
         .nest("/api/v1", api)
         .route("/ws", get(socket::open))
         .route("/ws/{id}", get(socket::open_session))
@@ -300,7 +304,10 @@ fn router(shared: &Arc<Shared>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(elsewhere)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard))
-        .with_state(Arc::clone(shared))
+        .with_state(Arc::clone(shared));
+    // A path must have its final form before it is routed.
+    let based = middleware::from_fn_with_state(Arc::clone(shared), base::strip);
+    Router::new().fallback_service(served).layer(based)
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
@@ -337,11 +344,12 @@ async fn use_link(
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "link.failed", text, hint)
     })?;
     let age = keys::PAGE_SESSION_TTL.as_secs();
+    let at = cookie_path(&request);
     let secure = if speaker.tls { "; Secure" } else { "" };
     let cookie =
-        format!("{}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}", guard::COOKIE);
+        format!("{}={secret}; HttpOnly; SameSite=Strict; Path={at}; Max-Age={age}{secure}", guard::COOKIE);
     let cookie = HeaderValue::from_str(&cookie).map_err(|_| Refusal::nothing())?;
-    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "../")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
@@ -355,9 +363,15 @@ async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<R
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "logout.failed", text, hint)
         })?;
     }
-    let gone = format!("{}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0", guard::COOKIE);
+    let at = cookie_path(&request);
+    let gone = format!("{}=; HttpOnly; SameSite=Strict; Path={at}; Max-Age=0", guard::COOKIE);
     let cookie = HeaderValue::from_str(&gone).map_err(|_| Refusal::nothing())?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+/// The path of the page's cookie: that below which a proxy shows this server, where it is known.
+fn cookie_path(request: &Request) -> String {
+    request.extensions().get::<BasePath>().cloned().unwrap_or_default().cookie_path()
 }
 
 async fn not_get() -> Response {

@@ -264,7 +264,7 @@ function last() {
 }
 
 if ("serviceWorker" in navigator && isSecureContext) {
-  navigator.serviceWorker.register("/sw.js").catch(() => {
+  navigator.serviceWorker.register("sw.js").catch(() => {
     // Without it the page works, but not offline.
   });
 }

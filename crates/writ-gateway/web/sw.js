@@ -36,8 +36,12 @@ const SHELL = [
   "/icons/touch-180.png",
 ];
 
+/** The page's folder: a proxy may show it below a path of its own. */
+const HERE = new URL("./", self.location).pathname;
+const shellAt = (path) => HERE + path.slice(1);
+
 self.addEventListener("install", (event) => {
-  const kept = caches.open(CACHE).then((cache) => cache.addAll(SHELL.map((path) => new Request(path, { cache: "reload" }))));
+  const kept = caches.open(CACHE).then((cache) => cache.addAll(SHELL.map((path) => new Request(shellAt(path), { cache: "reload" }))));
   event.waitUntil(kept.then(() => self.skipWaiting()));
 });
 
@@ -48,7 +52,7 @@ self.addEventListener("activate", (event) => {
 
 self.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
-  const ours = url.origin === self.location.origin && url.search === "" && SHELL.includes(url.pathname);
+  const ours = url.origin === self.location.origin && url.search === "" && SHELL.some((path) => shellAt(path) === url.pathname);
   if (event.request.method === "GET" && ours) event.respondWith(fresh(event.request, url.pathname));
 });
 

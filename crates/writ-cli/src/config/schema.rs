@@ -293,6 +293,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("server.auth_token", Kind::Credential),
     owner("server.allowed_hosts", Kind::Texts),
     owner("server.allowed_origins", Kind::Texts),
+    owner("server.base_path", Kind::Text),
     owner("server.trusted_proxies", Kind::Texts),
     owner("server.requests_per_sec", COUNT_32),
     owner("server.burst", COUNT_32),

@@ -25,6 +25,9 @@ mod sends;
 #[path = "gateway/guard.rs"]
 mod guard;
 
+#[path = "gateway/prefix.rs"]
+mod prefix;
+
 #[path = "gateway/clients.rs"]
 mod clients;
 
@@ -173,7 +176,7 @@ impl Web {
         let link = link["link"].as_str().expect("a link").to_owned();
         let path = link.split_once(&format!("localhost:{}", self.port)).expect("this server").1.to_owned();
         let answer = self.ask("GET", &path, &[], "");
-        assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{answer:?}");
+        assert_eq!((answer.status, answer.header("location")), (303, Some("../")), "{answer:?}");
         let cookie = answer.header("set-cookie").expect("a cookie").to_owned();
         for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
             assert!(cookie.contains(part), "{cookie}");

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use super::base::BasePath;
 use serde::{Deserialize, Serialize};
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
@@ -29,8 +30,11 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Pages of these other origins may call the API with the token. Default none.
     pub allowed_origins: Vec<String>,
-    /// Addresses of reverse proxies whose word for the client's address counts. Default none.
+    /// Addresses of reverse proxies whose word for the client's address, TLS and path counts. Default none.
     pub trusted_proxies: Vec<IpAddr>,
+    /// The path below which a reverse proxy shows this server, if it leaves that path in requests. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_path: Option<String>,
     /// Requests and frames per second of one client. Default 50.
     pub requests_per_sec: u32,
     /// Requests and frames of one client at once. Default 200.
@@ -52,6 +56,18 @@ impl ServerConfig {
     pub fn check_exposure(&self) -> Result<(), HttpError> {
         may_serve(self.host, self.auth_token.is_some())
     }
+
+    /// Whether `base_path` is a path.
+    ///
+    /// # Errors
+    ///
+    /// If it is none, or begins as a path of this server does.
+    pub fn check_base_path(&self) -> Result<(), HttpError> {
+        match &self.base_path {
+            Some(text) if BasePath::parse(text).is_none() => Err(HttpError::BasePath(text.clone())),
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 /// Whether an address may be served: what others can reach takes a token that its owner has chosen.
@@ -69,6 +85,7 @@ impl Default for ServerConfig {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             trusted_proxies: Vec::new(),
+            base_path: None,
             requests_per_sec: 50,
             burst: 200,
             max_message_bytes: 51_200,
@@ -87,6 +104,9 @@ pub enum HttpError {
     /// The token could be guessed.
     #[error("the token of server.auth_token has {0} bytes; it needs at least {MIN_TOKEN_BYTES}")]
     WeakToken(usize),
+    /// The base path is none.
+    #[error("server.base_path is '{0}', which is no path of a proxy")]
+    BasePath(String),
     /// Somebody else listens there.
     #[error("{0} is in use")]
     InUse(SocketAddr),
@@ -120,6 +140,11 @@ impl ToReport for HttpError {
             Self::WeakToken(_) => {
                 plain(Exit::Config, "server.weak_token", "`openssl rand -hex 32` makes a good one")
             }
+            Self::BasePath(_) => plain(
+                Exit::Config,
+                "server.base_path",
+                "write it as /writ: letters, digits, '-', '_', '.', '~', and none of this server's own paths first",
+            ),
             Self::InUse(_) => plain(
                 Exit::Blocked,
                 "server.in_use",

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use writ_policy::principal::{BearerProof, Evidence};
 use writ_types::digest::Digest;
 
+use super::base::BasePath;
 use super::openai;
 use super::page;
 use super::reply::Refusal;
@@ -236,6 +237,7 @@ pub(crate) struct Hosts {
     allowed: Vec<String>,
     origins: Vec<String>,
     proxies: Vec<IpAddr>,
+    base: Option<BasePath>,
 }
 
 impl Hosts {
@@ -247,7 +249,18 @@ impl Hosts {
             allowed: lower(&config.allowed_hosts),
             origins: lower(&config.allowed_origins),
             proxies: config.trusted_proxies.clone(),
+            base: config.base_path.as_deref().and_then(BasePath::parse),
         }
+    }
+
+    /// The path below which the owner's proxy shows this server, if the settings name one.
+    pub(crate) const fn base(&self) -> Option<&BasePath> {
+        self.base.as_ref()
+    }
+
+    /// Returns true if a connection comes from a proxy that is trusted.
+    pub(crate) fn is_proxy(&self, peer: Option<SocketAddr>) -> bool {
+        peer.is_some_and(|peer| self.proxies.contains(&peer.ip()))
     }
 
     /// One `Host`, and that of this server; what a request line names as well.

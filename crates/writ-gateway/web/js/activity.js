@@ -160,6 +160,6 @@ function fill(body, entry) {
     el("dl", { className: "entry-facts" }, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])),
     el("pre", { tabIndex: 0, role: "region", "aria-label": "The entry's content" }, el("code", {}, JSON.stringify(entry.payload, null, 2))),
     LABELLED.has(entry.event) ? origins(`ledger/${encodeURIComponent(entry.seq)}`, "What it rests on") : null,
-    el("a", { className: "quiet small button", href: `/api/v1/ledger/${encodeURIComponent(entry.seq)}/proof`, download: `writ-proof-${entry.seq}.json` }, "Download proof"),
+    el("a", { className: "quiet small button", href: `api/v1/ledger/${encodeURIComponent(entry.seq)}/proof`, download: `writ-proof-${entry.seq}.json` }, "Download proof"),
   ]);
 }

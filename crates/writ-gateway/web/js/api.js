@@ -13,13 +13,20 @@ export class Refused extends Error {
 /** How long an answer may take, in milliseconds. What was approved is told over the socket when it is done. */
 const PATIENCE = 120_000;
 
+/** The address of a path of this server, which a proxy may show below a path of its own. */
+export function address(path) {
+  const at = new URL(path.slice(1), document.baseURI);
+  at.hash = "";
+  return at;
+}
+
 /** Sends a request; answers with the JSON that came back, or `null`. Throws {@link Refused}. */
 export async function request(path, { method = "GET", body } = {}) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(address(path), {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),

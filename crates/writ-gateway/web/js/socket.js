@@ -1,5 +1,7 @@
 // The connection to the engine: frames in order, each once, over as many sockets as it takes.
 
+import { address } from "./api.js";
+
 /** The pauses between two tries, in milliseconds; the last one repeats. */
 const PAUSES = [250, 500, 1000, 2000, 4000, 8000, 15_000];
 /** How long a connection may take to greet, in milliseconds. */
@@ -79,8 +81,9 @@ export class Connection {
     clearTimeout(this.#timer);
     this.#drop();
     this.#set("connecting");
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}/ws`);
+    const at = address("/ws");
+    at.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(at.href);
     this.#socket = socket;
     this.#timer = setTimeout(() => socket.close(), GREETING);
     socket.addEventListener("open", () => {

@@ -152,7 +152,7 @@ export class Turn {
   /** A file that was sent: a download, never something that is shown. */
   file({ file, name, bytes, taint }, session) {
     if (this.#files.querySelector(`[data-file="${Number(file)}"]`)) return;
-    const href = `/api/v1/sessions/${encodeURIComponent(session)}/files/${Number(file)}`;
+    const href = `api/v1/sessions/${encodeURIComponent(session)}/files/${Number(file)}`;
     const foreign = taint === "external" ? el("span", { className: "note" }, "rests on external content") : null;
     this.#files.append(el("li", { data: { file: String(Number(file)) } },
       el("a", { className: "button secondary small", href, download: name }, `Save ${name}`),
