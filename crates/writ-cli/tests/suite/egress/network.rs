@@ -182,3 +182,26 @@ fn a_socks_proxy_is_refused_by_name_before_anything_is_sent() {
     assert_eq!(code(&done), 3, "{shown}");
     assert!(shown.contains("ALL_PROXY names a SOCKS proxy") && !shown.contains("hunter2"), "{shown}");
 }
+
+#[test]
+fn needs_userns_needs_curl_a_program_in_the_sandbox_trusts_the_owners_authority() {
+    for trusted in [false, true] {
+        let mirror = Mirror::start();
+        let url = format!("https://depot.test:{}/inner", mirror.tls_port);
+        let argv = ["curl", "-sS", "-m", "20", url.as_str()];
+        let call = json!({ "argv": argv, "hosts": mirror.hosts() });
+        let bench = super::bench(&mirror, vec![("shell_exec", call)]);
+        if trusted {
+            let root = bench.home.root().to_owned();
+            let authority = root.join("corp-root.pem");
+            std::fs::write(&authority, &mirror.certificate).expect("written");
+            let config = std::fs::read_to_string(root.join("config.toml")).expect("reads");
+            let config = format!("{config}[network]\nca_file = [{authority:?}]\n");
+            std::fs::write(root.join("config.toml"), config).expect("written");
+        }
+        let done = bench.chat("Please look.", &[]);
+        let request = super::last_request(&bench);
+        assert_eq!(mirror.asked().len(), usize::from(trusted), "{}: {request}", text(&done));
+        assert_eq!(request.contains("the page /inner"), trusted, "{request}");
+    }
+}
