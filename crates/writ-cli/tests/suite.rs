@@ -43,6 +43,9 @@ mod trial;
 #[path = "suite/pipes.rs"]
 mod pipes;
 
+#[path = "suite/tmux.rs"]
+mod tmux;
+
 #[path = "suite/reasoning.rs"]
 mod reasoning;
 

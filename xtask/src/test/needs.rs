@@ -60,12 +60,14 @@ pub(super) enum Need {
     Squid,
     /// The `nginx` program.
     Nginx,
+    /// The `tmux` program.
+    Tmux,
     /// A kernel that lets an ordinary process make namespaces.
     UserNamespaces,
 }
 
 impl Need {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -74,6 +76,7 @@ impl Need {
         Self::Curl,
         Self::Squid,
         Self::Nginx,
+        Self::Tmux,
         Self::OpenAi,
         Self::OpenAiJs,
         Self::LangChain,
@@ -100,6 +103,7 @@ impl Need {
             Self::Curl => "needs_curl",
             Self::Squid => "needs_squid",
             Self::Nginx => "needs_nginx",
+            Self::Tmux => "needs_tmux",
             Self::UserNamespaces => "needs_userns",
         }
     }
@@ -121,6 +125,7 @@ impl Need {
             Self::Curl => "curl is not installed",
             Self::Squid => "squid is not installed",
             Self::Nginx => "nginx is not installed",
+            Self::Tmux => "tmux is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
     }
@@ -139,6 +144,7 @@ impl Need {
             Self::Curl => Some("curl"),
             Self::Squid => Some("squid"),
             Self::Nginx => Some("nginx-light"),
+            Self::Tmux => Some("tmux"),
             Self::UserNamespaces => None,
         }
     }
@@ -164,6 +170,7 @@ impl Need {
             // It lies outside the search path of ordinary users.
             Self::Squid => ["/usr/sbin/squid", "/usr/bin/squid"].iter().any(|path| Path::new(path).exists()),
             Self::Nginx => ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().any(|path| Path::new(path).exists()),
+            Self::Tmux => process::exists("tmux"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);
