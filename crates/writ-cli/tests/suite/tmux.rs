@@ -94,7 +94,8 @@ fn script(request: &ParsedRequest) -> Reply {
         return Reply::text("All is written.");
     }
     if asked.ends_with("half of it") {
-        return Reply::text("One is said. This is half of what follows, and more.").fault(Fault::SilenceAfter(8));
+        return Reply::text("One is said. This is half of what follows, and more.")
+            .fault(Fault::SilenceAfter(8));
     }
     if asked.ends_with("marks") { Reply::text(MARKED) } else { Reply::text("Still here.") }
 }
