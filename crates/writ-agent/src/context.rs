@@ -210,6 +210,7 @@ struct Zones {
     rehydrated: Vec<Unit>,
     hits: Vec<Unit>,
     workspace: Vec<Unit>,
+    setting: Vec<Unit>,
     current: Vec<Unit>,
 }
 
@@ -259,6 +260,11 @@ impl Zones {
                 .workspace
                 .iter()
                 .map(|item| Unit::one(workspace_message(item), most_chars, false))
+                .collect(),
+            setting: seed
+                .setting
+                .iter()
+                .map(|text| Unit::one(system_message(text), most_chars, true))
                 .collect(),
             current,
         }
@@ -314,6 +320,7 @@ impl Zones {
             + sum(&self.rehydrated)
             + sum(&self.hits)
             + sum(&self.workspace)
+            + sum(&self.setting)
             + sum(&self.current)
     }
 
@@ -345,6 +352,7 @@ impl Zones {
         self.rehydrated.into_iter().for_each(|unit| place(Zone::Chronicle, unit));
         self.hits.into_iter().for_each(|unit| place(Zone::Memory, unit));
         self.workspace.into_iter().for_each(|unit| place(Zone::Workspace, unit));
+        self.setting.into_iter().for_each(|unit| place(Zone::Workspace, unit));
         self.current.into_iter().for_each(|unit| place(Zone::Current, unit));
         let request = ModelRequest {
             system: system_text(&seed.system),

@@ -203,6 +203,9 @@ pub struct ContextSeed {
     /// What the session keeps in the context: subscriptions, as they are at the beginning of the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspace: Vec<WorkspaceItem>,
+    /// When and where the turn takes place, for the model to read: it stands behind all that stays the same from turn to turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<String>,
     /// Whether this is the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.

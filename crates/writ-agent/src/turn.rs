@@ -105,6 +105,7 @@ impl Turn {
             history: Vec::new(),
             history_rows: None,
             workspace: Vec::new(),
+            setting: None,
             rehydrated: false,
             profile: String::new(),
             budget,

@@ -24,6 +24,7 @@ use writ_secrets::backend::Backend;
 use writ_tools::registry::{EmptyMeans, Registry};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::quarantine::Quarantine;
+use writ_types::zone::{TimeZone, UnknownTimeZone};
 
 use crate::env::Env;
 use crate::home::Home;
@@ -113,6 +114,8 @@ pub(crate) struct Config {
     pub(crate) secrets: writ_secrets::config::Config,
     /// Where `init` puts secrets and keys; `None`: the keyring, else an encrypted file.
     pub(crate) backend: Option<Backend>,
+    /// The owner's time zone; `Err`: the variable `TZ` names none, and UTC is used.
+    pub(crate) time_zone: Result<TimeZone, UnknownTimeZone>,
     /// Every value with its origin.
     pub(crate) effective: Effective,
     home: PathBuf,
@@ -160,6 +163,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     // What is wrong with one key would only be told again as a part that is missing.
     let config =
         if findings.is_empty() { assemble(effective, sources.home.root(), &mut findings) } else { None };
+    let config = config.map(|config| config.in_zone(sources.env.text("TZ"), &mut findings));
     match config {
         Some(config) if findings.is_empty() => Ok(config),
         Some(_) | None => {
@@ -304,6 +308,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         quarantine: quarantine?,
         server: server?,
         secrets: secrets?,
+        time_zone: Ok(TimeZone::UTC),
         backend: backend.as_ref().and_then(Value::as_str).and_then(|name| name.parse().ok()),
         effective,
         home: home.to_owned(),

@@ -36,6 +36,7 @@ use writ_types::credential::CredentialRef;
 use writ_types::error::Exit;
 use writ_types::id::RunId;
 use writ_types::taint::{Label, Taint};
+use writ_types::zone::TimeZone;
 
 use crate::config::servers::OwnServers;
 use crate::config::{Config, network, policies};
@@ -222,6 +223,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         continue_after_answer: config.general.continue_after_answer,
         budget: config.budget.clone(),
         agent_config: config.turn.clone(),
+        time_zone: config.time_zone.clone().unwrap_or(TimeZone::UTC),
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
         egress: config.egress.scope(&config.models),

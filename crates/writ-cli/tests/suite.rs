@@ -46,6 +46,9 @@ mod pipes;
 #[path = "suite/tmux.rs"]
 mod tmux;
 
+#[path = "suite/setting.rs"]
+mod setting;
+
 #[path = "suite/reasoning.rs"]
 mod reasoning;
 

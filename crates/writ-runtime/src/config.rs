@@ -13,6 +13,7 @@ use writ_policy::egress::EgressScope;
 use writ_policy::egress::credential::Binding;
 use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
+use writ_types::zone::TimeZone;
 
 /// How long an ask lives unless configured otherwise (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -95,6 +96,8 @@ pub struct RuntimeConfig {
     pub budget: BudgetConfig,
     /// Limits of a turn and of its context.
     pub agent_config: writ_agent::config::Config,
+    /// The owner's time zone.
+    pub time_zone: TimeZone,
     /// The pinned texts of the system zone.
     pub system: Vec<SystemText>,
     /// How many entries of the history a session begins with after a restart.

@@ -277,7 +277,7 @@ async fn attempt(
         Ok(mut reply) => {
             place.session.state().withheld.restore(&mut reply, &cleared.hidden);
             place.core.redactor.reply(&mut reply);
-            understand(&place.core, &mut reply, planned.request());
+            understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.usage = reply.usage;
             note_cut(place, planned, &reply.usage);
@@ -297,12 +297,12 @@ async fn attempt(
 }
 
 /// Brings calls of tools that were offered into the form that they clearly mean.
-fn understand(core: &Core, reply: &mut ModelReply, request: &ModelRequest) {
-    let tools = core.servers.registry();
+fn understand(place: &Place, reply: &mut ModelReply, request: &ModelRequest) {
+    let tools = place.core.servers.registry();
     let toolset = tools.toolset_of(&ROLES, &AllowList::All);
     let offered: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     for call in &mut reply.calls {
-        toolset.understand(call, &offered);
+        toolset.understand(call, &offered, place.session.project());
     }
 }
 

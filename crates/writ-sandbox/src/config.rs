@@ -1,6 +1,6 @@
 //! What the owner may set.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct SandboxConfig {
     /// Sandboxes of each kind, for programs and for files, that are made beforehand once the first was used, each for
     /// one use; 0: none, at most [`READY_MOST`]. Default 2: a change of a file takes two.
     pub ready_max: usize,
+    /// The time zone of programs, set by the configuration's own `time_zone`, as a name of the IANA database; `None`: UTC. A verification has UTC always.
+    #[serde(skip)]
+    pub time_zone: Option<String>,
 }
 
 impl Default for SandboxConfig {
@@ -62,6 +65,7 @@ impl Default for SandboxConfig {
             time_max_ms: 2 * 60 * 60 * 1000,
             overlay_max: 2048 * MIB,
             ready_max: 2,
+            time_zone: None,
         }
     }
 }
@@ -74,4 +78,12 @@ pub struct WorkspaceConfig {
     pub data_dir: PathBuf,
     /// The project that is seen at `/work`; `None`: an empty folder.
     pub project: Option<PathBuf>,
+}
+
+/// Where systems keep the files of their time zones.
+const ZONES: &str = "/usr/share/zoneinfo";
+
+/// Tells if programs inside find a time zone: for one that is not there the C library takes UTC under its name.
+pub fn has_time_zone(name: &str) -> bool {
+    Path::new(ZONES).join(name).is_file()
 }

@@ -32,6 +32,8 @@ mod mounts;
 
 mod lockdown;
 
+mod own;
+
 mod seccomp;
 
 mod worker;
@@ -293,10 +295,11 @@ impl Inner {
             let below = bind.strip_prefix(init::INNER_HOME).ok()?.to_str()?.to_owned();
             Some((bind, below))
         }));
-        let setup = Setup { work, home: None, home_binds, network: false, trust: None };
+        let setup = Setup { work, own: None, home: None, home_binds, network: false, trust: None };
         let order = Order {
             job,
             cwd: PathBuf::from(init::WORK),
+            own: None,
             env: spec::Environment::default(),
             readable: Vec::new(),
             writable: Vec::new(),

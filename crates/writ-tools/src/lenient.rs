@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::ToolCall;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
-use crate::registry::Toolset;
+use crate::registry::{Arguments, Toolset};
 
 mod coerce;
 
@@ -23,13 +23,17 @@ const PREFIXES: [&str; 8] =
     ["functions", "function", "default_api", "tools", "tool", "api", "default", "assistant"];
 /// Fields that hold the arguments where a model wraps them.
 const WRAPPERS: [&str; 7] = ["arguments", "args", "input", "parameters", "params", "tool_input", "kwargs"];
+/// The arguments of our own tools that name a file or folder.
+const PATHS: [&str; 3] = ["path", "cwd", "save_to"];
+/// How deep they lie: in the arguments of a step, in the steps of a plan.
+const PATHS_DEPTH: usize = 4;
 /// Fields that may stand beside these: they repeat which tool is called.
 const BESIDE: [&str; 5] = ["name", "tool", "tool_name", "function", "type"];
 
 impl Toolset<'_> {
     /// Brings a call into the form that it clearly means: its name is one of the tools that were `offered`, its arguments
-    /// an object that fits. What is not clear stays as it is.
-    pub fn understand(&self, call: &mut ToolCall, offered: &[&str]) {
+    /// an object that fits, and its paths below the `project` on the host are relative to it. What is not clear stays as it is.
+    pub fn understand(&self, call: &mut ToolCall, offered: &[&str], project: Option<&str>) {
         if let Some(name) = meant(&call.name, offered) {
             name.clone_into(&mut call.name);
         }
@@ -47,7 +51,38 @@ impl Toolset<'_> {
         let found = fitting(&object).or_else(|| unwrapped.as_ref().and_then(fitting));
         // An object that does not fit is told what is wrong with it; a text is told that it is none.
         call.arguments = found.unwrap_or_else(|| Value::Object(unwrapped.unwrap_or(object)));
+        if let (Arguments::Own(_), Some(project)) = (&tool, project) {
+            relate(&mut call.arguments, project, PATHS_DEPTH);
+        }
     }
+}
+
+/// Writes paths below the project on the host as paths of the work folder, also in the steps of a plan.
+fn relate(arguments: &mut Value, project: &str, depth: usize) {
+    let Some(deeper) = depth.checked_sub(1) else { return };
+    match arguments {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if let (true, Value::String(text)) = (PATHS.contains(&name.as_str()), &mut *value) {
+                    match text.strip_prefix(project) {
+                        Some("") => ".".clone_into(text),
+                        Some(below) if below.starts_with('/') => *text = relative(below),
+                        Some(_) | None => {}
+                    }
+                } else {
+                    relate(value, project, deeper);
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| relate(value, project, deeper)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What follows the slashes at its beginning; the folder itself where nothing does.
+fn relative(below: &str) -> String {
+    let names = below.trim_start_matches('/');
+    if names.is_empty() { ".".to_owned() } else { names.to_owned() }
 }
 
 /// The one tool that a name means: itself, or without blanks, quotes, a known prefix, marks of a template and the case of

@@ -10,6 +10,7 @@
 //! [`encoding`] how text files are read and written.
 
 pub mod unit;
+pub mod zone;
 
 pub mod id;
 

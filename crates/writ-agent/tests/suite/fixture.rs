@@ -218,6 +218,7 @@ pub(crate) fn seed() -> ContextSeed {
         history: Vec::new(),
         history_rows: None,
         workspace: Vec::new(),
+        setting: None,
         rehydrated: false,
         profile: "conversation".to_owned(),
         budget: BudgetSeed { used: Tokens::ZERO, limit: Tokens::new(500_000), given: None },

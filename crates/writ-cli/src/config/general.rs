@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use writ_runtime::config::Execution;
+use writ_types::zone::TimeZone;
+
+use super::{Config, Finding};
 
 /// Settings of the binary itself: keys without a section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,9 @@ pub(crate) struct General {
     pub(crate) approval_ttl_secs: u64,
     /// Goes on with a turn once what it has asked is answered. Default `true`.
     pub(crate) continue_after_answer: bool,
+    /// The owner's time zone, as a name of the IANA database. Default: the machine's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) time_zone: Option<String>,
     /// Whether the shipped gates are in force. Default `true`.
     pub(crate) gates_shipped: bool,
     /// Names of the tools that the agent is offered; empty is all of them. Default empty.
@@ -59,11 +65,29 @@ impl Default for General {
             customer_context_dir: "data/customers".into(),
             approval_ttl_secs: 24 * 60 * 60,
             continue_after_answer: true,
+            time_zone: None,
             gates_shipped: true,
             tools: Vec::new(),
             strict: false,
             execution: Execution::Free,
             rehydration: Rehydration::default(),
         }
+    }
+}
+
+impl Config {
+    /// The same in the time zone that is set, else in that of the machine.
+    pub(super) fn in_zone(mut self, variable: Option<&str>, findings: &mut Vec<Finding>) -> Self {
+        self.time_zone = match self.general.time_zone.as_deref() {
+            None => TimeZone::of_machine(variable),
+            Some(name) => TimeZone::parse(name).inspect_err(|unknown| {
+                let mut finding = self.blamed(format!("'time_zone': {unknown}"), "time_zone");
+                finding.hint = "write a name of the IANA database, such as Europe/Berlin or UTC".into();
+                findings.push(finding);
+            }),
+        };
+        let name = self.time_zone.as_ref().ok().and_then(TimeZone::name);
+        self.sandbox.time_zone = name.map(str::to_owned);
+        self
     }
 }

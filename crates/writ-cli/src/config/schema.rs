@@ -116,6 +116,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("customer_context_dir", Kind::Folder),
     owner("approval_ttl_secs", Kind::Whole(60, MAX_APPROVAL_SECS)),
     owner("continue_after_answer", Kind::Flag),
+    owner("time_zone", Kind::Text),
     owner("gates_shipped", Kind::Flag),
     owner("tools", Kind::Texts),
     owner("strict", Kind::Flag),

@@ -130,6 +130,7 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
         continue_after_answer: false,
         budget: Default::default(),
         agent_config: Default::default(),
+        time_zone: writ_types::zone::TimeZone::UTC,
         system: Vec::new(),
         max_chronicle_entries: 50,
         servers: dir.join("servers"),

@@ -111,6 +111,7 @@ pub(super) fn seed(
         history: Vec::new(),
         history_rows,
         workspace: Vec::new(),
+        setting: Some(setting(core, session)),
         rehydrated: state.rehydrated,
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {
@@ -120,6 +121,16 @@ pub(super) fn seed(
         },
     };
     Ok((seed, history))
+}
+
+/// When and where a turn takes place: the date, the time zone and the work folder.
+fn setting(core: &Core, session: &Session) -> String {
+    let now = core.config.time_zone.moment(core.clock.now());
+    let folder = session
+        .project()
+        .map(writ_policy::show::escape_line)
+        .map(|path| format!(" The project is the folder \"{path}\"."));
+    format!("[Now] {now}.{}", folder.unwrap_or_default())
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use super::seccomp::Filters;
 use super::spec::{self, Base, Event, Fault, Job, Order, Said, Setup, Stage, Walls};
 use super::sys::{self, Forked};
-use super::{lockdown, mounts, network, worker};
+use super::{lockdown, mounts, network, own, worker};
 
 /// The user that programs are inside.
 pub(crate) const INNER_ID: u32 = 1000;
@@ -293,7 +293,7 @@ fn become_job(
         return Err(Fault::new("root", "this process is not in it"));
     }
     lockdown::finish(walls, &order)?;
-    std::env::set_current_dir(&order.cwd).stage("working directory")?;
+    std::env::set_current_dir(own::cwd(&order)).stage("working directory")?;
     match &order.job {
         Job::Exec(argv) => execute(argv, &order.env.0).map(|never| match never {}),
         Job::Worker(request) => {

@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::{INNER_HOME, INNER_ID, WORK};
 use super::spec::{Access, Base, Fault, HostFolder, Setup, Stage, Work};
-use super::{beneath, sys};
+use super::{beneath, own, sys};
 
 /// Where the new root is put together: every system has this folder.
 const BASE: &str = "/tmp";
@@ -59,7 +59,7 @@ const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl
 /// The most of it that is read, in bytes.
 const SYSTEM_TRUST_MAX: u64 = 2 * 1024 * 1024;
 
-const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+pub(crate) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
@@ -73,7 +73,7 @@ struct Piece {
     optional: bool,
 }
 
-/// Builds the root and moves into it. The host's root stays attached over it, and is reached by the returned handle
+/// Builds the root and moves into it; nothing runs in it before [`furnish`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
 /// alone, until [`furnish`] has taken from it what the session adds.
 pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
     // What the host unmounts is not held here; what it mounts comes no further than its own root.
@@ -103,7 +103,6 @@ pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
     nix::unistd::chdir(BASE).stage("enter the root")?;
     nix::unistd::pivot_root(".", ".").stage("pivot")?;
     nix::unistd::chdir("/").stage("enter the root")?;
-    freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
     Ok(host)
 }
 
@@ -130,6 +129,12 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
         piece.attach(&root)?;
     }
     work.mount(base)?;
+    if let Some(own) = &setup.own {
+        // Where it cannot be attached, programs begin at `/work`.
+        let _attached = own::attach(own, &root);
+    }
+    // Only now: a project's own path may need folders.
+    freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
     if let Some(certificate) = &setup.trust {
         lay_trust(certificate)?;
     }
@@ -387,7 +392,7 @@ fn freeze(path: &Path, attributes: u64) -> Result<(), Fault> {
     sys::set_mount(folder.as_fd(), attributes, false).stage("guard")
 }
 
-fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Base {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) work: Work,
+    /// Where the work folder is seen besides `/work`.
+    pub(crate) own: Option<PathBuf>,
     /// The folder on the host that is the home inside, where that is not an empty one.
     pub(crate) home: Option<HostFolder>,
     /// Host folders that are seen inside, read-only, below the home.
@@ -60,6 +62,8 @@ pub(crate) struct Setup {
 pub(crate) struct Order {
     pub(crate) job: Job,
     pub(crate) cwd: PathBuf,
+    /// The path besides `/work` at which it begins, where that is the same folder.
+    pub(crate) own: Option<PathBuf>,
     pub(crate) env: Environment,
     /// Folders of the host that may be used on the second rung, where nothing is mounted.
     pub(crate) readable: Vec<PathBuf>,

@@ -1,6 +1,7 @@
 //! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
 
 pub(in crate::linux) mod back;
+mod env;
 mod files;
 mod lock;
 mod serve;
@@ -18,11 +19,11 @@ use writ_types::action::{Action, Exec, ExecProfile, FileChange, Place};
 use writ_types::unit::Timestamp;
 
 use super::command::{Places, check, check_network, is_lost, never_run, result};
-use super::init::{INNER_HOME, WORK};
+use super::init::WORK;
 use super::run::Launch;
-use super::spec::{Access, Environment, Job, Spec, Walls, Work};
+use super::spec::{Access, Environment, Job, Walls, Work};
 use super::toolchain::REGISTRY;
-use super::{Inner, Sandbox, WriteLock, carry, copy, folder, network, toolchain, upper};
+use super::{Inner, Sandbox, WriteLock, carry, copy, folder, own, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
@@ -115,14 +116,20 @@ impl Inner {
 }
 
 impl Workspace {
-    /// The folder that programs see as `/work`: where on this rung they really find it.
+    /// The folder that programs see as `/work`: where on this rung they begin.
     ///
     /// # Errors
     ///
     /// If nothing can be confined here.
     pub async fn root(&self) -> Result<PathBuf, SandboxError> {
         let (walls, _) = self.sandbox.walls().await?;
-        Ok(self.places(walls, false).resolve(walls, WORK))
+        let own = self.own_place().filter(|_| walls == Walls::Full);
+        Ok(own.unwrap_or_else(|| self.places(walls, false).resolve(walls, WORK)))
+    }
+
+    /// Where programs see the project besides `/work`.
+    fn own_place(&self) -> Option<PathBuf> {
+        self.project.as_deref().and_then(own::place)
     }
 
     /// The project's canonical path: the `root` of what [`apply`](Self::apply) performs.
@@ -333,6 +340,10 @@ impl Workspace {
             spec.order.writable.push(places.home.clone());
         }
         spec.order.cwd = places.resolve(walls, &exec.cwd);
+        if walls == Walls::Full {
+            spec.setup.own = self.own_place();
+            spec.order.own.clone_from(&spec.setup.own);
+        }
         spec.setup.network = !exec.hosts.is_empty();
         if spec.setup.network {
             spec.setup.trust.clone_from(&options.way_out.certificate);
@@ -392,53 +403,6 @@ impl Workspace {
             let [work, home, scratch] = ["tree", "home", "scratch"].map(|name| self.dir.join(name));
             Places { work, home, scratch, fresh }
         }
-    }
-
-    /// The environment of a program.
-    fn env(
-        &self,
-        spec: &Spec,
-        verify: bool,
-        places: &Places,
-        own: std::collections::BTreeMap<String, String>,
-    ) -> std::collections::BTreeMap<String, String> {
-        let (home, tmp) = match spec.base.walls {
-            Walls::Full => (INNER_HOME.to_owned(), "/tmp".to_owned()),
-            Walls::Reduced => (places.home.display().to_string(), places.scratch.display().to_string()),
-        };
-        let mut env = std::collections::BTreeMap::from([
-            ("PATH".to_owned(), self.sandbox.toolchains.path.clone()),
-            ("HOME".to_owned(), home),
-        ]);
-        if spec.base.walls == Walls::Reduced {
-            // There is no `/tmp` of its own in its place, so compilers and tests would have none at all.
-            env.insert("TMPDIR".to_owned(), tmp.clone());
-        }
-        if !verify {
-            let fixed = [
-                ("LANG", "C.UTF-8"),
-                ("TERM", "dumb"),
-                // Bytecode is looked up by whole seconds and size: an edit right after a run would not be seen.
-                ("PYTHONDONTWRITEBYTECODE", "1"),
-                ("USER", "agent"),
-                ("LOGNAME", "agent"),
-                ("SHELL", "/bin/sh"),
-            ];
-            env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
-            env.insert("TMPDIR".to_owned(), tmp);
-            let rustup = self.sandbox.toolchains.rustup_home.as_ref();
-            env.extend(rustup.map(|path| ("RUSTUP_HOME".to_owned(), path.display().to_string())));
-            if spec.setup.trust.is_some() {
-                env.extend(network::trust());
-            }
-            env.extend(own);
-            // Last: a command's own variables do not lead it past its way out.
-            env.extend(spec.setup.network.then(network::env).into_iter().flatten());
-        } else {
-            // What a gate judges; a verification is given nothing.
-            env.extend(own);
-        }
-        env
     }
 }
 

@@ -17,7 +17,7 @@ fn understood(registry: &Registry, name: &str, arguments: Value) -> (String, Val
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let offered: Vec<&str> = toolset.names().collect();
     let mut call = ToolCall { id: "c".into(), name: name.into(), arguments };
-    toolset.understand(&mut call, &offered);
+    toolset.understand(&mut call, &offered, Some("/home/ann/notes"));
     (call.name, call.arguments)
 }
 
@@ -173,4 +173,30 @@ fn arguments_of_a_foreign_tool_are_fitted_to_its_own_schema() {
     assert_eq!(understood(&registry, "crm__send", either.clone()).1, either, "both are right");
     let wrong = json!({"id": "seven", "parent": "p"});
     assert_eq!(understood(&registry, "crm__send", wrong.clone()).1, wrong);
+}
+
+/// Programs print the project's own path, and models then name files by it.
+#[test]
+fn a_path_below_the_project_is_one_of_the_work_folder() {
+    let registry = registry(json!({"type": "object", "properties": {"path": {"type": "string"}}}));
+    for (written, meant) in [
+        ("/home/ann/notes/a/b.md", "a/b.md"),
+        ("/home/ann/notes", "."),
+        ("/home/ann/notes//a", "a"),
+        ("/home/ann/notes2/a", "/home/ann/notes2/a"),
+        ("/home/ann", "/home/ann"),
+        ("a/home/ann/notes", "a/home/ann/notes"),
+        ("/home/ann/notes/../other", "../other"),
+    ] {
+        let path = understood(&registry, "file_read", json!({ "path": written })).1;
+        assert_eq!(path, json!({ "path": meant }), "{written}");
+    }
+    let foreign = json!({"path": "/home/ann/notes/a"});
+    assert_eq!(
+        understood(&registry, "crm__send", foreign.clone()).1,
+        foreign,
+        "what a server knows is its own"
+    );
+    let written = json!({"path": "a", "content": "/home/ann/notes/a"});
+    assert_eq!(understood(&registry, "file_write", written.clone()).1, written, "a text is no path");
 }

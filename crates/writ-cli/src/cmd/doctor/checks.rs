@@ -46,6 +46,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
             return checks;
         }
     };
+    checks.push(time_zone(&config));
     checks.push(match policies::load(&context.home, None) {
         Ok(rules) => Check::good("rules", format!("valid ({})", rules.digest())),
         Err(error) => Check::failed("rules", error.into()),
@@ -78,6 +79,25 @@ fn clock_check() -> Check {
         return Check::bad("clock", text, "set the clock: approvals and keys expire by it");
     }
     Check::good("clock", now.to_string())
+}
+
+/// The time zone of the owner, and whether programs in the sandbox find it.
+fn time_zone(config: &Config) -> Check {
+    const NAME: &str = "time zone";
+    let set = "write `time_zone = \"Europe/Berlin\"`, or the one that you live in, into config.toml";
+    match (&config.time_zone, &config.sandbox.time_zone) {
+        (Err(unknown), _) => Check::warn(NAME, format!("the variable TZ: {unknown}; UTC is used"), set),
+        (Ok(zone), None) => Check::warn(
+            NAME,
+            format!("it has no name; programs have UTC: {}", zone.moment(clock::now())),
+            set,
+        ),
+        (Ok(zone), Some(name)) if !writ_sandbox::config::has_time_zone(name) => {
+            let text = format!("{}; programs have UTC", zone.moment(clock::now()));
+            Check::warn(NAME, text, "install the package tzdata: this machine has no files of time zones")
+        }
+        (Ok(zone), Some(_)) => Check::good(NAME, zone.moment(clock::now())),
+    }
 }
 
 fn home(context: &Context) -> Check {

@@ -67,6 +67,62 @@ async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     assert_eq!(result.stdout.text, "/work\n");
 }
 
+/// Installed scripts, caches and settings name absolute paths: the project is where they say, and at `/work`, too.
+#[tokio::test]
+async fn a_project_is_at_its_own_path_too() {
+    let fixture = Fixture::new().await;
+    let own = fixture.project.display().to_string();
+    let tool = fixture.project.join("tool");
+    fs::write(&tool, format!("#!{own}/interpreter\n")).unwrap();
+    fs::write(fixture.project.join("interpreter.txt"), "said\n").unwrap();
+    fs::copy("/bin/cat", fixture.project.join("interpreter")).unwrap();
+    fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(fixture.sh("pwd").await, own, "a program begins at the path that its owner knows");
+    assert_eq!(
+        fixture.sh(&format!("{own}/tool {own}/interpreter.txt")).await,
+        format!("#!{own}/interpreter\nsaid")
+    );
+    let mut below = exec(&["sh", "-c", "pwd; echo new > made; cat /work/src/made"]);
+    below.cwd = "/work/src".into();
+    let result = fixture.workspace.run_exec(below.clone(), ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, format!("{own}/src\nnew\n"));
+    assert_eq!(
+        fixture.changes().await.changes.iter().map(|c| c.path.as_str()).collect::<Vec<_>>(),
+        ["src/made"]
+    );
+    // What is beside it on the host is not there, and nothing can be put there.
+    let beside = fixture.dir.display();
+    assert_eq!(fixture.sh(&format!("ls -A {beside}")).await, "project");
+    // What is verified is there, too, and is not changed by it.
+    below.profile = ExecProfile::Verification;
+    let result = fixture.workspace.run_exec(below, ExecOptions::default()).await.unwrap();
+    assert_eq!(result.stdout.text, format!("{own}/src\nnew\n"));
+}
+
+/// A project in the folder that is the home inside, and one below a folder that only the root has: the home is the session's, the root
+/// is read-only when a program begins.
+#[tokio::test]
+async fn a_project_below_a_home_of_the_same_name_is_at_its_own_path() {
+    let Ok(temp) = tempfile::Builder::new().prefix("writ-own").tempdir_in("/srv") else { return };
+    let fixture = Fixture::in_folder(SandboxConfig::default(), temp.path().to_owned()).await;
+    assert_eq!(fixture.sh("pwd").await, fixture.project.display().to_string());
+    fixture.refused("touch /srv/x").await;
+    fixture.refused("mkdir /new").await;
+}
+
+/// Programs see the owner's time zone; what is verified has the same everywhere.
+#[tokio::test]
+async fn programs_have_the_owners_time_zone() {
+    for (zone, told) in [("Asia/Kolkata", "IST +0530"), ("Nowhere/Atoll", "UTC +0000")] {
+        let config = SandboxConfig { time_zone: Some(zone.to_owned()), ..SandboxConfig::default() };
+        let fixture = Fixture::with(config).await;
+        assert_eq!(fixture.sh("date '+%Z %z'").await, told);
+        let verified = Exec { profile: ExecProfile::Verification, ..exec(&["date", "+%z"]) };
+        let result = fixture.workspace.run_exec(verified, ExecOptions::default()).await.unwrap();
+        assert_eq!(result.stdout.text, "+0000\n");
+    }
+}
+
 /// Rows: SIL-198
 /// Rows: SCL-184 (programs)
 #[tokio::test]
