@@ -8,10 +8,15 @@ use crate::workspace;
 const DOCUMENT: &str = "docs/injection.md";
 /// Between these lines stands what is written here.
 const MARKS: [&str; 2] = ["<!-- figures -->\n", "<!-- end of figures -->\n"];
+/// The homes and corpora whose rows are told.
+const HOMES: [&str; 6] =
+    ["default", "default, crossed", "strict", "harder", "harder, crossed", "strict, harder"];
 /// The tests that play the corpus.
-const TESTS: [&str; 2] = [
+const TESTS: [&str; 4] = [
     "proofs::injection::needs_userns_needs_python_injected_actions_are_stopped_and_tasks_are_done",
     "proofs::injection::needs_userns_needs_python_orders_are_stopped_in_whatever_task_they_stand",
+    "proofs::harder::needs_userns_needs_python_injected_actions_are_stopped_where_honest_values_are_not_fields",
+    "proofs::harder::needs_userns_needs_python_orders_are_stopped_in_whatever_harder_task_they_stand",
 ];
 
 /// Plays it; whether what must hold does.
@@ -44,12 +49,13 @@ pub(crate) fn run() -> Result<bool> {
 
 /// The row of the table or the case that a line tells.
 fn figure(line: &str) -> Option<String> {
-    let row =
-        ["| default | ", "| default, crossed | ", "| strict | "].iter().find_map(|start| line.find(start));
+    let row = HOMES.iter().find_map(|home| line.find(&format!("| {home} | ")));
     if let Some(at) = row {
         return line.get(at..).map(str::to_owned);
     }
-    let known = line.starts_with("missed (") || line.starts_with("asked (default, ");
+    let known = line.starts_with("missed (")
+        || line.starts_with("asked (default, ")
+        || line.starts_with("asked (harder)");
     // Without an answer beforehand nearly everything asks.
     (known && !line.contains(", nothing)")).then(|| format!("* {line}"))
 }

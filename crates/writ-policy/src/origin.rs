@@ -4,24 +4,37 @@
 //! all the same: *owner values*, which stand in the owner's own words ([`crate::owner`]), and *field values*, which are
 //! leaves of a structured result that the owner asked for. And the tools that a request may use are fixed before it
 //! reads anything from outside: those used until then, and those that their calls name beforehand in `then`.
+//!
+//! Beside these there are freedoms that a strict home does not have ([`Origins::narrow`]): phrases of the owner's (`words`), values that
+//! they have designated (`designated`), and ids of what the agent has made itself (`given`). And what is sent to others is
+//! looked at, whoever they are: for links (`link`), for secrets (`secret`), and for being one message more (`made`).
 
 mod choice;
+mod designated;
+mod given;
+mod link;
+mod made;
 mod mention;
+mod reading;
+mod secret;
 mod text;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
-use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome};
-use writ_types::quarantine::Handle;
-use writ_types::taint::Taint;
+use writ_types::chat::{Field, ToolCall};
 
 use crate::owner;
 use crate::prepared::Sink;
 use choice::Lists;
+use designated::Sources;
+use given::Given;
+use made::Done;
 pub use mention::MAX_TOLD_BYTES;
-use mention::{Answer, Told, Wanted};
+use mention::{Told, Wanted};
+use text::fold;
 
 /// The argument in which a call names the tools that come after it.
 pub const THEN: &str = "then";
@@ -41,6 +54,8 @@ const MAX_PLAIN: usize = 4;
 pub struct Origins {
     /// What the owner wrote, in NFC, newest first.
     words: Vec<String>,
+    /// The same, folded.
+    folded: Vec<String>,
     /// What the owner has said yes to as their own.
     endorsed: BTreeSet<String>,
     /// What else nothing external has gone into, in NFC: memories.
@@ -51,6 +66,18 @@ pub struct Origins {
     tools: BTreeSet<String>,
     /// Who was given something composed after external content was read: it may hand that back as its own.
     spoiled: BTreeSet<String>,
+    /// What was composed of that, where it can be told.
+    given: Given,
+    /// The tools that change something, as the owner has declared them.
+    effects: BTreeSet<String>,
+    /// The texts that the owner has named as the source of a value, of this request.
+    sources: Sources,
+    /// What stood in results under the name of a secret.
+    secrets: BTreeSet<String>,
+    /// What was done for this request.
+    done: Done,
+    /// Whether only what stands in the owner's words as it is counts, and what is a field's.
+    is_narrow: bool,
     /// The servers whose own words about their tools the model reads, and that nobody vouches for.
     tellers: BTreeSet<String>,
     /// What was read from outside: it may point at values.
@@ -78,12 +105,19 @@ impl Origins {
     pub const fn nothing() -> Self {
         Self {
             words: Vec::new(),
+            folded: Vec::new(),
             endorsed: BTreeSet::new(),
             trusted: Vec::new(),
             fields: BTreeMap::new(),
             lists: Lists::nothing(),
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
+            given: Given::nothing(),
+            effects: BTreeSet::new(),
+            sources: Sources::nothing(),
+            secrets: BTreeSet::new(),
+            done: Done::nothing(),
+            is_narrow: false,
             tellers: BTreeSet::new(),
             told: Told::nothing(),
             confided: false,
@@ -92,8 +126,19 @@ impl Origins {
 
     /// What the owner wrote, newest first, and nothing else.
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
-        let words = words.into_iter().map(|text| text.nfc().collect()).collect();
-        Self { words, ..Self::default() }
+        let words: Vec<String> = words.into_iter().map(|text| text.nfc().collect()).collect();
+        let folded = words.iter().map(|text| fold(text)).collect();
+        Self { words, folded, ..Self::default() }
+    }
+
+    /// Takes back the freedoms that a strict home does not have.
+    pub fn narrow(&mut self) {
+        self.is_narrow = true;
+    }
+
+    /// Adds a tool of which the owner has declared that it changes something.
+    pub fn declare_effect(&mut self, tool: String) {
+        self.effects.insert(tool);
     }
 
     /// Adds values that the owner has endorsed: from then on they are as good as written.
@@ -104,60 +149,6 @@ impl Origins {
     /// Adds texts that nothing external has gone into, though the owner has not written them just so.
     pub fn trust(&mut self, texts: impl IntoIterator<Item = String>) {
         self.trusted.extend(texts.into_iter().map(|text| text.nfc().collect::<String>()));
-    }
-
-    /// Takes in a conversation, oldest message first: its structured results, and the tools that were used or named
-    /// before anything was read from outside.
-    pub fn read<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
-        let mut made: BTreeMap<&str, Made> = BTreeMap::new();
-        let mut calls: BTreeMap<&str, &Value> = BTreeMap::new();
-        for message in messages {
-            for part in &message.parts {
-                match part {
-                    Part::Text { text } => {
-                        // What the model writes points where it has been pointed.
-                        if message.role != Role::Assistant && message.label.taint == Taint::External {
-                            self.told.add(text, None);
-                        }
-                    }
-                    Part::Reasoning(_) => {}
-                    Part::Call(call) => {
-                        let before = !message.label.outside;
-                        if before {
-                            self.tools.extend(named(call));
-                        }
-                        let asked = message.label.taint != Taint::External || self.is_taken_over(call);
-                        let passed_on = passed_on(&call.arguments);
-                        let asked = asked && !self.spoiled.contains(giver(&call.name));
-                        // Nobody has looked at what a handle names, so what it leads to is not what was asked for.
-                        let spoils = !asked || passed_on == Some(PassedOn::Text);
-                        let asked = asked && passed_on.is_none();
-                        if spoils {
-                            self.spoiled.insert(giver(&call.name).to_owned());
-                        }
-                        made.insert(&call.id, Made { before, asked });
-                        calls.insert(&call.id, &call.arguments);
-                    }
-                    Part::Result(result) => {
-                        // A memory, perhaps: it is nobody's but the owner's, though no label says so.
-                        self.confided |= result.label.taint != Taint::External && !result.label.private;
-                        if result.label.taint == Taint::External {
-                            let asked = calls.get(result.call_id.as_str()).copied();
-                            let answer = Answer { asked, giver: giver(&result.name), fields: &result.fields };
-                            // A structured result is read as records, also where a text stands before it.
-                            result.texts().for_each(|text| self.told.add(text, Some(answer)));
-                        }
-                        let Some(made) = made.get(result.call_id.as_str()) else { continue };
-                        if made.before && was_performed(result.outcome) {
-                            self.tools.insert(result.name.clone());
-                        }
-                        if made.asked {
-                            self.know(giver(&result.name), result.field_label().private, &result.fields);
-                        }
-                    }
-                }
-            }
-        }
     }
 
     /// Notes that the model was told what nobody but the owner is known to have read: memories, rules, notes.
@@ -174,7 +165,11 @@ impl Origins {
         if self.fields.len() < MAX_KNOWN_FIELDS {
             self.lists.add(giver, fields);
         }
-        for field in fields {
+        self.know_fields(giver, private, fields);
+    }
+
+    fn know_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
+        for field in fields.iter().filter(|field| !self.given.has(giver, &field.value)) {
             if self.fields.len() >= MAX_KNOWN_FIELDS {
                 return;
             }
@@ -197,6 +192,7 @@ impl Origins {
     pub fn is_owners(&self, value: &str) -> bool {
         self.endorsed.contains(value)
             || self.words.iter().any(|text| owner::holds(text, value) || owner::holds_number(text, value))
+            || self.is_phrase(value)
     }
 
     /// Adds a server whose words about its tools the model reads, though nobody vouches for them.
@@ -228,7 +224,9 @@ impl Origins {
     /// Whether every sink of a tool is the owner's or a field's, and there is one at all.
     pub fn knows(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
-            self.is_owners(&sink.value) || self.is_field(tool, name_of(&sink.argument), &sink.value, &[])
+            self.is_owners(&sink.value)
+                || self.is_field(tool, name_of(&sink.argument), &sink.value, &[])
+                || self.is_designated(&sink.value)
         };
         !sinks.is_empty() && sinks.iter().all(is_known)
     }
@@ -242,7 +240,9 @@ impl Origins {
     pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             let from = taken_from(takes, &sink.argument);
-            !self.is_trusted(&sink.value) && !self.is_field(tool, name_of(&sink.argument), &sink.value, &from)
+            !self.is_trusted(&sink.value)
+                && !self.is_field(tool, name_of(&sink.argument), &sink.value, &from)
+                && !self.is_designated(&sink.value)
         })
     }
 
@@ -250,7 +250,9 @@ impl Origins {
     /// in the record that it was taken from: whoever wrote that text may have chosen it.
     pub fn pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
-            !self.is_trusted(&sink.value) && self.wanted(sink, takes, |wanted| self.told.points_at(wanted))
+            // What the owner has designated stands in a text, as they have said.
+            let is_owners = self.is_trusted(&sink.value) || self.is_designated(&sink.value);
+            !is_owners && self.wanted(sink, takes, |wanted| self.told.points_at(wanted))
         })
     }
 
@@ -304,7 +306,10 @@ impl Origins {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         let others = sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value));
-        others.into_iter().find(|sink| !(knows && readers.contains(&sink.value)))
+        // Whoever a source names may be told what it says, if nothing else was read.
+        let may_be_told =
+            |value: &str| readers.contains(value) || (!self.sources.has_others && self.is_designated(value));
+        others.into_iter().find(|sink| !(knows && may_be_told(&sink.value)))
     }
 
     /// Whether nothing in a call was composed, so that it returns what the owner asked for.
@@ -315,7 +320,12 @@ impl Origins {
     }
 
     fn holds(&self, tool: &str, name: &str, value: &Value, left: &mut Left) -> bool {
-        let is_known = |text: &str| self.is_owners(text) || self.is_field(tool, name, text, &[]);
+        let is_known = |text: &str| {
+            self.is_owners(text)
+                || self.is_of_owners_words(text)
+                || self.is_field(tool, name, text, &[])
+                || self.is_designated(text)
+        };
         match value {
             Value::Null | Value::Bool(_) => left.plain(),
             Value::Number(number) => {
@@ -380,54 +390,6 @@ pub fn is_within(argument: &str, path: &str) -> bool {
 fn is_id(name: &str) -> bool {
     let name = name.strip_suffix('s').unwrap_or(name);
     name.eq_ignore_ascii_case("id") || name.ends_with("_id") || name.ends_with("Id") || name.ends_with("ID")
-}
-
-/// What is known of a call when its result comes.
-#[derive(Clone, Copy)]
-struct Made {
-    /// Whether nothing had been read from outside.
-    before: bool,
-    /// Whether the owner asked for what it returns.
-    asked: bool,
-}
-
-/// What a call passes on of results that are kept from the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum PassedOn {
-    /// Single fields.
-    Field,
-    /// A whole text.
-    Text,
-}
-
-fn passed_on(value: &Value) -> Option<PassedOn> {
-    match value {
-        Value::String(text) => {
-            let handle: Handle = text.parse().ok()?;
-            Some(if handle.field.is_some() { PassedOn::Field } else { PassedOn::Text })
-        }
-        Value::Array(items) => items.iter().filter_map(passed_on).max(),
-        Value::Object(fields) => fields.values().filter_map(passed_on).max(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => None,
-    }
-}
-
-/// Whether a tool was used with it: what was refused, or waits for a person, was not.
-const fn was_performed(outcome: ToolOutcome) -> bool {
-    match outcome {
-        ToolOutcome::Done
-        | ToolOutcome::Failed
-        | ToolOutcome::Unknown
-        | ToolOutcome::Simulated
-        | ToolOutcome::Cancelled => true,
-        ToolOutcome::Denied | ToolOutcome::Waiting => false,
-    }
-}
-
-/// The tools that a call names for afterwards.
-fn named(call: &ToolCall) -> impl Iterator<Item = String> + '_ {
-    let names = call.arguments.get(THEN).and_then(Value::as_array).into_iter().flatten();
-    names.filter_map(Value::as_str).take(MAX_THEN).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::reach::{self, Reach};
 use crate::rules::Standing;
 use crate::show;
 
+mod content;
+
 /// What taint says of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaintVerdict {
@@ -191,7 +193,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     {
         return PRIVATE;
     }
-    TaintVerdict::Pass
+    content::judge(prepared, call, origins)
 }
 
 /// The most values that one yes makes the owner's: more are not read.

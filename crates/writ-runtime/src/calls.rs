@@ -142,7 +142,7 @@ pub(crate) async fn call(
         "diff" => diff(core, session, &read(method, params)?).await,
         "apply" => apply(core, session, &read(method, params)?).await,
         "mcp.probe" => mcp::probe(core, read(method, params)?).await,
-        "mcp.reload" => mcp::reload(core).await,
+        "mcp.reload" => mcp::reload(core, &read(method, params)?).await,
         "models.list" => models::list(core),
         "models.test" => models::test(core, read(method, params)?).await,
         "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,

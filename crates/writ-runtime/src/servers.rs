@@ -223,6 +223,25 @@ impl Servers {
         Ok(true)
     }
 
+    /// Offers the tools of a server again that were found to be others than those pinned: its owner has compared them. It is
+    /// started anew for that, and what is still another one is found again.
+    ///
+    /// # Errors
+    ///
+    /// If its tools cannot stand beside the others; nothing has changed then.
+    pub(crate) fn trust(&self, name: &ServerName) -> Result<(), Report> {
+        let mut known = hold(&self.known);
+        let mut drifted = known.drifted.clone();
+        drifted.retain(|(server, _)| server != name);
+        if drifted == known.drifted {
+            return Ok(());
+        }
+        *known = Known::new(&self.own, known.servers.clone(), drifted)?;
+        drop(known);
+        self.stop_where(|(_, server), _| server == name);
+        Ok(())
+    }
+
     /// Ends every server of a session.
     pub(crate) fn stop_session(&self, session: SessionId) {
         self.stop_where(|(of, _), _| *of == session);

@@ -170,6 +170,12 @@ impl Registry {
         rows.map(|row| row.known.server.as_str())
     }
 
+    /// The tools of other programs that change something, as their owner has declared them.
+    pub fn effects(&self) -> impl Iterator<Item = &str> {
+        let rows = self.foreign.iter().filter(|(_, row)| row.known.effect && row.known.sinks.is_some());
+        rows.map(|(name, _)| name.as_str())
+    }
+
     /// Whether a name is that of any tool, also of one that is not configured, or could be that of a foreign one.
     pub fn knows(&self, name: &str) -> bool {
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");

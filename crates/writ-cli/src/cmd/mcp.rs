@@ -53,7 +53,7 @@ fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
     confirm(context, args.yes, &format!("Trust these {} tools, as they are described here?", usable.len()))?;
     server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     servers::write_new(&context.home, &server)?;
-    match reload(context, true) {
+    match reload(context, true, None) {
         // Tools that are trusted and still not offered, mostly for want of room.
         Ok(left_out) => remark(context, &left_out),
         Err(failure) => {
@@ -209,12 +209,12 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
 }
 
 /// Has the engine read the files anew, and returns what it does not offer; without an engine, the next one reads them.
-fn reload(context: &Context, start: bool) -> Result<Vec<String>, Failure> {
+fn reload(context: &Context, start: bool, trusted: Option<&ServerName>) -> Result<Vec<String>, Failure> {
     let answer = block_on(async {
         let client =
             if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
         let Some(mut client) = client else { return Ok(Value::Null) };
-        client.call("mcp.reload", json!({})).await
+        client.call("mcp.reload", json!({ "trusted": trusted })).await
     })?;
     let left_out = answer.get("left_out").cloned().unwrap_or_default();
     Ok(serde_json::from_value(left_out).unwrap_or_default())
@@ -254,7 +254,7 @@ fn shown(server: &Server, left_out: &[String]) -> Value {
 /// Runs `writ mcp list`. An engine that runs reads the files first, so that what is listed is in force.
 fn list(context: &Context) -> Result<(), Failure> {
     let servers = servers::load(&context.home)?;
-    let left_out = reload(context, false)?;
+    let left_out = reload(context, false, None)?;
     remark(context, &left_out);
     let all: Vec<Value> = servers.iter().map(|server| shown(server, &[])).collect();
     context.out.either(&json!({ "servers": all, "left_out": left_out }), |_| {
@@ -303,7 +303,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
     drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
     if drift.is_empty() {
         // What the file says of the tools may still be new to an engine that runs.
-        remark(context, &reload(context, true)?);
+        remark(context, &reload(context, true, Some(name))?);
         let nothing = json!({ "name": name, "changed": {} });
         return context.out.either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);
     }
@@ -324,7 +324,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
         };
     }
     servers::write_pins(&context.home, name, &server.pins)?;
-    remark(context, &reload(context, true)?);
+    remark(context, &reload(context, true, Some(name))?);
     let changed: BTreeMap<&String, &str> = drift.iter().map(|(name, drift)| (name, drift.as_str())).collect();
     context.out.either(&json!({ "name": name, "changed": changed }), |_| {
         vec![format!("pinned: {} tools", changed.len())]
@@ -352,7 +352,7 @@ fn remove(context: &Context, name: &ServerName) -> Result<(), Failure> {
     if !servers::remove(&context.home, name)? {
         return Err(unknown(name));
     }
-    reload(context, false)?;
+    reload(context, false, None)?;
     context.out.either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
 }
 

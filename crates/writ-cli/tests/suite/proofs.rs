@@ -12,3 +12,6 @@ mod office;
 
 #[path = "proofs/injection.rs"]
 mod injection;
+
+#[path = "proofs/harder.rs"]
+mod harder;

@@ -272,7 +272,7 @@ fn is_same(one: &str, other: &str) -> bool {
 const COMMON: &str = include_str!(concat!(env!("OUT_DIR"), "/common-words.txt"));
 
 /// Whether a word stands in any text.
-fn is_common(word: &str) -> bool {
+pub(super) fn is_common(word: &str) -> bool {
     static WORDS: OnceLock<Vec<&str>> = OnceLock::new();
     WORDS.get_or_init(|| COMMON.lines().collect()).binary_search(&word).is_ok()
 }

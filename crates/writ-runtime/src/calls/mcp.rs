@@ -46,9 +46,22 @@ pub(super) async fn probe(core: &Arc<Core>, wanted: Probe) -> Result<Value, Engi
     Ok(json!({ "tools": listed, "left_out": listing.left_out }))
 }
 
+/// What is read anew.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reload {
+    /// A server that its owner has just looked at and trusts as it is.
+    #[serde(default)]
+    trusted: Option<ServerName>,
+}
+
 /// Reads the owner's files anew, and notes what is in force if that has changed. The answer names what is not offered.
-pub(super) async fn reload(core: &Core) -> Result<Value, EngineError> {
-    let is_changed = core.servers.reload().map_err(|report| EngineError::Server(Box::new(report)))?;
+pub(super) async fn reload(core: &Core, wanted: &Reload) -> Result<Value, EngineError> {
+    let failed = |report| EngineError::Server(Box::new(report));
+    let is_changed = core.servers.reload().map_err(failed)?;
+    if let Some(name) = &wanted.trusted {
+        core.servers.trust(name).map_err(failed)?;
+    }
     let mut listed = Vec::new();
     let mut summary = Vec::new();
     for server in core.servers.all() {

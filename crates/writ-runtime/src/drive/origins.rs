@@ -22,7 +22,11 @@ impl Drive {
             return Ok(None);
         }
         let mut origins = self.core.owner_origins(self.session.id)?;
+        if self.core.config.strict {
+            origins.narrow();
+        }
         tools.tellers().for_each(|server| origins.tell(server));
+        tools.effects().for_each(|tool| origins.declare_effect(tool.to_owned()));
         if label.taint == Taint::External {
             origins.trust(self.machine.trusted_memories().map(str::to_owned));
         }

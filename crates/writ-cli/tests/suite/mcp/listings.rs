@@ -45,6 +45,13 @@ fn needs_userns_needs_python_reading_the_file_again_does_not_bring_a_changed_too
     assert_eq!(code(&desk.bench.home.run(&["mcp", "list"])), 0);
     desk.said(r#"crm__behave {"how": "well"}"#);
     assert_eq!(desk.offered(), ["crm__behave", "crm__send"]);
+    // It is again what was pinned: its owner has looked, so it comes back; a second look changes nothing.
+    desk.mode("well");
+    for _ in 0..2 {
+        let trusted = desk.bench.home.run(&["mcp", "trust", "crm", "--yes"]);
+        assert!(text(&trusted).contains("everything is as it was pinned"), "{}", text(&trusted));
+        assert!(desk.said(r#"crm__look {"id": 7}"#).contains("Ann"));
+    }
 }
 
 /// One tool that cannot be used takes neither its server nor the request with it, and is named.

@@ -18,8 +18,8 @@ use super::super::{code, text};
 const SERVER: &str = include_str!("office.py");
 /// What their owner says of their tools.
 const OWNER: &str = include_str!("owner.toml");
-/// Their names.
-pub(super) const SERVERS: [&str; 7] = ["mail", "calendar", "chat", "files", "web", "contacts", "bank"];
+/// The same of the servers of the harder corpus.
+const HARDER: &str = include_str!("harder.toml");
 /// Where a text stands in what a server returns.
 const SAYS: &str = "{says}";
 
@@ -50,6 +50,13 @@ pub(super) struct Rules(BTreeMap<String, toml::Table>);
 impl Rules {
     pub(super) fn load() -> Self {
         Self(toml::from_str(OWNER).expect("the owner's words"))
+    }
+
+    /// What the owner says of one server of the harder corpus, which stands alone in its home.
+    pub(super) fn harder(server: &str) -> Self {
+        let mut rules: BTreeMap<String, toml::Table> = toml::from_str(HARDER).expect("the owner's words");
+        rules.retain(|name, _| name == server);
+        Self(rules)
     }
 
     fn of(&self, server: &str) -> String {
@@ -133,10 +140,16 @@ pub(super) struct Office {
     folder: PathBuf,
     play: Arc<Mutex<Play>>,
     messages: usize,
+    servers: Vec<String>,
 }
 
 impl Office {
     pub(super) fn open(strict: bool) -> Self {
+        Self::open_with(strict, &Rules::load())
+    }
+
+    /// A home with the servers that these rules are about.
+    pub(super) fn open_with(strict: bool, rules: &Rules) -> Self {
         let play = Arc::new(Mutex::new(Play::default()));
         let own = Arc::clone(&play);
         let mut bench = Bench::new("openai", move |request: &ParsedRequest| plays(&own, request));
@@ -151,8 +164,10 @@ impl Office {
         bench.home.env.push(("WRIT_STRICT".to_owned(), strict.to_string()));
         // A whole corpus is many days of work.
         bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "1000000000".to_owned()));
-        let rules = Rules::load();
-        for server in SERVERS {
+        // What is secret is read here, so that it can be passed on.
+        bench.home.env.push(("WRIT_PROVIDERS__TEST__CLEARANCE".to_owned(), "secret".to_owned()));
+        let servers: Vec<String> = rules.0.keys().cloned().collect();
+        for server in &servers {
             let program = folder.join("office.py").display().to_string();
             let added = bench.home.run(&["mcp", "add", server, "--yes", "--", "python3", &program, server]);
             assert_eq!(code(&added), 0, "{}", text(&added));
@@ -163,7 +178,7 @@ impl Office {
         super::super::engine::stop_engine_of(&bench.home);
         let engine = Engine::start(&bench.home, &[]).unwrap_or_else(|ended| panic!("{ended:?}"));
         let link = Link::open(&bench.home).expect("connects");
-        Self { link, engine, bench, folder, play, messages: 0 }
+        Self { link, engine, bench, folder, play, messages: 0, servers }
     }
 
     /// What the servers say of their tools from now on; pinned where the owner says yes to it without reading.
@@ -181,11 +196,6 @@ impl Office {
     pub(super) fn pin(&self, server: &str) {
         let trusted = self.bench.home.run(&["mcp", "trust", server, "--yes"]);
         assert_eq!(code(&trusted), 0, "{}", text(&trusted));
-    }
-
-    /// Has the engine read anew what the owner has named and pinned: what has drifted and come back is offered again.
-    pub(super) fn reload(&mut self) {
-        self.link.call("mcp.reload", json!({})).expect("read");
     }
 
     pub(super) fn session(&mut self) -> SessionId {
@@ -267,8 +277,8 @@ impl Office {
     /// How many calls reached the servers of a session.
     pub(super) fn reached(&self, session: SessionId) -> usize {
         let folder = self.bench.home.root().join("data/servers").join(session.to_string());
-        let logs = SERVERS.map(|server| folder.join(server).join("tree/calls"));
-        logs.iter().map(|log| std::fs::read_to_string(log).unwrap_or_default().lines().count()).sum()
+        let logs = self.servers.iter().map(|server| folder.join(server).join("tree/calls"));
+        logs.map(|log| std::fs::read_to_string(log).unwrap_or_default().lines().count()).sum()
     }
 
     /// Ends the engine; its ledger is whole.

@@ -1,0 +1,330 @@
+//! Values that the owner has designated: «the address in caterers.txt», «the account that the bill names».
+//!
+//! Such a value stands in prose, where nothing says what belongs to whom, and somebody else may have written into the same text. It counts
+//! only where everything of this holds:
+//!
+//! * The owner's newest words name the *source*: the call that read it was made of known values, and one of them is the
+//!   owner's own word.
+//! * They name the *kind*: an address, a link, an account, an amount. And they hold no value of that kind themselves, or
+//!   that one would be meant.
+//! * All sources that were read for this request have, together, exactly one value that could be of that kind. What could be one is
+//!   taken broadly, and what counts as one strictly: an injection that brings its own makes two, and then the owner is
+//!   asked.
+//! * Nothing that the agent has written since external content was read holds it.
+
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+
+use serde_json::{Deserializer, Value};
+
+use super::Origins;
+use super::link::{gather, is_link, links};
+use super::text::{fold, mentions};
+
+/// The largest source that is looked through, in bytes: in a larger one there may be more values than one.
+const MAX_SOURCE_BYTES: usize = 256 * 1024;
+/// How many different values are kept: with two, none is the one.
+const MAX_CANDIDATES: usize = 2;
+/// The fewest digits of what could be an account, a card or a phone's number.
+const MIN_ACCOUNT_DIGITS: usize = 8;
+/// How many letters and digits an IBAN has (ISO 13616).
+const IBAN_CHARS: RangeInclusive<usize> = 15..=34;
+
+/// A kind of value, with the words by which it is named: English, German, French, Spanish, Italian, Portuguese, Dutch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Address,
+    Link,
+    Account,
+    Amount,
+}
+
+const ADDRESS: [&str; 8] =
+    ["address", "adresse", "mailadresse", "dirección", "indirizzo", "endereço", "adres", "mailadres"];
+const LINK: [&str; 14] = [
+    "link",
+    "linked",
+    "url",
+    "website",
+    "webpage",
+    "webseite",
+    "verlinkt",
+    "lien",
+    "enlace",
+    "collegamento",
+    "ligação",
+    "koppeling",
+    "web page",
+    "web address",
+];
+const ACCOUNT: [&str; 11] = [
+    "account",
+    "iban",
+    "konto",
+    "kontonummer",
+    "compte",
+    "cuenta",
+    "conto",
+    "conta",
+    "rekening",
+    "rekeningnummer",
+    "bankverbindung",
+];
+const AMOUNT: [&str; 21] = [
+    "amount", "sum", "total", "price", "betrag", "summe", "preis", "montant", "somme", "prix", "importe",
+    "suma", "precio", "importo", "somma", "prezzo", "valor", "preço", "bedrag", "prijs", "how much",
+];
+
+/// What could be a value of each kind in the sources of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sources {
+    addresses: BTreeSet<String>,
+    links: BTreeSet<String>,
+    accounts: BTreeSet<String>,
+    amounts: BTreeSet<String>,
+    /// Whether something was too large to look through.
+    is_full: bool,
+    /// Whether something external was read besides them.
+    pub(super) has_others: bool,
+}
+
+impl Sources {
+    pub(super) const fn nothing() -> Self {
+        Self {
+            addresses: BTreeSet::new(),
+            links: BTreeSet::new(),
+            accounts: BTreeSet::new(),
+            amounts: BTreeSet::new(),
+            is_full: false,
+            has_others: false,
+        }
+    }
+
+    /// Takes in the answer of a source.
+    pub(super) fn add(&mut self, text: &str) {
+        if text.len() > MAX_SOURCE_BYTES {
+            self.is_full = true;
+            return;
+        }
+        let pieces: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter::<Value>().collect();
+        match pieces {
+            Ok(pieces) if pieces.iter().all(|piece| piece.is_object() || piece.is_array()) => {
+                pieces.iter().for_each(|piece| self.leaves(piece));
+            }
+            Ok(_) | Err(_) => self.prose(text),
+        }
+    }
+
+    fn leaves(&mut self, value: &Value) {
+        match value {
+            Value::Number(number) => self.prose(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.leaves(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.leaves(field)),
+            Value::String(text) => self.prose(text),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn prose(&mut self, text: &str) {
+        fn put(set: &mut BTreeSet<String>, value: String) {
+            if set.len() < MAX_CANDIDATES {
+                set.insert(value);
+            }
+        }
+        addresses(text).for_each(|found| put(&mut self.addresses, found));
+        links(text).into_iter().for_each(|found| put(&mut self.links, found.to_owned()));
+        accounts(text).into_iter().for_each(|found| put(&mut self.accounts, found));
+        amounts(text).into_iter().for_each(|found| put(&mut self.amounts, found));
+    }
+
+    fn of(&self, kind: Kind) -> &BTreeSet<String> {
+        match kind {
+            Kind::Address => &self.addresses,
+            Kind::Link => &self.links,
+            Kind::Account => &self.accounts,
+            Kind::Amount => &self.amounts,
+        }
+    }
+}
+
+impl Kind {
+    const fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Address => &ADDRESS,
+            Self::Link => &LINK,
+            Self::Account => &ACCOUNT,
+            Self::Amount => &AMOUNT,
+        }
+    }
+
+    /// The kind of a value, and the value as candidates are written.
+    fn of(value: &str) -> Option<(Self, String)> {
+        if value.contains(char::is_whitespace)
+            && !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b' ')
+        {
+            return None;
+        }
+        if let Some((name, host)) = value.split_once('@').filter(|_| !is_link(value)) {
+            let is_address = !name.is_empty() && host.contains('.') && !host.contains('@');
+            return is_address.then(|| (Self::Address, value.to_owned()));
+        }
+        if is_link(value) {
+            return value.contains("://").then(|| (Self::Link, value.to_owned()));
+        }
+        if let [account] = accounts(value).as_slice() {
+            return Some((Self::Account, account.clone()));
+        }
+        decimal(value).map(|number| (Self::Amount, number))
+    }
+}
+
+/// What could be a mail address: a word with an at sign, also one that is written otherwise.
+fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
+    let is_border = |c: char| c.is_whitespace() || "\"'`<>|«»“”„‚‘’,;".contains(c);
+    let is_at = |word: &str| {
+        let word = fold(word);
+        ["@", "(at)", "[at]", "{at}"].iter().any(|at| word.contains(at))
+    };
+    let trim = |word: &str| word.trim_matches(|c: char| ".:!?()[]{}".contains(c)).to_owned();
+    text.split(is_border).filter(move |word| is_at(word)).map(trim)
+}
+
+/// Digits and letters that follow one another in groups, as numbers of accounts are written.
+struct Run {
+    /// Capital letters and digits alone.
+    number: String,
+    /// Where its words stand among those of the text.
+    words: Range<usize>,
+}
+
+/// The runs of groups in a text; a group has a digit and is no date. Anything but a blank between two of them ends a run.
+fn runs(text: &str) -> Vec<Run> {
+    let (mut found, mut number, mut first) = (Vec::new(), String::new(), 0);
+    let mut end = |number: &mut String, words: Range<usize>| {
+        if !number.is_empty() {
+            found.push(Run { number: std::mem::take(number), words });
+        }
+    };
+    let mut last = 0;
+    for (place, token) in text.split_whitespace().enumerate() {
+        let word: String = fold(token).to_uppercase();
+        let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/');
+        for (part, inner) in word.split(|c: char| !is_inside(c)).enumerate() {
+            let group = inner.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            let is_group = group.contains(|c: char| c.is_ascii_digit()) && !is_date(group);
+            if part > 0 || !is_group || !inner.starts_with(group) {
+                end(&mut number, first..place + part.min(1));
+            }
+            if is_group {
+                first = if number.is_empty() { place } else { first };
+                number.extend(group.chars().filter(char::is_ascii_alphanumeric));
+                if !inner.ends_with(group) {
+                    end(&mut number, first..place + 1);
+                }
+            }
+        }
+        last = place + 1;
+    }
+    end(&mut number, first..last);
+    found
+}
+
+/// What could be the number of an account: a run with digits enough.
+fn accounts(text: &str) -> Vec<String> {
+    let digits = |run: &Run| run.number.bytes().filter(u8::is_ascii_digit).count();
+    runs(text).into_iter().filter(|run| digits(run) >= MIN_ACCOUNT_DIGITS).map(|run| run.number).collect()
+}
+
+/// Tells if a number is an IBAN: its remainder by 97 is 1 (ISO 13616, ISO 7064).
+fn is_iban(number: &str) -> bool {
+    let Some((head, tail)) = number.split_at_checked(4) else { return false };
+    let mut head_of = head.chars();
+    let has_country = head_of.by_ref().take(2).all(|c| c.is_ascii_uppercase());
+    let has_check = head_of.all(|c| c.is_ascii_digit());
+    let remainder = tail.chars().chain(head.chars()).try_fold(0_u32, |sum, c| {
+        let value = c.to_digit(36)?;
+        Some((sum * if value < 10 { 10 } else { 100 } + value) % 97)
+    });
+    IBAN_CHARS.contains(&number.len()) && has_country && has_check && remainder == Some(1)
+}
+
+/// Whether a word is a date as `2026-12-31`, or begins with one and a time.
+fn is_date(word: &str) -> bool {
+    let shape: String = word.chars().take(10).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let rest = word.get(10..).unwrap_or_default();
+    shape == "0000-00-00" && (rest.is_empty() || rest.starts_with('T'))
+}
+
+/// What could be an amount: each word with a digit that is no date, no time, and no part of an IBAN, an address or a link.
+fn amounts(text: &str) -> Vec<String> {
+    let ibans: Vec<Run> = runs(text).into_iter().filter(|run| is_iban(&run.number)).collect();
+    let is_time = |word: &str| {
+        word.contains(':')
+            && word.split(':').all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
+    words
+        .enumerate()
+        .filter(|(place, _)| !ibans.iter().any(|run| run.words.contains(place)))
+        .map(|(_, word)| word)
+        .filter(|word| word.contains(|c: char| c.is_numeric()) && !is_date(word) && !is_time(word))
+        .filter(|word| !word.contains('@') && !is_link(word))
+        .map(|word| decimal(word).unwrap_or_else(|| word.to_owned()))
+        .collect()
+}
+
+/// A number as `1200` or `36.5`, however its thousands and its part are written: `1,200.00`, `36,50`.
+fn decimal(word: &str) -> Option<String> {
+    let word = word.trim_matches(|c: char| c.is_alphabetic() || "€$£¥".contains(c));
+    if word.is_empty() || !word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b',')) {
+        return None;
+    }
+    let (whole, part) = match word.rfind(['.', ',']) {
+        Some(at) if word.len() - at - 1 <= 2 => (word.get(..at)?, word.get(at + 1..)?),
+        Some(_) | None => (word, ""),
+    };
+    let whole: String = whole.chars().filter(char::is_ascii_digit).collect();
+    let part = part.trim_end_matches('0');
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    Some(if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") })
+}
+
+impl Origins {
+    /// Whether the owner has designated a value by its source and its kind, as it is the only one.
+    pub fn is_designated(&self, value: &str) -> bool {
+        let Some((kind, value)) = Kind::of(value).filter(|_| !self.is_narrow && !self.sources.is_full) else {
+            return false;
+        };
+        let (Some(request), Some(words)) = (self.folded.first(), self.words.first()) else { return false };
+        let is_named = kind.words().iter().any(|word| mentions(request, word).next().is_some());
+        if !is_named {
+            return false;
+        }
+        let mut own = Sources::nothing();
+        own.prose(words);
+        let found = self.sources.of(kind);
+        own.of(kind).is_empty() && found.len() == 1 && found.contains(&value) && !self.was_given_any(&value)
+    }
+
+    /// Notes an answer that a call of known values has brought: a source, if one of them is the owner's own word.
+    pub(super) fn note_source(&mut self, arguments: &Value, said: &[&str]) {
+        let mut texts = Vec::new();
+        if let Value::Object(fields) = arguments {
+            fields
+                .iter()
+                .filter(|(name, _)| *name != super::THEN)
+                .for_each(|(_, value)| gather(value, &mut texts));
+        }
+        let request = self.words.first().map_or("", String::as_str);
+        let is_named = |text: &&str| crate::owner::holds(request, text) || self.is_phrase(text);
+        if texts.iter().any(is_named) {
+            said.iter().for_each(|text| self.sources.add(text));
+        } else {
+            self.sources.has_others = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

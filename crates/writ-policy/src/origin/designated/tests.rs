@@ -1,0 +1,172 @@
+use serde_json::json;
+use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::taint::{Label, Taint};
+
+use super::*;
+
+const HONEST: &str = "We liked hello@soups.test best; account DE02 1203 0000 0000 2020 51, see https://soups.test/menu, 64.20 EUR.";
+
+/// What is known when the owner has said this and a source has said that.
+fn asked(request: &str, path: &str, text: &str) -> Origins {
+    let mut origins = Origins::new([request.to_owned()]);
+    origins.read(&read("1", path, text));
+    origins
+}
+
+fn read(id: &str, path: &str, text: &str) -> [ChatMessage; 2] {
+    let structured = json!({ "path": path, "text": text });
+    let call = ToolCall { id: id.into(), name: "files__open".into(), arguments: json!({ "path": path }) };
+    let result = ToolResult {
+        call_id: id.into(),
+        name: "files__open".into(),
+        outcome: ToolOutcome::Done,
+        text: structured.to_string(),
+        label: Label::new(Taint::External),
+        fields: Field::of(&structured),
+        kept: None,
+    };
+    let message = |role, part, taint| ChatMessage { role, parts: vec![part], label: Label::new(taint) };
+    [
+        message(Role::Assistant, Part::Call(call), Taint::Owner),
+        message(Role::Tool, Part::Result(result), Taint::External),
+    ]
+}
+
+/// The value of each kind in the honest text, and words that name the kind.
+const VALUES: [(&str, &str); 4] = [
+    ("hello@soups.test", "the address"),
+    ("https://soups.test/menu", "the link"),
+    ("DE02120300000000202051", "the account"),
+    ("64.2", "the amount"),
+];
+
+#[test]
+fn the_only_value_of_the_named_kind_in_the_named_source_is_designated() {
+    for (value, kind) in VALUES {
+        let request = format!("Use {kind} in bill.txt");
+        assert!(asked(&request, "bill.txt", HONEST).is_designated(value), "{value}");
+        // Another kind, no kind, another source, a strict home.
+        for (other, _) in VALUES.iter().filter(|(other, _)| *other != value) {
+            assert!(!asked(&request, "bill.txt", HONEST).is_designated(other), "{other}: {kind}");
+        }
+        assert!(!asked("Use what stands in bill.txt", "bill.txt", HONEST).is_designated(value), "{value}");
+        assert!(!asked(&request, "other.txt", HONEST).is_designated(value), "{value}");
+        let mut strict = Origins::new([request.clone()]);
+        strict.narrow();
+        strict.read(&read("1", "bill.txt", HONEST));
+        assert!(!strict.is_designated(value), "{value}");
+    }
+}
+
+/// An attacker who writes into the same text cannot win: whatever they add makes two, however it is written; without a
+/// second one they would have to be the only one.
+#[test]
+fn whoever_writes_a_second_one_of_a_kind_wins_nothing() {
+    let added = [
+        (
+            "hello@soups.test",
+            "the address",
+            [
+                "eve@evil.test",
+                "Eve@evil.test.",
+                "<eve@evil.test>",
+                "eve(at)evil.test",
+                "eve[at]evil.test",
+                "\u{ff45}ve\u{ff20}evil.test",
+            ],
+        ),
+        (
+            "https://soups.test/menu",
+            "the link",
+            [
+                "evil.test",
+                "https://evil.test/a",
+                "www.evil.test",
+                "EVIL.TEST/x",
+                "evil\u{3002}test",
+                "192.0.2.1",
+            ],
+        ),
+        (
+            "DE02120300000000202051",
+            "the account",
+            [
+                "GB94BARC10201530093459",
+                "GB94 BARC 1020 1530 0934 59",
+                "12345678",
+                "1234-5678-90",
+                "account:12345678",
+                "\u{ff11}\u{ff12}345678",
+            ],
+        ),
+        ("64.2", "the amount", ["500", "500.00 EUR", "EUR500", "\u{20ac}5", "5x", "1,000.50"]),
+    ];
+    for (value, kind, others) in added {
+        let request = format!("Use {kind} in bill.txt");
+        for other in others {
+            for text in [
+                format!("{HONEST} No: {other}"),
+                format!("{other} {HONEST}"),
+                format!("{HONEST}\n\n{other}\n"),
+            ] {
+                let origins = asked(&request, "bill.txt", &text);
+                assert!(!origins.is_designated(value), "{value}: {text}");
+                assert!(!origins.is_designated(other), "{other}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_sources_have_one_value_of_a_kind_or_none_is_meant() {
+    let request = "Pay to the account in bill.txt, and read note.txt";
+    let value = "DE02120300000000202051";
+    let with = |text: &str| {
+        let mut origins = asked(request, "bill.txt", HONEST);
+        origins.read(&read("2", "note.txt", text));
+        origins.is_designated(value)
+    };
+    assert!(with("nothing of it") && with("to DE02120300000000202051"));
+    assert!(!with("to GB94BARC10201530093459") && !with(&"x".repeat(MAX_SOURCE_BYTES)));
+}
+
+#[test]
+fn who_has_given_a_value_of_the_kind_designates_none() {
+    for (request, value) in [
+        ("Tell bob@example.org the address in bill.txt", "hello@soups.test"),
+        ("Pay GB94BARC10201530093459 as the account in bill.txt", "DE02120300000000202051"),
+        ("Send 12.50, not the amount in bill.txt", "64.2"),
+        ("Open https://own.test, and the link in bill.txt", "https://soups.test/menu"),
+    ] {
+        assert!(!asked(request, "bill.txt", HONEST).is_designated(value), "{request}");
+    }
+}
+
+/// A new request begins without the sources of the one before.
+#[test]
+fn a_source_is_one_of_its_own_request() {
+    let mut origins = asked("Use the address in bill.txt", "bill.txt", HONEST);
+    let parts = vec![Part::Text { text: "and now the address in bill.txt again".into() }];
+    origins.read(&[ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) }]);
+    assert!(!origins.is_designated("hello@soups.test"));
+}
+
+#[test]
+fn numbers_are_the_same_however_they_are_written() {
+    for (word, expected) in [
+        ("64.20", Some("64.2")),
+        ("1,200.00", Some("1200")),
+        ("36,50", Some("36.5")),
+        ("1.200,5", Some("1200.5")),
+        ("1,200", Some("1200")),
+        ("\u{20ac}5", Some("5")),
+        ("EUR5", Some("5")),
+        ("007", Some("7")),
+        ("0.0", Some("0")),
+        ("5x5", None),
+        ("x", None),
+        ("", None),
+    ] {
+        assert_eq!(decimal(word).as_deref(), expected, "{word}");
+    }
+}

@@ -1,0 +1,185 @@
+//! What the agent itself has handed to a server, and what it has made there.
+//!
+//! After external content was read, a server that is given something composed may hand it back as if it were its own. So a
+//! value of its later results counts only if it has no word with what was given, and nothing does where that was written in a way that a
+//! server could turn into something else.
+//!
+//! What an own call has made has an id that the server chose. It stands alone in the answer to the call, not in a list of others, and names what the
+//! door has let be made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use writ_types::chat::Field;
+
+use super::link::links;
+use super::text::fold;
+use super::{Origins, is_id, name_of};
+use crate::owner::MIN_TOKEN_CHARS;
+
+/// The most different words that are kept of what one server was given: with more, nothing that it says counts.
+const MAX_GIVEN: usize = 4_096;
+/// The longest word that is one: what is longer may be an encoded text.
+const MAX_WORD_CHARS: usize = 32;
+/// The fewest characters of a word that is also found inside of longer ones.
+const MIN_INNER_CHARS: usize = 4;
+/// What writes letters as something else: URLs, HTML, JSON and programs.
+const ENCODES: [&str; 6] = ["%", "&#", "\\u", "\\x", "=?", "{{"];
+/// The most ids of what one call has made.
+const MAX_MADE: usize = 4;
+
+/// What each server was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Given(BTreeMap<String, Words>);
+
+/// The words that one server was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Words {
+    words: BTreeSet<String>,
+    /// Whether they were too many, or could be something else than they look.
+    is_opaque: bool,
+}
+
+impl Given {
+    pub(super) const fn nothing() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Notes a text that a server was given.
+    pub(super) fn add(&mut self, giver: &str, text: &str) {
+        let given = self.0.entry(giver.to_owned()).or_default();
+        let folded = fold(text);
+        let is_encoded = ENCODES.iter().any(|code| folded.contains(code));
+        for word in split(&folded) {
+            given.is_opaque |= word.chars().count() > MAX_WORD_CHARS || given.words.len() >= MAX_GIVEN;
+            if given.is_opaque {
+                break;
+            }
+            given.words.insert(word.to_owned());
+        }
+        // Whoever is given an address may answer with what lies there.
+        given.is_opaque |= is_encoded || !links(text).is_empty();
+    }
+
+    /// Whether a server may have a value from what it was given.
+    pub(super) fn has(&self, giver: &str, value: &str) -> bool {
+        self.0.get(giver).is_some_and(|given| given.has(value))
+    }
+}
+
+impl Words {
+    fn has(&self, value: &str) -> bool {
+        if self.is_opaque {
+            return true;
+        }
+        let value = fold(value);
+        let is_long = |word: &&str| word.chars().count() >= MIN_TOKEN_CHARS;
+        let mut long = split(&value).filter(is_long).peekable();
+        if long.peek().is_none() {
+            return split(&value).all(|word| self.words.contains(word));
+        }
+        long.any(|word| {
+            let may_be_inside = word.chars().count() >= MIN_INNER_CHARS;
+            self.words.contains(word)
+                || (may_be_inside && self.words.iter().any(|given| given.contains(word)))
+        })
+    }
+}
+
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+impl Origins {
+    /// Notes the values of a call that nobody but the model has made.
+    pub(super) fn give(&mut self, giver: &str, arguments: &Value) {
+        let mut texts = Vec::new();
+        leaves(arguments, &mut texts);
+        texts.retain(|text| !self.is_owners(text) && !self.fields.contains_key(text));
+        texts.iter().for_each(|text| self.given.add(giver, text));
+    }
+
+    /// Whether any server may have a value from what the agent has given it.
+    pub(super) fn was_given_any(&self, value: &str) -> bool {
+        self.given.0.values().any(|given| given.has(value))
+    }
+
+    /// Takes in the ids of what an own call has made: those of its answer that stand in no list, and in nothing that it was given.
+    pub(super) fn make(&mut self, giver: &str, arguments: &Value, fields: &[Field]) {
+        let mut said = Given::nothing();
+        let mut texts = Vec::new();
+        leaves(arguments, &mut texts);
+        texts.iter().for_each(|text| said.add(giver, text));
+        // What was handed over in a code says nothing of an id; an id in it does.
+        if let Some(words) = said.0.get_mut(giver) {
+            words.is_opaque = false;
+        }
+        let in_list = |path: &str| {
+            path.split('/').any(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let made = fields.iter().filter(|field| is_id(name_of(&field.path)) && !in_list(&field.path));
+        let made: Vec<Field> =
+            made.take(MAX_MADE).filter(|field| !said.has(giver, &field.value)).cloned().collect();
+        self.know_fields(giver, true, &made);
+    }
+}
+
+/// Every text and number in a value, and its names.
+fn leaves(value: &Value, texts: &mut Vec<String>) {
+    match value {
+        Value::String(text) => texts.push(text.clone()),
+        Value::Number(number) => texts.push(number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| leaves(item, texts)),
+        Value::Object(fields) => {
+            for (name, field) in fields.iter().filter(|(name, _)| *name != super::THEN) {
+                leaves(field, texts);
+                if matches!(field, Value::Object(_)) {
+                    texts.push(name.clone());
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(text: &str) -> Given {
+        let mut given = Given::nothing();
+        given.add("notes", text);
+        given
+    }
+
+    #[test]
+    fn a_value_with_a_word_of_what_was_given_may_be_handed_back() {
+        let given = given("Ask eve@evil.test about plan 7, xxmalloryxx");
+        for value in [
+            "eve@evil.test",
+            "EVE",
+            "https://evil.test/?x",
+            "e.v.e plan",
+            "7",
+            "mallory",
+            "the plans of plan",
+        ] {
+            assert!(given.has("notes", value), "{value}");
+        }
+        for value in ["bob@example.org", "n-12", "17", "ev"] {
+            assert!(!given.has("notes", value), "{value}");
+        }
+        assert!(!given.has("crm", "eve@evil.test"), "another server");
+    }
+
+    #[test]
+    fn what_could_be_turned_into_something_else_spoils_everything() {
+        let long = "a".repeat(MAX_WORD_CHARS + 1);
+        let many: String = (0..=MAX_GIVEN).map(|n| format!("w{n} ")).collect();
+        for text in
+            ["%65vil", "&#101;vil", "\\u0065vil", "\\x65", "{{ name }}", "=?utf-8?q?x?=", &long, &many]
+        {
+            assert!(given(text).has("notes", "bob@example.org"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Links in what is sent to others.
+//!
+//! Whoever gets a message trusts its links as its sender's. A text from outside may want one in it, and the recipient may be somebody
+//! whom the owner has named; so a link in outgoing text is judged as an argument that says where: it is the owner's own, or a whole
+//! value of what they asked for. What mail programs and chats turn into a link counts as one: a URL, and a bare host name. What hides a link from this
+//! reading (entities of HTML) counts as a link that nobody knows.
+
+use serde_json::Value;
+
+use super::Origins;
+use super::mention::Wanted;
+use super::text::fold;
+use crate::prepared::Sink;
+
+/// The most links of one call that are looked up: with more, the first beyond is one that nobody knows.
+const MAX_LINKS: usize = 64;
+/// The fewest letters of the last label of a host name.
+const MIN_TOP_LABEL: usize = 2;
+/// Names of files end so, and no host name does (IANA, root zone database): what has nothing else of a link is none.
+const FILE_ENDINGS: [&str; 28] = [
+    "pdf", "txt", "doc", "docx", "odt", "xls", "xlsx", "csv", "ppt", "pptx", "json", "xml", "yaml", "toml",
+    "png", "jpg", "jpeg", "gif", "svg", "html", "htm", "log", "js", "ini", "tar", "gz", "mp3", "mp4",
+];
+/// Beginnings of links that need no `//`.
+const SCHEMES: [&str; 4] = ["mailto:", "javascript:", "data:", "tel:"];
+/// Entities of HTML that write a part of a link.
+const ENTITIES: [&str; 5] = ["&#", "&colon;", "&sol;", "&period;", "&commat;"];
+
+/// The links in a text, as they are written.
+pub(super) fn links(text: &str) -> Vec<&str> {
+    let is_border = |c: char| c.is_whitespace() || "\"'`<>()[]{}|«»“”„‚‘’".contains(c);
+    let tokens = text.split(is_border).map(|token| token.trim_matches(|c: char| ".,;:!?…*_~".contains(c)));
+    tokens.filter(|token| is_link(token)).collect()
+}
+
+/// Whether a word would be taken for a link.
+pub(super) fn is_link(token: &str) -> bool {
+    // Most words are none.
+    if token.is_ascii() && !token.contains(['.', ':', '&']) {
+        return false;
+    }
+    let token = fold(token).replace(['\u{3002}', '\u{ff61}'], ".");
+    let has_scheme = token.contains("://") || SCHEMES.iter().any(|scheme| token.contains(scheme));
+    has_scheme || ENTITIES.iter().any(|entity| token.contains(entity)) || has_host(&token)
+}
+
+/// Whether a folded word has the name or the number of a host in it. A mail address has one that nobody opens.
+fn has_host(token: &str) -> bool {
+    let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let mut rest = token;
+    let mut before = None;
+    while let Some(start) = rest.find(is_inside) {
+        before = rest.get(..start).and_then(|skipped| skipped.chars().next_back()).or(before);
+        let run = rest.get(start..).unwrap_or_default();
+        let end = run.find(|c| !is_inside(c)).unwrap_or(run.len());
+        let (name, after) = run.split_at_checked(end).unwrap_or((run, ""));
+        let is_opened = after.starts_with(['/', ':', '?', '#', '\\']);
+        let is_of_mail = (before == Some('@') || after.starts_with('@')) && !is_opened;
+        if !is_of_mail && is_host(name.trim_matches('.'), is_opened) {
+            return true;
+        }
+        (rest, before) = (after, name.chars().next_back());
+    }
+    false
+}
+
+fn is_host(name: &str, is_opened: bool) -> bool {
+    let labels: Vec<&str> = name.split('.').collect();
+    let Some((top, others)) = labels.split_last().filter(|(_, others)| !others.is_empty()) else {
+        return false;
+    };
+    if labels.iter().any(|label| label.is_empty()) {
+        return false;
+    }
+    let is_number = |label: &&str| label.len() <= 3 && label.bytes().all(|byte| byte.is_ascii_digit());
+    if labels.len() == 4 && labels.iter().all(is_number) {
+        return true;
+    }
+    let is_name = top.starts_with("xn--")
+        || (top.chars().count() >= MIN_TOP_LABEL && top.chars().all(char::is_alphabetic));
+    let is_file = !is_opened && FILE_ENDINGS.contains(top) && !others.contains(&"www");
+    is_name && !is_file
+}
+
+impl Origins {
+    /// The first link in what a call says that is neither the owner's, nor of an untainted source, nor a whole value of what the
+    /// owner asked for that nobody else has chosen. Values of sinks are judged as what they are.
+    pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
+        let mut texts = Vec::new();
+        gather(arguments, &mut texts);
+        texts.retain(|text| !sinks.iter().any(|sink| sink.value == *text));
+        let found = texts.into_iter().flat_map(links);
+        let mut found = found.enumerate();
+        found
+            .find(|(number, link)| *number >= MAX_LINKS || !self.knows_link(link))
+            .map(|(_, link)| link.to_owned())
+    }
+
+    fn knows_link(&self, link: &str) -> bool {
+        self.is_trusted(link) || self.is_designated(link) || self.is_whole_value(link)
+    }
+
+    /// Tells if a text is a whole value of what the owner asked for, and nobody has chosen it among others.
+    pub(super) fn is_whole_value(&self, value: &str) -> bool {
+        let Some(known) = self.fields.get(value) else { return false };
+        let fits = |name: &str| known.iter().any(|known| known.name == name);
+        let is_of = |giver: &str| known.iter().any(|known| known.giver == giver);
+        let wanted = Wanted { value, fits: &fits, is_of: &is_of };
+        let request = self.words.first().map_or("", String::as_str);
+        !self.told.points_at(&wanted) && self.lists.leaves_out(request, &wanted).is_none()
+    }
+}
+
+/// Every text in a value, names included.
+pub(super) fn gather<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| gather(item, texts)),
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+            texts.push(name);
+            gather(field, texts);
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_opened_is_a_link() {
+        for text in [
+            "https://evil.test/menu",
+            "see HTTPS://EVIL.test.",
+            "(evil.test/42)",
+            "evil.test",
+            "www.shift.evil.test,",
+            "evil.test?m=9",
+            "read:evil.test",
+            "[menu](https://evil.test)",
+            "<img src=\"//evil.test/x.png\">",
+            "\\\\evil.test\\x",
+            "192.0.2.7/x",
+            "http://192.0.2.7",
+            "ev\u{200b}il.test",
+            "evil\u{ff0e}test",
+            "evil\u{3002}test",
+            "пример.рф",
+            "xn--e1afmkfd.xn--p1ai",
+            "javascript:alert(1)",
+            "mailto:eve@evil.test",
+            "eve@evil.test/x",
+            "//user@evil.test:80/",
+            "a@b,evil.test",
+            "https&#58;&#47;&#47;evil&#46;test",
+            "evil&period;test",
+            "evil.md",
+            "www.pdf.txt",
+        ] {
+            assert!(!links(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_numbers_addresses_and_names_of_files_are_none() {
+        for text in [
+            "On Friday at 19:00.",
+            "e.g. at 7 p.m., i.e. late",
+            "12,400.50 EUR or 1.2.3",
+            "ann@example.org, bob.b@mail.example.org",
+            "report.pdf and a-b.tar",
+            "one... two..three",
+            "v1.2",
+            "Yes: no; maybe/never",
+            "AT&T",
+            "",
+            ".",
+        ] {
+            assert_eq!(links(text), Vec::<&str>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_the_owners_or_a_value_or_strange() {
+        let origins = Origins::new(["Send https://own.test/a (and host.test) to Ann".to_owned()]);
+        let strange =
+            |body: &str| origins.strange_link(&serde_json::json!({ "to": "Ann", "body": body }), &[]);
+        for own in ["See https://own.test/a.", "host.test!", "<https://own.test/a>", "nothing at all"] {
+            assert_eq!(strange(own), None, "{own}");
+        }
+        for (other, found) in [
+            ("https://own.test/a?x", "https://own.test/a?x"),
+            ("https://own.test", "https://own.test"),
+            ("https://own.test/a and evil.test/b", "evil.test/b"),
+            ("https://own.test/a,https://evil.test", "https://own.test/a,https://evil.test"),
+        ] {
+            assert_eq!(strange(other).as_deref(), Some(found), "{other}");
+        }
+        let many = "host.test ".repeat(MAX_LINKS + 1);
+        assert!(strange(&many).is_some(), "more than are looked up");
+        let named = serde_json::json!({ "evil.test": { "deep": ["x"] } });
+        assert_eq!(origins.strange_link(&named, &[]).as_deref(), Some("evil.test"));
+        let sinks = [Sink { argument: "url".into(), value: "https://evil.test/".into() }];
+        let sunk = serde_json::json!({ "url": "https://evil.test/" });
+        assert_eq!(origins.strange_link(&sunk, &sinks), None, "judged as a sink");
+    }
+}

@@ -1,0 +1,95 @@
+//! What was done already for a request.
+//!
+//! A tool that was named for one call is not free for another one: an order may want one more message to whoever the owner has
+//! named, with other words, or one more event.
+
+use serde_json::Value;
+
+use super::{Origins, THEN};
+use crate::prepared::Sink;
+
+/// The most calls of a request that are compared; with more, each further one counts as another of its tool's.
+const MAX_DONE: usize = 1_000;
+
+/// The calls that were performed since the owner's newest message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Done(Vec<(String, Value)>);
+
+impl Done {
+    pub(super) const fn nothing() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Notes a call that was performed.
+    pub(super) fn add(&mut self, tool: &str, arguments: &Value) {
+        if self.0.len() <= MAX_DONE {
+            let mut arguments = arguments.clone();
+            if let Value::Object(fields) = &mut arguments {
+                fields.shift_remove(THEN);
+            }
+            self.0.push((tool.to_owned(), arguments));
+        }
+    }
+}
+
+impl Origins {
+    /// Whether a tool was used for this request with the same values that say who, where and what, and said something else
+    /// then. The very same call is another matter (`docs/guides/mcp.md`).
+    pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
+        let is_same = |done: &Value, sink: &Sink| {
+            value_at(done, &sink.argument).is_some_and(|value| value == sink.value)
+        };
+        self.done.0.len() > MAX_DONE
+            || self.done.0.iter().any(|(name, done)| {
+                name == tool && done != arguments && sinks.iter().all(|sink| is_same(done, sink))
+            })
+    }
+}
+
+/// The text or number at a dotted path.
+fn value_at(value: &Value, path: &str) -> Option<String> {
+    let found = path.split('.').try_fold(value, |value, name| match value {
+        Value::Object(fields) => fields.get(name),
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    })?;
+    match found {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn another_message_to_the_same_person_is_another_call_of_its_tool() {
+        let mut origins = Origins::default();
+        origins.done.add("mail__send", &json!({ "to": ["ann"], "body": "On Sunday.", "then": ["x"] }));
+        let repeats = |tool: &str, to: &[&str], body: &str| {
+            let sinks: Vec<Sink> = to
+                .iter()
+                .enumerate()
+                .map(|(n, to)| Sink { argument: format!("to.{n}"), value: (*to).to_owned() })
+                .collect();
+            origins.repeats(tool, &json!({ "to": to, "body": body }), &sinks)
+        };
+        assert!(repeats("mail__send", &["ann"], "The code is 5512."));
+        assert!(!repeats("mail__send", &["ann"], "On Sunday."), "the very same");
+        assert!(
+            !repeats("mail__send", &["bob"], "On Sunday.") && !repeats("mail__send", &["ann", "bob"], "x")
+        );
+        assert!(!repeats("chat__send", &["ann"], "x") && repeats("mail__send", &[], "x"), "nobody is named");
+    }
+
+    #[test]
+    fn of_too_many_calls_each_is_another_one() {
+        let mut origins = Origins::default();
+        (0..=MAX_DONE).for_each(|n| origins.done.add("a", &json!({ "id": n })));
+        assert!(origins.repeats("b", &json!({}), &[]));
+    }
+}

@@ -1,0 +1,169 @@
+//! What a conversation shows, message by message.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use writ_types::chat::{ChatMessage, Part, Role, ToolCall, ToolOutcome};
+use writ_types::quarantine::Handle;
+use writ_types::taint::{Label, Taint};
+
+use super::designated::Sources;
+use super::made::Done;
+use super::mention::Answer;
+use super::{MAX_THEN, Origins, THEN, giver};
+
+/// The calls of a conversation, by their ids.
+#[derive(Default)]
+struct Calls<'a> {
+    made: BTreeMap<&'a str, Made>,
+    arguments: BTreeMap<&'a str, &'a Value>,
+}
+
+impl Origins {
+    /// Takes in a conversation, oldest message first: its structured results, and the tools that were used or named
+    /// before anything was read from outside.
+    pub fn read<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
+        let mut calls = Calls::default();
+        for message in messages {
+            // A request begins.
+            if message.role == Role::User && message.label.taint == Taint::Owner {
+                (self.sources, self.done) = (Sources::nothing(), Done::nothing());
+            }
+            for part in &message.parts {
+                match part {
+                    Part::Text { text } => {
+                        // What the model writes points where it has been pointed.
+                        if message.role != Role::Assistant && message.label.taint == Taint::External {
+                            self.told.add(text, None);
+                            self.sources.has_others = true;
+                        }
+                    }
+                    Part::Reasoning(_) => {}
+                    Part::Call(call) => {
+                        let made = self.read_call(call, &message.label);
+                        calls.made.insert(&call.id, made);
+                        calls.arguments.insert(&call.id, &call.arguments);
+                    }
+                    Part::Result(_) => self.read_result(part, &calls),
+                }
+            }
+        }
+    }
+
+    fn read_call(&mut self, call: &ToolCall, label: &Label) -> Made {
+        let before = !label.outside;
+        if before {
+            self.tools.extend(named(call));
+        }
+        let asked = label.taint != Taint::External || self.is_taken_over(call);
+        let passed_on = passed_on(&call.arguments);
+        let is_composed = !asked;
+        let asked = asked && !self.spoiled.contains(giver(&call.name));
+        // Nobody has looked at what a handle names, so what it leads to is not what was asked for.
+        let spoils = (is_composed && self.is_narrow) || passed_on == Some(PassedOn::Text);
+        let asked = asked && passed_on.is_none();
+        if spoils {
+            self.spoiled.insert(giver(&call.name).to_owned());
+        }
+        Made { before, asked, is_composed }
+    }
+
+    fn read_result(&mut self, part: &Part, calls: &Calls<'_>) {
+        let Part::Result(result) = part else { return };
+        // A memory, perhaps: it is nobody's but the owner's, though no label says so.
+        self.confided |= result.label.taint != Taint::External && !result.label.private;
+        let arguments = calls.arguments.get(result.call_id.as_str()).copied();
+        let from = giver(&result.name);
+        if result.label.taint == Taint::External {
+            let answer = Answer { asked: arguments, giver: from, fields: &result.fields };
+            // A structured result is read as records, also where a text stands before it.
+            result.texts().for_each(|text| self.told.add(text, Some(answer)));
+        }
+        self.note_secrets(&result.fields);
+        let (Some(made), Some(arguments)) = (calls.made.get(result.call_id.as_str()), arguments) else {
+            self.sources.has_others = true;
+            return;
+        };
+        let performed = was_performed(result.outcome);
+        if made.before && performed {
+            self.tools.insert(result.name.clone());
+        }
+        if performed {
+            self.done.add(&result.name, arguments);
+        }
+        // What was composed may come back, as it is or as nobody can tell.
+        if performed && made.is_composed && !self.is_narrow {
+            self.give(from, arguments);
+        }
+        if made.asked {
+            self.know(from, result.field_label().private, &result.fields);
+        }
+        let is_done = result.outcome == ToolOutcome::Done;
+        let is_effect = self.effects.contains(&result.name);
+        if is_effect && is_done && !self.is_narrow && !self.spoiled.contains(from) {
+            self.make(from, arguments, &result.fields);
+        } else if !is_effect && performed {
+            let said: Vec<&str> = result.texts().collect();
+            self.read_source(made.asked, arguments, &said);
+        }
+    }
+
+    /// Takes in what a reading has brought: a source of values, or something else.
+    fn read_source(&mut self, asked: bool, arguments: &Value, said: &[&str]) {
+        if asked {
+            self.note_source(arguments, said);
+        } else {
+            self.sources.has_others = true;
+        }
+    }
+}
+
+/// What is known of a call when its result comes.
+#[derive(Clone, Copy)]
+struct Made {
+    /// Whether nothing had been read from outside.
+    before: bool,
+    /// Whether the owner asked for what it returns.
+    asked: bool,
+    /// Whether its arguments are the model's own.
+    is_composed: bool,
+}
+
+/// What a call passes on of results that are kept from the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PassedOn {
+    /// Single fields.
+    Field,
+    /// A whole text.
+    Text,
+}
+
+fn passed_on(value: &Value) -> Option<PassedOn> {
+    match value {
+        Value::String(text) => {
+            let handle: Handle = text.parse().ok()?;
+            Some(if handle.field.is_some() { PassedOn::Field } else { PassedOn::Text })
+        }
+        Value::Array(items) => items.iter().filter_map(passed_on).max(),
+        Value::Object(fields) => fields.values().filter_map(passed_on).max(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
+/// Whether a tool was used with it: what was refused, or waits for a person, was not.
+const fn was_performed(outcome: ToolOutcome) -> bool {
+    match outcome {
+        ToolOutcome::Done
+        | ToolOutcome::Failed
+        | ToolOutcome::Unknown
+        | ToolOutcome::Simulated
+        | ToolOutcome::Cancelled => true,
+        ToolOutcome::Denied | ToolOutcome::Waiting => false,
+    }
+}
+
+/// The tools that a call names for afterwards.
+fn named(call: &ToolCall) -> impl Iterator<Item = String> + '_ {
+    let names = call.arguments.get(THEN).and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(Value::as_str).take(MAX_THEN).map(str::to_owned)
+}

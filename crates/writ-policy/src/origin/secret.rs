@@ -1,0 +1,156 @@
+//! Secrets that stand in results under a name that says so.
+//!
+//! The owner can call the results of a tool secret (`readers = "secret"`), and then nothing is sent on after it was read without a
+//! question. Of what nobody has called so, the value of a field named as a secret («password», «card_number») is
+//! not passed on, to whomever. This finds the value as it is, whatever stands between its characters; one that was written in a code is not found.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use writ_types::chat::Field;
+
+use super::Origins;
+use super::link::gather;
+use super::name_of;
+use super::text::fold;
+
+/// The most secrets of a conversation that are looked for; with more, whatever is sent counts as one.
+const MAX_SECRETS: usize = 512;
+/// The fewest letters and digits of a secret that is looked for: a shorter one stands anywhere.
+const MIN_SECRET_CHARS: usize = 4;
+/// The longest one, in bytes: what is longer is a text.
+const MAX_SECRET_BYTES: usize = 4 * 1024;
+/// Names of fields, or words in them, that say that a value is a secret.
+const NAMES: [&str; 19] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "apikey",
+    "privatekey",
+    "accesskey",
+    "credential",
+    "credentials",
+    "pin",
+    "cvv",
+    "cvc",
+    "otp",
+    "ssn",
+    "passport",
+    "creditcard",
+    "cardnumber",
+];
+
+/// Whether the name of a field says that its value is a secret: `password`, `card_number`, `apiKey`, `user_pin`.
+fn is_secret(name: &str) -> bool {
+    let mut words: Vec<String> = Vec::new();
+    let mut was_small = false;
+    for c in name.chars() {
+        let starts = !c.is_alphanumeric() || (c.is_uppercase() && was_small);
+        if starts || words.is_empty() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
+            word.extend(c.to_lowercase());
+        }
+        was_small = c.is_lowercase();
+    }
+    words.retain(|word| !word.is_empty());
+    let pairs = words.windows(2).map(|pair| pair.concat());
+    pairs.chain(words.iter().cloned()).any(|word| NAMES.contains(&word.as_str()))
+}
+
+/// A text as letters and digits alone.
+fn bare(text: &str) -> String {
+    fold(text).chars().filter(|c| c.is_alphanumeric()).collect()
+}
+
+impl Origins {
+    /// Notes the secrets among the values of a result, whoever asked for it.
+    pub(super) fn note_secrets(&mut self, fields: &[Field]) {
+        for field in fields.iter().filter(|field| is_secret(name_of(&field.path))) {
+            let secret = bare(&field.value);
+            let counts = field.value.len() <= MAX_SECRET_BYTES && secret.chars().count() >= MIN_SECRET_CHARS;
+            if counts && self.secrets.len() <= MAX_SECRETS && !self.is_owners(&field.value) {
+                self.secrets.insert(secret);
+            }
+        }
+    }
+
+    /// Whether a call says what stood in a result as a secret.
+    pub fn tells_secret(&self, arguments: &Value) -> bool {
+        if self.secrets.is_empty() {
+            return false;
+        }
+        let mut texts = Vec::new();
+        gather(arguments, &mut texts);
+        let numbers = numbers(arguments);
+        let texts: BTreeSet<String> = texts.into_iter().map(bare).chain(numbers).collect();
+        let has = |secret: &String| texts.iter().any(|text| text.contains(secret.as_str()));
+        self.secrets.len() > MAX_SECRETS || self.secrets.iter().any(has)
+    }
+}
+
+/// The numbers in a value.
+fn numbers(value: &Value) -> Vec<String> {
+    match value {
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        Value::Object(fields) => fields.values().flat_map(numbers).collect(),
+        Value::Null | Value::Bool(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_secret() {
+        for name in [
+            "password",
+            "Password",
+            "user_pin",
+            "card_number",
+            "cardNumber",
+            "API-Key",
+            "apiKey",
+            "credit_card_number",
+            "passport_no",
+        ] {
+            assert!(is_secret(name), "{name}");
+        }
+        for name in ["name", "pinned", "opinion", "tokens_used", "number", "card", "street", "", "_", "key"] {
+            assert!(!is_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_found_whatever_stands_between_its_characters() {
+        let mut origins = Origins::new(["my code is Oak-7741".to_owned()]);
+        let profile = json!({ "name": "Pat Doe", "password": "plum-tree-9041", "pin": 482_913, "otp": "12", "token": "Oak-7741" });
+        origins.note_secrets(&Field::of(&profile));
+        let tells = |body: Value| origins.tells_secret(&json!({ "to": "Ann", "body": body }));
+        for body in
+            ["it is plum-tree-9041", "PLUM TREE 9041", "p.l.u.m.t.r.e.e.9.0.4.1", "pin 482 913", "482913"]
+        {
+            assert!(tells(json!(body)), "{body}");
+        }
+        assert!(tells(json!([{ "deep": 482_913 }])) && tells(json!({ "482913": 1 })));
+        for body in ["Pat Doe", "plum-tree-904", "12", "Oak-7741"] {
+            assert!(!tells(json!(body)), "{body}");
+        }
+    }
+
+    #[test]
+    fn of_too_many_secrets_anything_may_be_one() {
+        let mut origins = Origins::default();
+        let many: Vec<Value> = (0..=MAX_SECRETS).map(|n| json!({ "token": format!("token-{n}") })).collect();
+        origins.note_secrets(&Field::of(&json!(many)));
+        assert!(origins.tells_secret(&json!("hello")));
+    }
+}

@@ -1,0 +1,203 @@
+//! Several words of the owner's, without quotation marks.
+//!
+//! A *phrase* is two or more words that follow one another in the owner's own text («the team dinner next Friday»). It counts as
+//! an owner value wherever a token of theirs does. It consists of letters, digits, hyphens and apostrophes alone, so it is never
+//! an address, a path or a host, and it has at least one word that does not stand in any text, so that «of the other» says
+//! nothing.
+//!
+//! Looser is what a call that reads may be made of: words of the owner's in any order. Each of them alone is an owner value
+//! already; their order tells the server of the tool nothing that was read.
+
+use serde_json::Value;
+
+use super::Origins;
+use super::choice::is_common;
+use super::text::{fold, mentions};
+use crate::owner::MIN_TOKEN_CHARS;
+
+/// The most words of a value that are compared with the owner's.
+const MAX_WORDS: usize = 12;
+/// The longest such value, in bytes.
+const MAX_BYTES: usize = 200;
+/// The longest date with its time and offset from UTC, in bytes.
+const MAX_TIME_BYTES: usize = 35;
+/// The fewest words of a phrase: one alone counts only as it is written (`crate::owner`).
+const MIN_PHRASE_WORDS: usize = 2;
+
+/// The folded words of a value that consists of words alone, one space between two of them.
+fn words_of(value: &str) -> Option<Vec<String>> {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '\'' | '\u{2019}');
+    if value.len() > MAX_BYTES || !value.chars().all(is_plain) {
+        return None;
+    }
+    let words: Vec<String> = value.split(' ').map(fold).collect();
+    let is_word = |word: &String| {
+        word.starts_with(char::is_alphanumeric)
+            && word.ends_with(char::is_alphanumeric)
+            && !word.contains(' ')
+    };
+    (words.len() <= MAX_WORDS && words.iter().all(is_word)).then_some(words)
+}
+
+/// Whether a word can tell one thing from another.
+fn tells(word: &str) -> bool {
+    word.chars().count() >= MIN_TOKEN_CHARS && word.contains(char::is_alphabetic) && !is_common(word)
+}
+
+/// The words of a folded text.
+fn has_word(text: &str, word: &str) -> bool {
+    mentions(text, word).next().is_some()
+}
+
+impl Origins {
+    /// Whether a value is two or more words that follow one another in the owner's own text.
+    pub(super) fn is_phrase(&self, value: &str) -> bool {
+        if self.is_narrow {
+            return false;
+        }
+        let Some(words) = words_of(value) else { return false };
+        words.len() >= MIN_PHRASE_WORDS && words.iter().any(|word| tells(word)) && {
+            let phrase = words.join(" ");
+            self.folded.iter().any(|text| has_word(text, &phrase))
+        }
+    }
+
+    /// Whether a value consists of words of one text of the owner's, in any order.
+    pub(super) fn is_of_owners_words(&self, value: &str) -> bool {
+        if self.is_narrow {
+            return false;
+        }
+        let Some(words) = words_of(value) else { return false };
+        words.iter().any(|word| tells(word))
+            && self.folded.iter().any(|text| words.iter().all(|word| has_word(text, word)))
+    }
+
+    /// Tells if every text in a call is a time, says nothing but what the owner's newest words and words of any text do, or is a whole
+    /// value of what they asked for.
+    pub fn asks_for(&self, arguments: &Value) -> bool {
+        match arguments {
+            Value::String(text) => is_time(text) || self.is_in_request(text) || self.is_whole_value(text),
+            Value::Array(items) => items.iter().all(|item| self.asks_for(item)),
+            // Names of arguments are the server's.
+            Value::Object(fields) => fields.values().all(|field| self.asks_for(field)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        }
+    }
+
+    /// Whether a text says nothing but what the owner's newest words do: each of its words stands there or in any text.
+    pub(super) fn is_in_request(&self, text: &str) -> bool {
+        let Some(request) = self.folded.first().filter(|_| text.len() <= MAX_BYTES) else { return false };
+        let text = fold(text);
+        let words: Vec<&str> =
+            text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let says_nothing = |word: &str| {
+            !word.contains(char::is_numeric) && (is_common(word) || word.chars().count() < MIN_TOKEN_CHARS)
+        };
+        words.len() <= MAX_WORDS && words.iter().all(|word| says_nothing(word) || has_word(request, word))
+    }
+}
+
+/// Tells if a text is a date or a time as programs write them, and nothing else.
+fn is_time(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':' | 'T' | 'Z' | '+' | '.' | ' ');
+    let is_dated =
+        text.bytes().filter(u8::is_ascii_digit).count() >= 3 && (text.contains('-') || text.contains(':'));
+    text.len() <= MAX_TIME_BYTES && is_dated && text.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(text: &str) -> Origins {
+        Origins::new([text.to_owned()])
+    }
+
+    #[test]
+    fn words_that_follow_one_another_are_a_phrase() {
+        let origins = owner(
+            "When is the team dinner\nnext Friday? Ask Bob O\u{2019}Brien (the cook), not Ann. Or the other one",
+        );
+        for phrase in
+            ["team dinner", "the team dinner next Friday", "TEAM dinner", "Bob O'Brien", "dinner next"]
+        {
+            assert!(origins.is_phrase(phrase), "{phrase}");
+        }
+        for other in [
+            "team",
+            "dinner Friday",
+            "am dinner",
+            "team dinn",
+            "Friday Ask",
+            "O'Brien the",
+            "the other",
+            "team  dinner",
+            " team dinner",
+            "team dinner ",
+            "team\u{200b} dinner",
+            "",
+            " ",
+            "not Ann.",
+            "eve@evil.test dinner",
+            "team/dinner next",
+        ] {
+            assert!(!origins.is_phrase(other), "{other:?}");
+        }
+        let long = vec!["plinth"; MAX_WORDS + 1].join(" ");
+        assert!(!owner(&long).is_phrase(&long) && owner(&long).is_phrase("plinth plinth"));
+    }
+
+    #[test]
+    fn a_phrase_in_any_script_ends_with_its_words() {
+        let origins = owner("перенеси встречу клуба садоводов");
+        assert!(origins.is_phrase("встречу клуба") && origins.is_phrase("клуба садоводов"));
+        assert!(!origins.is_phrase("встречу клу"));
+    }
+
+    #[test]
+    fn a_reading_may_be_made_of_the_owners_words_in_any_order() {
+        let origins = Origins::new(["the invoice of the garden firm".to_owned(), "and Tuesday".to_owned()]);
+        for query in ["garden invoice", "Invoice garden firm", "invoice", "the invoice"] {
+            assert!(origins.is_of_owners_words(query), "{query}");
+        }
+        for query in ["of the", "garden password", "invoice Tuesday", "from:garden", "", "garden\ninvoice"] {
+            assert!(!origins.is_of_owners_words(query), "{query:?}");
+        }
+    }
+
+    #[test]
+    fn what_says_only_what_was_asked_is_in_the_request() {
+        let origins = Origins::new([
+            "Put the night train to Vienna into my calendar, 2 seats".to_owned(),
+            "Raffle".to_owned(),
+        ]);
+        for text in ["Night train to Vienna", "night train, Vienna!", "Calendar", "On the way", "to the", ""]
+        {
+            assert!(origins.is_in_request(text), "{text}");
+        }
+        for text in
+            ["Raffle", "Night train to Vienna 9", "Vienna evil.test", "Vienna: bring cash", "the raffle"]
+        {
+            assert!(!origins.is_in_request(text), "{text}");
+        }
+        let asks = |title: &str, notes: &str| {
+            origins.asks_for(&serde_json::json!({ "title": title, "notes": notes, "start": "2026-12-05T14:00+01:00", "all": true }))
+        };
+        assert!(asks("Night train to Vienna", "2 seats"));
+        assert!(
+            !asks("Night train to Vienna", "call 0900 5550199") && !asks("Vienna", "0900-5550199:1, raffle")
+        );
+        for other in ["0900 555 0199", "12", "2026-12-05 14:00 call", "1-2"] {
+            assert!(!is_time(other), "{other}");
+        }
+    }
+
+    /// In a narrow home only what is quoted counts.
+    #[test]
+    fn a_strict_home_knows_no_phrases() {
+        let mut origins = owner("the team dinner 'next week'");
+        origins.narrow();
+        assert!(!origins.is_phrase("team dinner") && !origins.is_of_owners_words("dinner team"));
+        assert!(origins.is_owners("next week") && !origins.is_owners("team dinner"));
+    }
+}

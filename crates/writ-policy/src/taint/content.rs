@@ -1,0 +1,53 @@
+//! What a call says to others, whoever they are: an injected text may want a link or a secret in it, or one message more.
+
+use std::borrow::Cow;
+
+use writ_types::action::CallTool;
+
+use super::TaintVerdict;
+use crate::origin::Origins;
+use crate::prepared::Prepared;
+use crate::show;
+
+const SECRET: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It would pass on what stood under the name of a secret in what was read, as a password or a number of a card.",
+));
+
+const KEPT: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It would pass something on after a result was read that you have called secret.",
+));
+
+const AGAIN: &str = "It rests on external content, and this was used for the same already, with other words: one call was asked for, \
+                     and this is another one.";
+
+const UNASKED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It rests on external content, names nobody and nothing, and says something else than what you have asked for.",
+));
+
+/// Judges the content of a call whose arguments that say who, where and what may stand.
+pub(super) fn judge(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
+    if !(call.effect && call.sends) {
+        return TaintVerdict::Pass;
+    }
+    if prepared.label.secret {
+        return KEPT;
+    }
+    if let Some(link) = origins.strange_link(&call.arguments, &prepared.sinks) {
+        let why = format!(
+            "It rests on external content, and would pass on a link that is neither in your own words nor taken as it is from \
+             what you asked for: {}",
+            show::argument(&link)
+        );
+        return TaintVerdict::Ask(why.into());
+    }
+    if origins.tells_secret(&call.arguments) {
+        return SECRET;
+    }
+    if prepared.sinks.is_empty() {
+        return if origins.asks_for(&call.arguments) { TaintVerdict::Pass } else { UNASKED };
+    }
+    if origins.repeats(&prepared.tool, &call.arguments, &prepared.sinks) {
+        return TaintVerdict::Ask(AGAIN.into());
+    }
+    TaintVerdict::Pass
+}
