@@ -83,8 +83,8 @@ export async function inProject(page, folder) {
   return session;
 }
 
-/** Begins a new conversation, as a person would. */
-export async function fresh(page) {
+/** Begins a new conversation, as a person would; in a folder, or in an empty one. */
+export async function fresh(page, folder = "") {
   const before = await page.evaluate(() => sessionStorage.getItem("writ.session"));
   const beside = page.locator("[data-new-session]").first();
   if (await beside.isVisible()) await beside.click();
@@ -92,6 +92,8 @@ export async function fresh(page) {
     await page.locator("#session-button").click();
     await page.locator("#switcher [data-new-session]").click();
   }
+  await page.locator("#opener-folder").fill(folder);
+  await page.locator("#opener").getByRole("button", { name: "Begin" }).click();
   await page.waitForFunction((old) => sessionStorage.getItem("writ.session") !== old && document.body.dataset.link === "open", before);
 }
 

@@ -29,6 +29,12 @@ export const SCRIPT = [
     }],
   },
   {
+    when: "show me a table",
+    replies: [{
+      text: "| town | 2025 | note |\n| :--- | ---: | :-: |\n| Ulm | 12 | a \\| b |\n| Trier | 7 | <b>bold</b> |\n\nAnd how it is made:\n\n```rust\n// Adds them.\nfn add(a: u32) -> u32 { a + 1 } // \"two\"\nlet text = \"</code><script>document.title='owned'</script>\";\n```\n\n| no | table\nas it has | no line below its head",
+    }],
+  },
+  {
     when: "send me the notes",
     replies: [
       call("file_write", { path: "out/notes.html", content: "<script>document.title = 'owned'</script>\n" }),

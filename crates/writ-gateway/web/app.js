@@ -19,7 +19,13 @@ const SESSION = "writ.session";
 const MAX_ROWS = 8;
 
 const connection = new Connection({ open: opened, frame: received, state: connected, unknown, reset: () => stream.clear() });
-const review = new Review(connection, reviewed);
+const review = new Review(connection, reviewed, {
+  nameOf: (session) => sessions.name(session),
+  open: (session) => {
+    change(session);
+    location.hash = "#/stream";
+  },
+});
 const stream = new Stream(connection, {
   isOpen: (ask) => review.isOpen(ask),
   named: (session, text) => sessions.named(session, text),
@@ -30,6 +36,7 @@ const stream = new Stream(connection, {
 });
 const sessions = new Sessions(change, () => {
   byId("changes-button").hidden = !sessions.row(connection.session)?.project;
+  review.renamed();
 });
 const activity = new Activity(() => connection.session);
 

@@ -16,6 +16,7 @@ const SHELL = [
   "/js/groups.js",
   "/js/inforce.js",
   "/js/ladder.js",
+  "/js/highlight.js",
   "/js/markdown.js",
   "/js/opencards.js",
   "/js/origins.js",

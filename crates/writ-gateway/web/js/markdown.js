@@ -1,9 +1,10 @@
-// A small part of Markdown as nodes: headings, paragraphs, lists, quotes, rules, code, emphasis, links.
+// A small part of Markdown as nodes: headings, paragraphs, lists, quotes, rules, tables, code, emphasis, links.
 //
 // A link is never followed by itself: it shows the host that it leads to, and opens on a click. Pictures are
 // links too. Nothing else is known; it stays text.
 
 import { append, el, icon, ICONS } from "./dom.js";
+import { highlight } from "./highlight.js";
 
 /** Markup inside markup is followed this deep; what is deeper stays text. */
 const MAX_DEPTH = 6;
@@ -13,6 +14,12 @@ const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
+/** The line below the head of a table. */
+const DELIMITER = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+/** Columns of a table; what has more stays text. */
+const MAX_COLUMNS = 32;
+/** How long a button says that it has copied, in milliseconds. */
+const COPIED = 2_000;
 
 /** Renders a text. */
 export function markdown(text) {
@@ -38,6 +45,7 @@ function block(lines, at, depth) {
   const heading = HEADING.exec(line);
   if (heading) return [el(heading[1].length < 3 ? "h3" : "h4", {}, inline(heading[2], 0)), at + 1];
   if (RULE.test(line)) return [el("hr"), at + 1];
+  if (isTable(lines, at)) return table(lines, at);
   if (depth < MAX_DEPTH && QUOTE.test(line)) return quote(lines, at, depth);
   if (depth < MAX_DEPTH && ITEM.test(line)) return list(lines, at, depth);
   return paragraph(lines, at, depth);
@@ -49,10 +57,48 @@ function code(lines, at) {
   const body = [];
   let next = at + 1;
   while (next < lines.length && !end.test(lines[next])) body.push(lines[next++]);
-  const text = el("code", {}, body.join("\n"));
+  const text = el("code", {}, highlight(body.join("\n"), language));
   const label = language === "" ? "Code" : `Code in ${language}`;
   const pre = el("pre", { tabIndex: 0, role: "region", "aria-label": label }, text);
-  return [el("div", { className: "code", data: language ? { language } : {} }, pre), next + 1];
+  return [el("div", { className: "code", data: language ? { language } : {} }, pre, copier(body.join("\n"))), next + 1];
+}
+
+/** A button that copies some code. */
+function copier(code) {
+  const button = el("button", { type: "button", className: "quiet small copy", "aria-label": "Copy code" }, "Copy");
+  button.addEventListener("click", async () => {
+    const copied = await navigator.clipboard?.writeText(code).then(() => true, () => false);
+    button.textContent = copied ? "Copied" : "Not copied";
+    setTimeout(() => { button.textContent = "Copy"; }, COPIED);
+  });
+  return button;
+}
+
+/** The cells of a row; a bar behind a backslash belongs to its cell. */
+function cells(line) {
+  const inner = line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1");
+  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+}
+
+/** Returns true if a table begins at a line: a head, and below it as many columns. */
+function isTable(lines, at) {
+  const below = lines[at + 1] ?? "";
+  if (!lines[at].includes("|") || !below.includes("-") || !DELIMITER.test(below)) return false;
+  const count = cells(below).length;
+  return count <= MAX_COLUMNS && cells(lines[at]).length === count && (count > 1 || below.includes("|"));
+}
+
+function table(lines, at) {
+  const sides = cells(lines[at + 1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "end") : null));
+  const row = (line, tag) => {
+    const found = cells(line);
+    return el("tr", {}, sides.map((side, n) => el(tag, { scope: tag === "th" ? "col" : null, data: side ? { side } : {} }, inline(found[n] ?? "", 0))));
+  };
+  const body = el("tbody");
+  let next = at + 2;
+  while (next < lines.length && lines[next].trim() !== "" && lines[next].includes("|")) body.append(row(lines[next++], "td"));
+  const node = el("table", {}, el("thead", {}, row(lines[at], "th")), body);
+  return [el("div", { className: "table", tabIndex: 0, role: "region", "aria-label": "Table" }, node), next];
 }
 
 function quote(lines, at, depth) {
@@ -99,7 +145,7 @@ function tight(fragment) {
 function paragraph(lines, at, depth) {
   const text = [lines[at]];
   let next = at + 1;
-  while (next < lines.length && !starts(lines[next], depth)) text.push(lines[next++]);
+  while (next < lines.length && !starts(lines[next], depth) && !isTable(lines, next)) text.push(lines[next++]);
   const node = el("p");
   text.forEach((line, n) => {
     if (n > 0) node.append(el("br"));

@@ -19,10 +19,30 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
-const LABELS = { approve: "Approve", approve_task: "For this task", approve_values: "And the values are mine", approve_host: "And trust the host", approve_standing: "Always, within limits", deny: "Deny" };
+const LABELS = { approve: "Approve", approve_values: "Approve, and these values are mine", approve_host: "Approve and trust this host", deny: "Deny" };
+/** The same where there is little room, and what it covers stands above it. */
+const SHORT = { approve_task: "Approve later ones too", approve_standing: "Allow within limits" };
 /** An answer with how far it reaches, in a word. */
 const kind = (choice) => ((choice.scope ?? "once") === "once" ? choice.decision : `${choice.decision}_${choice.scope}`);
-const label = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
+const word = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() + decision.slice(1).replaceAll("_", " ");
+
+/** What an answer to a card is called, with how often and how long it holds. */
+function label(decision, card) {
+  const within = (uses, secs) => `(${plural(uses, "time")}, ${span(secs)})`;
+  if (decision === "approve_task" && card.task) {
+    const what = card.action === "write_file" ? "Also approve later changes to this folder, unseen" : "Also approve what is alike, unseen";
+    return `${what} ${within(card.task.uses, card.task.secs)}`;
+  }
+  if (decision === "approve_standing" && card.standing) return `Allow this exact request ${within(card.standing.max_uses, card.standing.max_secs)}`;
+  return word(decision);
+}
+
+/** A time in the largest unit that fits. */
+function span(secs) {
+  const units = [[86_400, "day"], [3_600, "hour"], [60, "minute"]];
+  const [size, unit] = units.find(([size]) => secs > size && secs % size === 0) ?? [60, "minute"];
+  return plural(Math.max(1, Math.round(secs / size)), unit);
+}
 
 const REASONS = ["Not needed", "Wrong target", "Too risky", "Do it another way"];
 
@@ -39,9 +59,14 @@ export class Review {
   /** Whether somebody has come with a code and touched nothing yet: they are shown the form, however much comes above it. */
   #brought = false;
   #changed;
+  #nameOf;
+  #open;
 
-  constructor(connection, changed) {
+  /** `nameOf` names a conversation, `open` brings it into view. */
+  constructor(connection, changed, { nameOf, open }) {
     this.#connection = connection;
+    this.#nameOf = nameOf;
+    this.#open = open;
     this.#changed = changed;
     setInterval(() => {
       if (!document.hidden && connection.open) this.refresh();
@@ -227,7 +252,7 @@ export class Review {
     facts.append(expand);
     const node = el("article", { className: "card", "aria-labelledby": "card-title", data: { ask: card.ask_id, risk: card.risk } });
     node.append(
-      el("header", {}, badge(card.risk), el("span", { className: "kind" }, card.action.replaceAll("_", " "))),
+      el("header", {}, badge(card.risk), el("span", { className: "kind" }, card.action.replaceAll("_", " ")), this.#where(card)),
       el("h2", { id: "card-title", tabIndex: -1 }, card.intent),
       el("div", { className: "card-body" }, why, text, origins(`approvals/${encodeURIComponent(card.ask_id)}`, "Why was this asked")),
       facts,
@@ -235,6 +260,18 @@ export class Review {
     );
     this.#check(card, node);
     return node;
+  }
+
+  /** The conversation that asks. */
+  #where(card) {
+    if (!card.session) return null;
+    return el("button", { type: "button", className: "quiet small where", "aria-label": `In the conversation ${this.#nameOf(card.session)}: open it`, onclick: () => this.#open(card.session) }, this.#nameOf(card.session));
+  }
+
+  /** Conversations have names now that they had not. */
+  renamed() {
+    const where = document.querySelector("#card-place .where");
+    if (where && this.#current?.session && where.textContent !== this.#nameOf(this.#current.session)) where.replaceWith(this.#where(this.#current));
   }
 
   /** What is approved must be what was hashed, and nothing in it may be hidden. */
@@ -263,7 +300,7 @@ export class Review {
       const act = () => (denies ? this.#deny(card, choice) : this.#agree(card, choice));
       node.append(
         el("div", { className: "choice" },
-          el("button", { type: "button", className: style, onclick: act, "aria-describedby": id, data: { decision: kind(choice) } }, label(kind(choice))),
+          el("button", { type: "button", className: style, onclick: act, "aria-describedby": id, data: { decision: kind(choice) } }, label(kind(choice), card)),
           el("span", { className: "consequence", id }, choice.consequence)),
       );
     });
@@ -274,7 +311,7 @@ export class Review {
     const scope = choice.scope ?? "once";
     const { confirm, key } = needs(card.risk, scope);
     const back = () => this.#back(card);
-    const name = label(kind(choice));
+    const name = SHORT[kind(choice)] ?? word(kind(choice));
     const go = () => this.#answer(card, choice.decision, { sign: key, scope });
     if (key && (this.#passkeys ?? []).length === 0) {
       const how = { task: " --task", values: " --values", host: " --host", standing: " --standing" }[scope] ?? "";
@@ -300,7 +337,7 @@ export class Review {
       const reason = [picked, words.value.trim()].filter((part) => part !== "").join(": ");
       this.#answer(card, choice.decision, { reason });
     };
-    const yes = el("button", { type: "submit", className: "danger" }, label(choice.decision));
+    const yes = el("button", { type: "submit", className: "danger" }, label(choice.decision, card));
     const no = el("button", { type: "button", className: "quiet", onclick: back }, "Back");
     const node = el("form", { className: "step", "aria-label": "Why not?", onsubmit: go });
     node.append(el("p", { className: "consequence" }, choice.consequence), el("div", { className: "chips", role: "group", "aria-label": "Reasons" }, chips), words, el("div", { className: "actions" }, no, yes));

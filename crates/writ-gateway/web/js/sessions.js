@@ -29,8 +29,12 @@ export class Sessions {
       byId("switcher").showModal();
     });
     for (const button of document.querySelectorAll("[data-new-session]")) {
-      button.addEventListener("click", () => this.#create());
+      button.addEventListener("click", () => this.#ask());
     }
+    byId("opener-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#create(byId("opener-folder").value.trim());
+    });
   }
 
   /** Marks the session in view. */
@@ -76,12 +80,31 @@ export class Sessions {
     this.#listed();
   }
 
-  async #create() {
+  /** The name of a conversation. */
+  name(session) {
+    return this.#name(this.row(session) ?? { session });
+  }
+
+  /** Asks for the folder of a new conversation: that of the one in view, unless another is said. */
+  #ask() {
+    const folders = [...new Set(this.#rows.map((row) => row.project).filter(Boolean))];
+    byId("opener-folders").replaceChildren(...folders.map((value) => el("option", { value })));
+    byId("opener-folder").value = this.row(this.#current)?.project ?? "";
+    byId("opener-problem").hidden = true;
+    byId("switcher").close();
+    byId("opener").showModal();
+    byId("opener-folder").select();
+  }
+
+  async #create(project) {
+    const problem = byId("opener-problem");
     try {
-      const made = await request("/api/v1/sessions", { method: "POST", body: {} });
+      const made = await request("/api/v1/sessions", { method: "POST", body: project === "" ? {} : { project } });
+      byId("opener").close();
       this.#choose(made.session);
     } catch (error) {
-      byId("switcher-title").textContent = error.message;
+      problem.textContent = [error.message, error.hint].filter(Boolean).join(" ");
+      problem.hidden = false;
     }
   }
 
