@@ -49,6 +49,9 @@ mod tmux;
 #[path = "suite/setting.rs"]
 mod setting;
 
+#[path = "suite/repositories.rs"]
+mod repositories;
+
 #[path = "suite/reasoning.rs"]
 mod reasoning;
 

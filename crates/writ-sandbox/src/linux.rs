@@ -34,6 +34,8 @@ mod lockdown;
 
 mod own;
 
+mod git;
+
 mod seccomp;
 
 mod worker;
@@ -295,7 +297,7 @@ impl Inner {
             let below = bind.strip_prefix(init::INNER_HOME).ok()?.to_str()?.to_owned();
             Some((bind, below))
         }));
-        let setup = Setup { work, own: None, home: None, home_binds, network: false, trust: None };
+        let setup = Setup { work, own: None, git: None, home: None, home_binds, network: false, trust: None };
         let order = Order {
             job,
             cwd: PathBuf::from(init::WORK),

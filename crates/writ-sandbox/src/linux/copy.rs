@@ -245,6 +245,7 @@ mod tests {
             project: Some(project.clone()),
             layout: Layout::Copy,
             own_modes: false,
+            top: None,
         };
         // As a process that was killed in its middle leaves it, with the record of an earlier copy.
         fs::write(workspace.join("tree/a"), "o").unwrap();

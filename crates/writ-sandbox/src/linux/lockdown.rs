@@ -74,6 +74,7 @@ fn landlock(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
         readable.push(Path::new("/"));
         // What is read-only stays so: that is decided by the mounts.
         writable.extend([WORK, "/tmp", INNER_HOME, "/dev"].map(Path::new));
+        writable.extend(order.writable.iter().map(|path| path.as_path()));
     } else {
         ruleset = ruleset.handle_access(AccessNet::from_all(LANDLOCK))?;
         ruleset = ruleset.scope(Scope::Signal)?.scope(Scope::AbstractUnixSocket)?;

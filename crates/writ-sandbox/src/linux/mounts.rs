@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::{INNER_HOME, INNER_ID, WORK};
-use super::spec::{Access, Base, Fault, HostFolder, Setup, Stage, Work};
+use super::spec::{Access, Base, Fault, GitOverlay, HostFolder, Setup, Stage, Work};
 use super::{beneath, own, sys};
 
 /// Where the new root is put together: every system has this folder.
@@ -124,14 +124,25 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
         pieces.push(Piece { optional: true, ..piece });
     }
     let work = Source::open(setup, &host)?;
+    let git = setup.git.as_ref().map(|git| Source::of_git(git, &host)).transpose()?;
     let root = open_folder(Path::new("/")).stage("root")?;
     for piece in &pieces {
         piece.attach(&root)?;
     }
-    work.mount(base)?;
-    if let Some(own) = &setup.own {
+    work.mount(Path::new(WORK), base)?;
+    let git = git.as_ref().zip(setup.git.as_ref());
+    if let Some((path, text)) = git.and_then(|(_, git)| git.dot.as_ref()) {
+        let _written = own::write(path, text, &root);
+    }
+    let places = [setup.own.as_deref(), git.map(|(_, git)| git.at.as_path())];
+    let [own, at] = own::make(places, &root);
+    if let Some(own) = own {
         // Where it cannot be attached, programs begin at `/work`.
         let _attached = own::attach(own, &root);
+    }
+    if let Some((at, (git, _))) = at.zip(git) {
+        // Where no overlay can be mounted on it, git finds no repository.
+        let _mounted = git.mount(at, base);
     }
     // Only now: a project's own path may need folders.
     freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
@@ -285,7 +296,7 @@ fn lay_trust(certificate: &str) -> Result<(), Fault> {
 }
 
 /// The files of `/etc`: never the host's.
-fn etc() -> [(&'static str, String); 6] {
+fn etc() -> [(&'static str, String); 7] {
     [
         (
             "passwd",
@@ -299,6 +310,8 @@ fn etc() -> [(&'static str, String); 6] {
         ("hostname", "writ\n".into()),
         ("resolv.conf", String::new()),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
+        // The owner's own is in a file that is not shown; without any, git makes no commit.
+        ("gitconfig", "[user]\n\tname = agent\n\temail = agent@writ.invalid\n".into()),
     ]
 }
 
@@ -336,9 +349,16 @@ impl Source {
         }
     }
 
-    /// Mounts it at `/work`.
-    fn mount(&self, base: &Base) -> Result<(), Fault> {
-        let at = Path::new(WORK);
+    fn of_git(git: &GitOverlay, host: &OwnedFd) -> Result<Self, Fault> {
+        Ok(Self::Layers {
+            project: open_host(host, &git.lower)?,
+            layers: open_host(host, &git.layers)?,
+            access: git.access,
+        })
+    }
+
+    /// Mounts it.
+    fn mount(&self, at: &Path, base: &Base) -> Result<(), Fault> {
         match self {
             Self::Layers { project, layers, access } => {
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
@@ -366,7 +386,7 @@ impl Source {
 
 /// Mounts an overlay whose changes lie in memory.
 fn scratch(at: &Path, lower: &str, base: &Base) -> Result<(), Fault> {
-    // Made below the work folder's own place, which the overlay then covers.
+    // Made in the overlay's own place, which it then covers.
     let size = format!("mode=0755,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), at, Some("tmpfs"), QUIET, Some(size.as_str())).stage("scratch")?;
     let layer = open_folder(at).stage("scratch")?;

@@ -1,7 +1,8 @@
 //! The project at its own path: scripts, caches and settings name absolute paths, so programs see the work folder where it lies
 //! on the host, too, and begin there.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -31,23 +32,59 @@ pub(crate) fn place(project: &Path) -> Option<PathBuf> {
     (place.is_absolute() && !closed && !covers).then_some(place)
 }
 
-/// Attaches the work folder there. The folder that it lies in becomes read-only, so that what a program puts beside the project is
-/// refused and not gone with the sandbox.
+/// Makes the folders at which the work folder and others are attached, and returns those that could be made. The folders that
+/// they lie in become read-only, so that what a program puts beside the project is refused and not gone with the sandbox.
+pub(crate) fn make<'a>(places: [Option<&'a Path>; 2], root: &OwnedFd) -> [Option<&'a Path>; 2] {
+    let made = places.map(|place| place.filter(|place| make_folder(place, root).is_ok()));
+    // First the folder that holds the other: what is attached on it later would cover it.
+    let mut parents: Vec<&Path> = made.iter().flatten().filter_map(|place| place.parent()).collect();
+    parents.sort_by_key(|parent| parent.components().count());
+    parents.dedup();
+    let guarded: Vec<&Path> =
+        parents.into_iter().filter(|parent| is_reserved(parent) || guard(parent, root).is_ok()).collect();
+    made.map(|place| place.filter(|place| place.parent().is_some_and(|parent| guarded.contains(&parent))))
+}
+
+fn is_reserved(folder: &Path) -> bool {
+    RESERVED.iter().any(|reserved| Path::new(reserved) == folder)
+}
+
+/// A path as it is below the root.
+fn below_root(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn make_folder(place: &Path, root: &OwnedFd) -> io::Result<()> {
+    let place = below_root(place);
+    let parent = beneath::parent(root, place, true)?;
+    match place.file_name().map(|name| mkdirat(&parent, name, Mode::from_bits_truncate(0o755))) {
+        Some(Ok(()) | Err(Errno::EEXIST)) => Ok(()),
+        Some(Err(why)) => Err(why.into()),
+        None => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Writes a file beside the project, before its folder becomes read-only.
+pub(crate) fn write(path: &Path, text: &str, root: &OwnedFd) -> io::Result<()> {
+    beneath::parent(root, below_root(path), true)?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let file = beneath::open_at(root, below_root(path), flags, Mode::from_bits_truncate(0o644))?;
+    File::from(file).write_all(text.as_bytes())
+}
+
+/// Makes a folder read-only, and nothing that is mounted below it.
+fn guard(folder: &Path, root: &OwnedFd) -> io::Result<()> {
+    let folder =
+        beneath::open_at(root, below_root(folder), OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+    let guarded = sys::clone_mount(folder.as_fd())?;
+    sys::set_mount(guarded.as_fd(), mounts::READ_ONLY, false)?;
+    sys::attach_mount(guarded.as_fd(), folder.as_fd())
+}
+
+/// Attaches the work folder at a place that was made for it.
 pub(crate) fn attach(own: &Path, root: &OwnedFd) -> io::Result<()> {
     let work = sys::clone_mount(mounts::open_folder(Path::new(WORK))?.as_fd())?;
-    let at = own.strip_prefix("/").unwrap_or(own);
-    let parent = beneath::parent(root, at, true)?;
-    match at.file_name().map(|name| mkdirat(&parent, name, Mode::from_bits_truncate(0o755))) {
-        Some(Ok(()) | Err(Errno::EEXIST)) => {}
-        Some(Err(why)) => return Err(why.into()),
-        None => return Err(io::ErrorKind::InvalidInput.into()),
-    }
-    if !RESERVED.map(|folder| Some(Path::new(folder))).contains(&own.parent()) {
-        let guarded = sys::clone_mount(parent.as_fd())?;
-        sys::set_mount(guarded.as_fd(), mounts::READ_ONLY, false)?;
-        sys::attach_mount(guarded.as_fd(), parent.as_fd())?;
-    }
-    let on = beneath::open_at(root, at, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+    let on = beneath::open_at(root, below_root(own), OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
     sys::attach_mount(work.as_fd(), on.as_fd())
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Setup {
     pub(crate) work: Work,
     /// Where the work folder is seen besides `/work`.
     pub(crate) own: Option<PathBuf>,
+    /// The owner's git directory, where it does not lie in the project.
+    pub(crate) git: Option<GitOverlay>,
     /// The folder on the host that is the home inside, where that is not an empty one.
     pub(crate) home: Option<HostFolder>,
     /// Host folders that are seen inside, read-only, below the home.
@@ -65,8 +67,9 @@ pub(crate) struct Order {
     /// The path besides `/work` at which it begins, where that is the same folder.
     pub(crate) own: Option<PathBuf>,
     pub(crate) env: Environment,
-    /// Folders of the host that may be used on the second rung, where nothing is mounted.
+    /// Folders of the host that may be read on the second rung, where nothing is mounted.
     pub(crate) readable: Vec<PathBuf>,
+    /// Folders that may be written besides the usual ones: of the host on the second rung, on the first what is mounted there.
     pub(crate) writable: Vec<PathBuf>,
 }
 
@@ -124,6 +127,20 @@ pub(crate) enum Work {
     Overlay { project: HostFolder, layers: HostFolder, access: Access },
     /// A plain folder.
     Folder { path: HostFolder, access: Access },
+}
+
+/// A git directory of the host with what the session's programs write there; `layers` has `upper` and `work`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GitOverlay {
+    /// Where it is seen.
+    pub(crate) at: PathBuf,
+    /// The work tree's root on the host, where the project is a subfolder of it.
+    pub(crate) top: Option<PathBuf>,
+    /// The file at the root of such a work tree that leads to the git directory, where that is not in it: path and content.
+    pub(crate) dot: Option<(PathBuf, String)>,
+    pub(crate) lower: HostFolder,
+    pub(crate) layers: HostFolder,
+    pub(crate) access: Access,
 }
 
 /// What may be done with `/work`.

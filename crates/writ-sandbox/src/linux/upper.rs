@@ -43,6 +43,8 @@ pub(crate) struct View {
     pub(crate) layout: Layout,
     /// Whether the modes of its files are the project's own, and not a session's.
     pub(crate) own_modes: bool,
+    /// The root of the work tree that the project is a part of, where git has one.
+    pub(crate) top: Option<PathBuf>,
 }
 
 impl View {
@@ -65,7 +67,7 @@ pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
         seen: BTreeSet::new(),
         entries: 0,
         bytes: 0,
-        ignores: Vec::new(),
+        ignores: above(view),
     };
     walk.folder(&root, Path::new(""), 0)?;
     walk.deleted_from_copy();
@@ -91,8 +93,9 @@ struct Walk<'a> {
     seen: BTreeSet<String>,
     entries: usize,
     bytes: u64,
-    /// The project's `.gitignore` files on the way down.
-    ignores: Vec<Gitignore>,
+    /// The `.gitignore` files on the way down, each with the way from its folder to the project: empty for those in the project,
+    /// which know their own places.
+    ignores: Vec<(PathBuf, Gitignore)>,
 }
 
 impl Walk<'_> {
@@ -101,7 +104,7 @@ impl Walk<'_> {
         self.ignores.extend(
             self.lower
                 .read(&path.join(".gitignore"), IGNORE_BYTES_MAX)
-                .and_then(|text| gitignore(path, &text)),
+                .and_then(|text| Some((PathBuf::new(), gitignore(path, &text)?))),
         );
         let names = copy::list(folder)?;
         for name in &names {
@@ -181,7 +184,7 @@ impl Walk<'_> {
         self.ignores
             .iter()
             .rev()
-            .map(|rules| rules.matched(path, true))
+            .map(|(way, rules)| rules.matched(way.join(path), true))
             .find(|found| !found.is_none())
             .is_some_and(|found| found.is_ignore())
     }
@@ -283,7 +286,27 @@ impl Walk<'_> {
     }
 }
 
-/// The rules of one `.gitignore` of the project.
+/// The rules of a repository above its subfolder that is the project. None, if they leave out the project itself.
+fn above(view: &View) -> Vec<(PathBuf, Gitignore)> {
+    let mut found = Vec::new();
+    let (Some(top), Some(project)) = (&view.top, &view.project) else { return found };
+    let Ok(below) = project.strip_prefix(top) else { return found };
+    let Ok(root) = beneath::root(top) else { return found };
+    let folders: Vec<&Path> = below.ancestors().skip(1).collect();
+    for folder in folders.into_iter().rev() {
+        let file = beneath::read_at(&root, &folder.join(".gitignore")).ok().flatten();
+        let text = file.and_then(|file| beneath::content(file, IGNORE_BYTES_MAX).ok()?.ok());
+        let rules = text.and_then(|text| gitignore(Path::new(""), &text));
+        let way = below.strip_prefix(folder).map(Path::to_owned);
+        found.extend(way.ok().zip(rules));
+    }
+    let leaves_out = |(way, rules): &(PathBuf, Gitignore)| {
+        way.ancestors().any(|folder| folder != Path::new("") && rules.matched(folder, true).is_ignore())
+    };
+    if found.iter().any(leaves_out) { Vec::new() } else { found }
+}
+
+/// The rules of one `.gitignore`.
 fn gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     for line in String::from_utf8_lossy(text).lines() {

@@ -4,6 +4,7 @@ pub(in crate::linux) mod back;
 mod env;
 mod files;
 mod lock;
+mod repository;
 mod serve;
 
 use std::fs;
@@ -21,18 +22,18 @@ use writ_types::unit::Timestamp;
 use super::command::{Places, check, check_network, is_lost, never_run, result};
 use super::init::WORK;
 use super::run::Launch;
-use super::spec::{Access, Environment, Job, Walls, Work};
+use super::spec::{Access, Environment, GitOverlay, Job, Walls, Work};
 use super::toolchain::REGISTRY;
-use super::{Inner, Sandbox, WriteLock, carry, copy, folder, own, toolchain, upper};
+use super::{Inner, Sandbox, WriteLock, carry, copy, folder, git, own, toolchain, upper};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::WorkspaceConfig;
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult};
 
-/// What lies in a session's folder: the overlay's two layers, the home, a folder or copy in place of an overlay, and
-/// for the second rung a place for temporary files and one for verification.
-const FOLDERS: [&str; 6] = ["upper", "work", "home", "tree", "scratch", "verify"];
+/// What lies in a session's folder: the overlay's two layers, the home, a folder or copy in place of an overlay, for the
+/// second rung a place for temporary files and one for verification, and the layer over a git directory outside the project.
+const FOLDERS: [&str; 7] = ["upper", "work", "home", "tree", "scratch", "verify", git::layer::FOLDER];
 
 /// How the work folder is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,7 @@ impl Sandbox {
             project,
         };
         workspace.choose_layout(walls).await?;
+        workspace.say_why_git_is_not_there();
         Ok(workspace)
     }
 
@@ -243,6 +245,7 @@ impl Workspace {
             project: self.project.clone(),
             layout: self.layout,
             own_modes: false,
+            top: self.repository().ok().flatten().map(|found| found.top),
         }
     }
 
@@ -321,12 +324,19 @@ impl Workspace {
             let (tree, fresh) = (self.dir.join("tree"), self.dir.join("verify"));
             blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
         }
-        let launch = Launch { hold: Some(hold), ..self.launch(walls, exec, options)? };
+        let git = self.git_overlay(walls, exec.profile).await;
+        let launch = Launch { hold: Some(hold), ..self.launch(walls, exec, options, git)? };
         result(self.sandbox.run(launch).await?, rung)
     }
 
     /// What is run for a command, in this folder.
-    fn launch(&self, walls: Walls, exec: Exec, options: ExecOptions) -> Result<Launch, SandboxError> {
+    fn launch(
+        &self,
+        walls: Walls,
+        exec: Exec,
+        options: ExecOptions,
+        git: Option<GitOverlay>,
+    ) -> Result<Launch, SandboxError> {
         let config = &self.sandbox.config;
         let verify = is_lost(exec.profile);
         let access = if verify { Access::Scratch } else { Access::Write };
@@ -343,6 +353,8 @@ impl Workspace {
         if walls == Walls::Full {
             spec.setup.own = self.own_place();
             spec.order.own.clone_from(&spec.setup.own);
+            spec.order.writable.extend(git.as_ref().map(|git| git.at.clone()));
+            spec.setup.git = git;
         }
         spec.setup.network = !exec.hosts.is_empty();
         if spec.setup.network {

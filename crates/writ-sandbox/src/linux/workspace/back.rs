@@ -25,7 +25,13 @@ pub(in crate::linux) fn folder(dir: &Path, of: AttemptId) -> PathBuf {
 
 /// A way back looks like a session that has changed the project to what it was.
 pub(in crate::linux) fn view(dir: &Path, project: Option<PathBuf>, of: AttemptId) -> View {
-    View { dir: dir.join(BACK).join(of.to_string()), project, layout: Layout::Overlay, own_modes: true }
+    View {
+        dir: dir.join(BACK).join(of.to_string()),
+        project,
+        layout: Layout::Overlay,
+        own_modes: true,
+        top: None,
+    }
 }
 
 /// A session that works on a copy takes note that the project was changed back.

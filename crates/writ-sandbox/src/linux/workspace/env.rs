@@ -49,6 +49,9 @@ impl Workspace {
             if spec.setup.trust.is_some() {
                 env.extend(network::trust());
             }
+            if spec.base.walls == Walls::Full {
+                env.extend(self.git_env(&spec.setup));
+            }
             env.extend(own);
             // Last: a command's own variables do not lead it past its way out.
             env.extend(spec.setup.network.then(network::env).into_iter().flatten());

@@ -74,7 +74,7 @@ impl Workspace {
             again: false,
             hold: Some(hold),
             talk: Some(talk),
-            ..self.launch(walls, exec, watched)?
+            ..self.launch(walls, exec, watched, None)?
         };
         let sandbox = Arc::clone(&self.sandbox);
         let kill = cancel.clone().drop_guard();
