@@ -103,4 +103,82 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
     await picture(page, `table-${device}`);
     await person.close();
   });
+
+  test(`${device}: steps show arguments and output, changes stand file by file, and Apply asks in Review`, async () => {
+    const project = writ.project(`shop-${device}`, { "fee.txt": "free from: 50.00 exclusive\n" });
+    const person = await visitor(browser, writ, { viewport });
+    const page = await person.open();
+    await fresh(page, project);
+    await say(page, "please fix the fee");
+    await reply(page, "It waits for your word").waitFor();
+
+    await page.locator(".work > summary").last().click();
+    const steps = page.locator(".step-line");
+    await steps.nth(1).locator("summary").click();
+    await steps.nth(1).locator(".step-block").last().waitFor();
+    const blocks = await steps.nth(1).locator(".step-block").allInnerTexts();
+    assert.deepEqual(blocks.slice(0, 2).map((text) => text.split("\n")[0].toLowerCase()), ["path", "content"], blocks.join(" / "));
+    assert.match(blocks[1], /free from: 50.00 inclusive/);
+    assert.match(blocks.at(-1), /^output\n+\S/i);
+    assert.doesNotMatch(blocks.at(-1), /\u27e6/);
+    await steps.nth(0).locator("summary").click();
+    assert.match(await steps.nth(0).locator(".step-block").last().innerText(), /free from: 50.00 exclusive/);
+    await fits(page, "the steps");
+    await picture(page, `steps-${device}`);
+    // The same after the page was loaded again.
+    await page.reload();
+    await page.locator("body[data-link=open]").waitFor();
+    await page.locator(".work > summary").last().click();
+    await page.locator(".step-line").nth(1).locator("summary").click();
+    assert.match(await page.locator(".step-line").nth(1).locator(".step-block").nth(1).innerText(), /50.00 inclusive/);
+
+    await page.locator("#changes-button").click();
+    const file = page.locator("#reader .change[data-path='fee.txt']");
+    await file.locator(".line.add").waitFor();
+    assert.equal(await file.locator(".lines").innerText(), "+1 \u22121");
+    await fits(page, "the changes");
+    await picture(page, `changes-${device}`);
+    await page.locator("#apply-button").click();
+    await page.locator("body[data-surface=review]").waitFor();
+    const card = page.locator("#card-place .card");
+    await card.locator(".where", { hasText: "please fix the fee" }).waitFor();
+    await card.locator("button[data-decision=approve]").click();
+    const confirm = card.getByRole("button", { name: "Confirm: approve" });
+    await confirm.or(page.locator("#decided-list", { hasText: /applied/i })).first().waitFor();
+    if (await confirm.isVisible()) await confirm.click();
+    await page.locator("#decided-list", { hasText: /applied/i }).waitFor();
+    assert.equal(fs.readFileSync(path.join(project, "fee.txt"), "utf8"), "free from: 50.00 inclusive\n");
+    await page.locator("[data-surface-link=stream]").click();
+    await page.locator("#changes-button").click();
+    await page.locator("#reader-body", { hasText: "Nothing was changed." }).waitFor();
+    await page.locator("#reader [data-close]").click();
+
+    // A call of a tool is one row, which opens.
+    await page.locator("[data-surface-link=activity]").click();
+    await page.locator("#filter-session").selectOption("this");
+    const call = page.locator(".call", { has: page.locator(":scope > summary .event", { hasText: /^Call: done$/ }) }).last();
+    await call.waitFor();
+    assert.equal(await call.locator(".entry").first().isVisible(), false);
+    await fits(page, "the activity");
+    await picture(page, `activity-${device}`);
+    await call.locator(":scope > summary").click();
+    const events = await call.locator(".entry").evaluateAll((all) => all.map((one) => one.dataset.event));
+    assert.deepEqual(events, ["outcome", "intent"]);
+    const whole = page.locator(".call", { has: page.locator(".entry[data-event=answered]") }).first();
+    const told = await whole.locator(".entry").evaluateAll((all) => all.map((one) => one.dataset.event));
+    assert.ok(told.includes("asked") && told.includes("answered"), told.join(" "));
+    await person.close();
+  });
 }
+
+test("a line of a change that looks like the head of another file is not one", async () => {
+  const person = await visitor(browser, writ);
+  const page = await person.open();
+  const { files, rest } = await page.evaluate(async () => {
+    const { parts } = await import("/js/changes.js");
+    return parts("--- a/one\n+++ b/one\n@@ -1,2 +1,2 @@\n--- a/two\n+++ b/two\n same\n--- a/three\n+++ /dev/null\ndeleted: too large to be shown\nleft out: target: ignored\n");
+  });
+  assert.deepEqual(files, ["--- a/one\n+++ b/one\n@@ -1,2 +1,2 @@\n--- a/two\n+++ b/two\n same", "--- a/three\n+++ /dev/null\ndeleted: too large to be shown"]);
+  assert.equal(rest, "left out: target: ignored");
+  await person.close();
+});

@@ -7,7 +7,7 @@ use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError,
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::show::{escape, is_plain};
 use writ_policy::taint;
-use writ_policy::{pattern, reach};
+use writ_policy::{answer, pattern, reach};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -111,24 +111,25 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
         lines.push(format!("{} of {} people have said yes: {by}", card.approved_by.len(), card.approvers));
     }
     lines.extend(card.shown.lines().map(str::to_owned));
-    lines.extend(card.choices.iter().filter_map(|choice| match (choice.decision, choice.scope) {
-        (Decision::Approve, ApprovalScope::Once) => Some(format!("approve: {}", escape(&choice.consequence))),
+    lines.extend(card.choices.iter().filter_map(|choice| {
+        let label = answer::label(choice.decision, choice.scope, card);
         // Whatever the card says: in the words of what would be signed.
-        (Decision::Approve, ApprovalScope::Task) => {
-            card.task.as_ref().map(|offer| format!("approve for the task: {}", pattern::consequence(offer)))
-        }
-        (Decision::Approve, ApprovalScope::Values) if card.values.is_empty() => None,
-        (Decision::Approve, ApprovalScope::Values) => {
-            Some(format!("approve with --values: {}", taint::endorsement(&card.values)))
-        }
-        (Decision::Approve, ApprovalScope::Host) => {
-            card.host.as_deref().map(|host| format!("approve with --host: {}", reach::trust(host)))
-        }
-        (Decision::Approve, ApprovalScope::Standing) => card.standing.as_ref().map(|offer| {
-            let consequence = standing::consequence(offer, &Limits::default());
-            format!("approve with --standing: {consequence}")
-        }),
-        (Decision::Deny, _) => Some(format!("deny: {}", escape(&choice.consequence))),
+        let (flag, consequence) = match (choice.decision, choice.scope) {
+            (Decision::Deny, _) | (Decision::Approve, ApprovalScope::Once) => {
+                ("", escape(&choice.consequence))
+            }
+            (Decision::Approve, ApprovalScope::Task) => {
+                (" (--task)", pattern::consequence(card.task.as_ref()?))
+            }
+            (Decision::Approve, ApprovalScope::Values) if card.values.is_empty() => return None,
+            (Decision::Approve, ApprovalScope::Values) => (" (--values)", taint::endorsement(&card.values)),
+            (Decision::Approve, ApprovalScope::Host) => (" (--host)", reach::trust(card.host.as_deref()?)),
+            (Decision::Approve, ApprovalScope::Standing) => {
+                let offer = card.standing.as_ref()?;
+                (" (--standing)", standing::consequence(offer, &Limits::default()))
+            }
+        };
+        Some(format!("{label}{flag}: {consequence}"))
     }));
     lines
 }
@@ -329,10 +330,10 @@ pub(crate) async fn approve(
             &card.ask_id,
             match given {
                 Given::Once => "Approve exactly this?",
-                Given::Task => "Approve this and what is alike, for the task?",
-                Given::Values => "Approve this, and are these values yours?",
-                Given::Host => "Approve this, and is its host to be trusted from now on?",
-                Given::Standing(_) => "Approve this and what is alike, until it ends?",
+                Given::Task => "Approve this, and what is alike later, unseen?",
+                Given::Values => "Approve this, and these values are yours?",
+                Given::Host => "Approve and trust this host?",
+                Given::Standing(_) => "Allow this exact request until it ends?",
             },
         )?;
     }

@@ -269,6 +269,7 @@ fn router(shared: &Arc<Shared>) -> Router {
         .route("/sessions/{id}", sessions.clone())
         .route("/sessions/{id}/messages", post(api::message))
         .route("/sessions/{id}/diff", get(api::diff))
+        .route("/sessions/{id}/apply", post(api::apply))
         .route("/sessions/{id}/files/{file}", get(api::sent_file))
         .route("/approvals", get(api::approvals))
         .route("/approvals/{id}", get(api::approval).post(api::decide).delete(api::revoke))

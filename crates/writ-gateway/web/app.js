@@ -3,6 +3,7 @@
 import { Activity } from "./js/activity.js";
 import { announce } from "./js/announce.js";
 import { request, Refused } from "./js/api.js";
+import { showChanges } from "./js/changes.js";
 import { byId, el } from "./js/dom.js";
 import { draftOf, keepDraft } from "./js/drafts.js";
 import { fitsMessage } from "./js/outbox.js";
@@ -246,18 +247,10 @@ for (const dialog of document.querySelectorAll("dialog")) {
   });
 }
 
-byId("changes-button").addEventListener("click", async () => {
-  const body = byId("reader-body");
-  byId("reader-title").textContent = "Changes of this conversation";
-  body.replaceChildren(el("p", { className: "note" }, "Looking."));
-  byId("reader").showModal();
-  try {
-    const diff = await request(`/api/v1/sessions/${encodeURIComponent(connection.session)}/diff`);
-    body.replaceChildren(diff.text ? shown(diff.text) : el("p", { className: "note" }, "Nothing was changed."));
-  } catch (error) {
-    body.replaceChildren(el("p", { className: "note" }, error.message));
-  }
-});
+byId("changes-button").addEventListener("click", () => showChanges(connection.session, (ask) => {
+  byId("reader").close();
+  location.hash = `#/review?ask=${encodeURIComponent(ask)}`;
+}));
 
 // --- Begin ---
 

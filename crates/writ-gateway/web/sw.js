@@ -1,7 +1,7 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-4";
+const CACHE = "writ-shell-5";
 
 const SHELL = [
   "/",
@@ -10,6 +10,7 @@ const SHELL = [
   "/js/activity.js",
   "/js/announce.js",
   "/js/api.js",
+  "/js/changes.js",
   "/js/dom.js",
   "/js/drafts.js",
   "/js/format.js",
@@ -26,6 +27,7 @@ const SHELL = [
   "/js/sessions.js",
   "/js/shown.js",
   "/js/socket.js",
+  "/js/steps.js",
   "/js/stream.js",
   "/js/turn.js",
   "/js/undo.js",

@@ -31,6 +31,8 @@ pub mod show;
 
 pub mod pattern;
 
+pub mod answer;
+
 pub mod approval;
 
 pub mod plan;

@@ -19,6 +19,7 @@ use writ_store::batch::{Batch, Op};
 use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, fields, render};
+use writ_tools::text::cut_middle;
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
@@ -27,6 +28,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
+use writ_types::visible::escape;
 
 use crate::core::Core;
 use crate::error::EngineError;
@@ -50,6 +52,9 @@ const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:s
 
 /// The longest summary of a step, in characters.
 const MAX_SUMMARY: usize = 160;
+/// How much of the arguments and of the output of a step is shown, in characters: enough to see what it did; the agent has it all.
+const MAX_STEP_ARGUMENTS: usize = 2_000;
+const MAX_STEP_OUTPUT: usize = 4_000;
 
 /// Where a call belongs.
 #[derive(Clone, Debug)]
@@ -88,12 +93,25 @@ impl Place {
     }
 
     /// The frame of a tool step; there is none outside turns.
-    pub(crate) fn step(&self, tool: &str, state: &str, summary: &str) -> Option<ServerFrame> {
+    pub(crate) fn step(
+        &self,
+        call: &ToolCall,
+        state: &str,
+        summary: &str,
+        output: &str,
+    ) -> Option<ServerFrame> {
+        let mut arguments = call.arguments.clone();
+        self.core.redactor.mask_json(&mut arguments);
+        let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
+        let arguments = self.core.redactor.mask(&arguments);
         Some(ServerFrame::Tool {
             turn: self.turn?,
-            tool: tool.to_owned(),
+            tool: call.name.clone(),
             state: state.to_owned(),
             summary: summary.chars().take(MAX_SUMMARY).collect(),
+            call: call.id.chars().take(MAX_SUMMARY).collect(),
+            arguments: escape(&cut_middle(&arguments, MAX_STEP_ARGUMENTS)).into_owned(),
+            output: escape(&cut_middle(output, MAX_STEP_OUTPUT)).into_owned(),
         })
     }
 
@@ -142,7 +160,7 @@ impl Place {
             if !self.session.state().subscriptions.is_empty() {
                 self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
             }
-            let started = self.step(&call.name, "started", &prepared.intent);
+            let started = self.step(&call, "started", &prepared.intent, "");
             let standing = Standing {
                 authority: &self.authority,
                 spent: self.spent,
@@ -390,7 +408,8 @@ impl Place {
         summary: &str,
         mut ops: Vec<Op>,
     ) -> Acted {
-        if let Some(frame) = self.step(&call.name, outcome_name(rendered.outcome), summary) {
+        let output: &str = &rendered.text;
+        if let Some(frame) = self.step(call, outcome_name(rendered.outcome), summary, output) {
             ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
         }
         let result = ToolResult {

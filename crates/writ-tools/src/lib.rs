@@ -39,6 +39,6 @@ mod lenient;
 
 mod schema;
 
-mod text;
+pub mod text;
 
 mod tools;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const MARKER_ROOM: usize = 64;
 
 /// At most `limit` characters: what is too long loses its middle, and says how much.
-pub(crate) fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
+pub fn cut_middle(text: &str, limit: usize) -> Cow<'_, str> {
     // A text has at most as many characters as bytes.
     if text.len() <= limit {
         return Cow::Borrowed(text);

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use writ_policy::answer;
 use writ_policy::pattern::consequence;
 use writ_policy::reach;
 use writ_policy::taint::endorsement;
@@ -30,17 +31,15 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
     writeln!(out, "|")?;
     for choice in &card.choices {
         // What an approval for the task covers is told in the words of what would be signed.
-        let (decision, consequence) = match (choice.decision, choice.scope, &card.task) {
-            (Decision::Approve, ApprovalScope::Once, _) => ("approve", escape_line(&choice.consequence)),
-            (Decision::Approve, ApprovalScope::Task, Some(offer)) => {
-                ("for the task", consequence(offer).into())
+        let consequence = match (choice.decision, choice.scope, &card.task) {
+            (Decision::Deny, _, _) | (Decision::Approve, ApprovalScope::Once, _) => {
+                escape_line(&choice.consequence)
             }
+            (Decision::Approve, ApprovalScope::Task, Some(offer)) => consequence(offer).into(),
             (Decision::Approve, ApprovalScope::Values, _) if card.values.is_empty() => continue,
-            (Decision::Approve, ApprovalScope::Values, _) => {
-                ("with its values", endorsement(&card.values).into())
-            }
+            (Decision::Approve, ApprovalScope::Values, _) => endorsement(&card.values).into(),
             (Decision::Approve, ApprovalScope::Host, _) => match &card.host {
-                Some(host) => ("and trust the host", reach::trust(host).into()),
+                Some(host) => reach::trust(host).into(),
                 None => continue,
             },
             // A conversation has no key for what outlives it.
@@ -48,9 +47,9 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
             | (Decision::Approve, ApprovalScope::Standing, _) => {
                 continue;
             }
-            (Decision::Deny, _, _) => ("deny", escape_line(&choice.consequence)),
         };
-        writeln!(out, "| {}: {consequence}", paint.bold(decision))?;
+        let label = answer::label(choice.decision, choice.scope, card);
+        writeln!(out, "| {}: {consequence}", paint.bold(&label))?;
     }
     writeln!(out, "| prepared {}", card.prepared)?;
     writeln!(out, "+-- until {}", card.expires_at)

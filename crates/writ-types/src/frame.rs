@@ -167,6 +167,15 @@ pub enum ServerFrame {
         state: String,
         /// In short.
         summary: String,
+        /// The id of the call; empty in frames that were stored before it was sent.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        call: String,
+        /// Its arguments, as JSON, masked; what is long loses its middle.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        arguments: String,
+        /// What the agent got, masked; what is long loses its middle. Empty until it has ended.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        output: String,
     },
     /// A complete message of the agent.
     Message {

@@ -85,7 +85,11 @@ fn needs_userns_an_approval_for_the_task_is_not_asked_for_again_until_it_is_take
     let (session, ask) = (bench.session(), bench.ask());
     let shown = text(&bench.home.run(&["approvals", "show", &ask]));
     let folder = bench.project().canonicalize().expect("there").display().to_string();
-    assert!(shown.contains("approve for the task: ") && shown.contains(&folder), "{shown}");
+    assert!(
+        shown.contains("Also approve later changes to this folder, unseen (20 times, 60 minutes) (--task): ")
+            && shown.contains(&folder),
+        "{shown}"
+    );
     assert!(shown.contains("20 times in all, for 60 minutes"), "{shown}");
     let approved = bench.home.run(&["approvals", "approve", &ask, "--task", "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));

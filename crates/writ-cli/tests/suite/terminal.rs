@@ -175,7 +175,7 @@ fn needs_userns_a_person_types_reads_approves_cancels_and_leaves() {
     terminal.press(ENTER);
     terminal.until("file_write done");
     let card = terminal.until("Approve exactly this?");
-    assert!(card.contains("b.txt") && card.contains("| approve: "), "the card is shown: {card}");
+    assert!(card.contains("b.txt") && card.contains("| Approve: "), "the card is shown: {card}");
     assert!(!bench.project().join("b.txt").exists(), "nothing before the approval");
     terminal.until_typing();
     terminal.press("y\r");

@@ -198,6 +198,13 @@ pub(super) async fn diff(State(shared): App, Path(id): Path<String>, request: Re
     Ok(ok(&ask(&shared, evidence(&request), "diff", json!({ "session": session })).await?))
 }
 
+/// `POST /api/v1/sessions/{id}/apply`
+pub(super) async fn apply(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
+    let session = session_id(&id)?;
+    query(&request, &[])?;
+    Ok(ok(&ask(&shared, evidence(&request), "apply", json!({ "session": session })).await?))
+}
+
 /// `GET /api/v1/sessions/{id}/files/{file}`: a file that the agent has sent. It is handed out as bytes to keep, whatever
 /// it is: nothing that an agent has made is shown by the page's own server.
 pub(super) async fn sent_file(

@@ -146,6 +146,9 @@ const ROUTES: &[Route] = &[
         .answers("202", "application/json")
         .refuses(NOTHING),
     get("/api/v1/sessions/{id}/diff", "What a session changed in its project").refuses(NOTHING),
+    post("/api/v1/sessions/{id}/apply", "Applies what a session changed, or asks whether to", Body::Text)
+        .without_body()
+        .refuses(&["404", "409", "422"]),
     get("/api/v1/sessions/{id}/files/{file}", "A file that the agent has sent")
         .answers("200", "application/octet-stream")
         .refuses(&["404", "422"]),

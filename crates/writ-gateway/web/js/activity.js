@@ -2,7 +2,7 @@
 
 import { Refused, request, withQuery } from "./api.js";
 import { append, byId, el } from "./dom.js";
-import { clock, day, event, EVENTS, moment, plural } from "./format.js";
+import { clock, day, event, EVENTS, moment, plural, state } from "./format.js";
 import { origins } from "./origins.js";
 
 /** Entries of one page. */
@@ -16,6 +16,8 @@ export class Activity {
   #oldest = null;
   #newest = null;
   #day = null;
+  /** The rows that others join, by what their entries are about. */
+  #calls = new Map();
   #timer = null;
   /** Counts the reads, so that an old answer does not overtake a new one. */
   #read = 0;
@@ -69,11 +71,13 @@ export class Activity {
     const answer = await this.#fetch(this.#range ? { before: this.#range.to + 1 } : {});
     if (!answer || read !== this.#read) return;
     // What somebody has opened meanwhile stays open.
-    const open = [...document.querySelectorAll("#timeline details[open]")].map((entry) => entry.dataset.seq);
+    const key = (node) => node.dataset.seq ?? `call ${node.dataset.call}`;
+    const open = [...document.querySelectorAll("#timeline details[open]")].map(key);
     byId("timeline").replaceChildren();
     this.#oldest = this.#newest = this.#day = null;
+    this.#calls.clear();
     this.#append(answer);
-    for (const entry of document.querySelectorAll("#timeline details")) entry.open = open.includes(entry.dataset.seq);
+    for (const node of document.querySelectorAll("#timeline details")) node.open = open.includes(key(node));
     byId("activity-scroll").scrollTop = 0;
   }
 
@@ -124,26 +128,89 @@ export class Activity {
   }
 
   #row(entry) {
+    const call = entry.payload?.attempt ?? entry.payload?.ask;
+    const joined = call ? this.#calls.get(call) : undefined;
+    if (joined) {
+      joined.add(entry);
+      // What was asked before it was done is part of the same row.
+      if (entry.payload.approval) this.#calls.set(entry.payload.approval, joined);
+      return;
+    }
     const at = moment(entry.at);
     const date = at ? day(at) : "";
     if (date !== this.#day) {
       this.#day = date;
       byId("timeline").append(el("h2", { className: "label day" }, date), el("ol", { className: "entries" }));
     }
-    byId("timeline").lastElementChild.append(row(entry, at));
+    const first = row(entry, at);
+    byId("timeline").lastElementChild.append(first);
+    if (call) this.#calls.set(call, new Call(first, entry));
   }
 }
 
-function row(entry, at) {
-  const body = el("div", { className: "entry-body" });
-  const summary = el("summary", {},
+/** The entries of one call of a tool or a model, as one row that opens: the newest says how it went. */
+class Call {
+  #node;
+  #entries;
+  #list = null;
+
+  constructor(node, entry) {
+    this.#node = node;
+    this.#entries = [entry];
+  }
+
+  /** An older entry of the same call. */
+  add(entry) {
+    this.#entries.push(entry);
+    if (this.#list === null) this.#gather();
+    this.#list.append(row(entry, moment(entry.at)));
+    const { title, summary } = telling(this.#entries);
+    this.#node.querySelector(".call > summary .event").textContent = title;
+    this.#node.querySelector(".call > summary .entry-summary").textContent = summary;
+  }
+
+  #gather() {
+    const newest = this.#entries[0];
+    const at = moment(newest.at);
+    const inner = this.#node.firstElementChild;
+    this.#list = el("ol", { className: "entries of-call" });
+    const node = el("details", { className: "call", data: { event: newest.event, call: newest.seq } }, head(newest, at), this.#list);
+    this.#node.replaceChildren(node);
+    this.#list.append(el("li", {}, inner));
+  }
+}
+
+/** What a call was, and how it went, from its entries, newest first. */
+function telling(entries) {
+  const of = (name) => entries.find((entry) => entry.event === name);
+  const [intent, asked, ended] = [of("intent"), of("asked"), of("outcome") ?? of("applied") ?? of("answered") ?? of("model_called")];
+  const act = intent ?? asked ?? entries.at(-1);
+  const went = ended ? how(ended) : intent ? "under way" : "open";
+  const title = of("model_called") ? "Model call" : intent ? "Call" : event(act.event);
+  const summary = ended?.event === "outcome" && ended.summary ? `${act.summary ?? ""} \u2192 ${ended.summary}` : act.summary ?? "";
+  return { title: `${title}: ${went}`, summary };
+}
+
+/** How it ended, from the entry that says so. */
+function how({ event: name, payload }) {
+  if (name === "outcome") return state(payload?.outcome);
+  if (name === "model_called") return payload?.error ? "failed" : "done";
+  return event(name).toLowerCase();
+}
+
+function head(entry, at) {
+  return el("summary", {},
     el("span", { className: "dot", "aria-hidden": "true" }),
     el("time", { dateTime: at?.toISOString() ?? "" }, at ? clock(at) : ""),
     el("span", { className: "event" }, event(entry.event)),
     el("span", { className: "entry-summary" }, entry.summary ?? ""),
     entry.taint === "external" ? el("span", { className: "taint", title: "Rests on external content" }, "external") : null,
   );
-  const details = el("details", { className: "entry", data: { event: entry.event, seq: entry.seq } }, summary, body);
+}
+
+function row(entry, at) {
+  const body = el("div", { className: "entry-body" });
+  const details = el("details", { className: "entry", data: { event: entry.event, seq: entry.seq } }, head(entry, at), body);
   details.addEventListener("toggle", () => {
     if (details.open && body.childElementCount === 0) fill(body, entry);
   });

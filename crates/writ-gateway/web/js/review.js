@@ -19,6 +19,10 @@ const LOOK = 15_000;
 /** Marks for the queue's density; more than these are told as a number. */
 const MAX_TICKS = 12;
 
+/** What a standing approval from this page allows, as the server signs it: how often, and for how long in seconds. */
+const USES = 10;
+const SECS = 7 * 86_400;
+
 const LABELS = { approve: "Approve", approve_values: "Approve, and these values are mine", approve_host: "Approve and trust this host", deny: "Deny" };
 /** The same where there is little room, and what it covers stands above it. */
 const SHORT = { approve_task: "Approve later ones too", approve_standing: "Allow within limits" };
@@ -33,7 +37,9 @@ function label(decision, card) {
     const what = card.action === "write_file" ? "Also approve later changes to this folder, unseen" : "Also approve what is alike, unseen";
     return `${what} ${within(card.task.uses, card.task.secs)}`;
   }
-  if (decision === "approve_standing" && card.standing) return `Allow this exact request ${within(card.standing.max_uses, card.standing.max_secs)}`;
+  if (decision === "approve_standing" && card.standing) {
+    return `Allow this exact request ${within(Math.min(USES, card.standing.max_uses), Math.min(SECS, card.standing.max_secs))}`;
+  }
   return word(decision);
 }
 

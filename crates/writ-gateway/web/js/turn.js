@@ -5,6 +5,7 @@ import { EXITS, follows, plural, size, state } from "./format.js";
 import { markdown } from "./markdown.js";
 import { badge, mark, verdict } from "./review.js";
 import { shown } from "./shown.js";
+import { line } from "./steps.js";
 
 /** The least time between two renderings of text that streams in, in milliseconds. */
 const FRAME = 50;
@@ -123,20 +124,20 @@ export class Turn {
     return this.#setAside(true);
   }
 
-  step({ tool, state: now, summary }) {
+  step({ tool, state: now, summary, call, arguments: given, output }) {
     if (this.ended) return;
     this.#setAside();
-    const running = (one) => one.tool === tool && RUNNING.has(one.state);
+    const running = (one) => one.tool === tool && RUNNING.has(one.state) && (!call || !one.call || one.call === call);
     const known = RUNNING.has(now) ? undefined : this.#steps.find((one) => running(one) && one.summary === summary) ?? this.#steps.find(running);
     const step = known ?? { tool, node: el("li") };
-    Object.assign(step, { state: now, summary: summary || step.summary || "" });
+    Object.assign(step, { state: now, summary: summary || step.summary || "", call, arguments: given || step.arguments || "", output: output || "" });
     if (!known) {
       this.#work ??= this.#group();
       step.group = this.#work;
       this.#steps.push(step);
       step.group.list.append(step.node);
     }
-    step.node.replaceChildren(line(step));
+    step.node.replaceChildren(line(step, step.node.firstElementChild?.open));
     this.#count(step.group);
   }
 
@@ -260,7 +261,7 @@ export class Turn {
     this.node.dataset.running = "false";
     for (const step of this.#steps.filter((one) => RUNNING.has(one.state))) {
       step.state = "unknown";
-      step.node.replaceChildren(line(step));
+      step.node.replaceChildren(line(step, step.node.firstElementChild?.open));
     }
     for (const group of new Set(this.#steps.map((step) => step.group))) {
       if (!this.#touched) group.node.open = false;
@@ -352,16 +353,4 @@ export class Turn {
     ]);
     this.#marks.hidden = false;
   }
-}
-
-/** A step in one line; its whole summary when it is opened. */
-function line(step) {
-  const told = step.state === "done" ? null : el("span", { className: "step-state" }, state(step.state));
-  return el("details", { className: "step-line", data: { state: step.state } },
-    el("summary", {},
-      icon(ICONS[step.state] ?? ICONS.unknown),
-      el("span", { className: "step-summary" }, step.summary || step.tool),
-      told,
-      step.state === "done" ? el("span", { className: "visually-hidden" }, "done") : null),
-    el("p", { className: "step-detail" }, el("code", {}, step.tool), ` ${step.summary}`));
 }

@@ -182,7 +182,9 @@ fn summary(fact: &Fact) -> String {
         Fact::Escalated { to, reason } => format!("to {to}: {reason}"),
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
-        Fact::Applied { project, files } => format!("{} files of {project}", files.len()),
+        Fact::Applied { project, files } => {
+            format!("{} file{} of {project}", files.len(), if files.len() == 1 { "" } else { "s" })
+        }
         Fact::Erased { entries, by, reason } => {
             let count: u64 =
                 entries.iter().map(|(first, last)| last.0.saturating_sub(first.0).saturating_add(1)).sum();

@@ -74,7 +74,7 @@ impl Place {
             return Ok(Some(self.result(call, failed, &purpose, std::mem::take(first))));
         };
         self.core.commit_for(&self.session, Batch::relaxed(std::mem::take(first))).await?;
-        if let Some(started) = self.step(&call.name, "started", &purpose) {
+        if let Some(started) = self.step(call, "started", &purpose, "") {
             self.session.hub.pass(started);
         }
         self.core.metrics.tool(&call.name);

@@ -30,6 +30,9 @@ fn tool(state: &str, summary: &str) -> ServerFrame {
         tool: "shell_exec".into(),
         state: state.into(),
         summary: summary.into(),
+        call: "call_1".into(),
+        arguments: String::new(),
+        output: String::new(),
     }
 }
 

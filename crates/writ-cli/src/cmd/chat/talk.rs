@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use writ_policy::answer;
 use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
 use writ_tui::renderer::{Mode, Renderer};
@@ -466,15 +467,19 @@ fn gate_answers(frame: &ServerFrame) -> String {
     }
 }
 
-/// What can be answered to a card.
+/// What can be answered to a card: each letter with the name that the answer has everywhere.
 fn answers(card: &Card) -> String {
     let offered = [
-        (card.task.is_some(), "t for the task, "),
-        (!card.values.is_empty(), "v if the values are yours, "),
-        (card.host.is_some(), "h to trust the host for good, "),
+        ("y", ApprovalScope::Once, true),
+        ("t", ApprovalScope::Task, card.task.is_some()),
+        ("v", ApprovalScope::Values, !card.values.is_empty()),
+        ("h", ApprovalScope::Host, card.host.is_some()),
     ];
-    let offered: String = offered.into_iter().filter(|(is, _)| *is).map(|(_, how)| how).collect();
-    format!("Approve exactly this? y, {offered}n, or Enter to leave it open.")
+    let offered = offered.into_iter().filter(|(_, _, is)| *is);
+    let named = offered.map(|(key, scope, _)| (key, answer::label(Decision::Approve, scope, card)));
+    let deny = ("n", answer::label(Decision::Deny, ApprovalScope::Once, card));
+    let lines: Vec<String> = named.chain([deny]).map(|(key, label)| format!("\n  {key}  {label}")).collect();
+    format!("Approve exactly this?{}\n  Enter leaves it open.", lines.concat())
 }
 
 /// Shows what is asked about, and asks.

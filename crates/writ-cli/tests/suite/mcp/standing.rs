@@ -64,7 +64,11 @@ fn needs_userns_needs_python_what_is_alike_is_done_within_limits_and_nothing_els
     assert_eq!(code(&desk.chat(&rent)), WAITING);
     let ask = desk.bench.ask();
     let shown = text(&desk.bench.home.run(&["approvals", "show", &ask]));
-    assert!(shown.contains("approve with --standing: ") && shown.contains("'argument to' = ann"), "{shown}");
+    assert!(
+        shown.contains("Allow this exact request (10 times, 7 days) (--standing): ")
+            && shown.contains("'argument to' = ann"),
+        "{shown}"
+    );
     let approve = |flags: &[&str]| {
         desk.bench.home.run(&[&["approvals", "approve", &ask, "--yes", "--standing"], flags].concat())
     };
