@@ -78,6 +78,10 @@ pub(crate) enum Refusal {
     Private { path: PathBuf },
     #[error("{path} holds the project itself; a git directory beside the project can be used")]
     Around { path: PathBuf },
+    #[error(
+        "the way to {path} leads through the project, whose links a program can change; name the git directory itself"
+    )]
+    Within { path: PathBuf },
     #[error("the sandbox has folders of its own at {path}")]
     Taken { path: PathBuf },
     #[error("{path} cannot be read: {source}")]
@@ -178,6 +182,9 @@ impl Search<'_> {
         }
         if self.project.starts_with(common) || self.project.starts_with(&found.at) {
             return Err(Refusal::Around { path: common.clone() });
+        }
+        if found.at.starts_with(self.project) {
+            return Err(Refusal::Within { path: found.at.clone() });
         }
         for path in [&found.top.join(DOT_GIT), common, &common.join(&found.private)] {
             let meta = fs::symlink_metadata(path);

@@ -140,7 +140,7 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
         // Where it cannot be attached, programs begin at `/work`.
         let _attached = own::attach(own, &root);
     }
-    if let Some((at, (git, _))) = at.zip(git) {
+    if let Some((at, (git, _))) = at.zip(git).filter(|(at, _)| own::is_reached(at, &root)) {
         // Where no overlay can be mounted on it, git finds no repository.
         let _mounted = git.mount(at, base);
     }

@@ -64,6 +64,11 @@ fn make_folder(place: &Path, root: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// True if a folder that was made is reached without a link: mounting follows those.
+pub(crate) fn is_reached(place: &Path, root: &OwnedFd) -> bool {
+    beneath::open_at(root, below_root(place), OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()).is_ok()
+}
+
 /// Writes a file beside the project, before its folder becomes read-only.
 pub(crate) fn write(path: &Path, text: &str, root: &OwnedFd) -> io::Result<()> {
     beneath::parent(root, below_root(path), true)?;

@@ -225,3 +225,17 @@ fn a_repository_of_the_whole_home_of_another_user_or_around_the_project_is_not_s
     host.user += 1;
     assert!(matches!(host.find(), Err(Refusal::Foreign { .. })));
 }
+
+/// The way to a git directory through a link in the project would be another one once a program has changed the link.
+#[test]
+fn a_way_through_the_project_is_not_mounted_at() {
+    let host = Host::new();
+    let dir = git_at(&host.home.join("code/meta/store"));
+    fs::write(dir.join("config"), format!("[core]\n\tworktree = {}\n", host.project.display())).unwrap();
+    symlink(host.home.join("code/meta"), host.project.join("link")).unwrap();
+    host.point("gitdir: link/store\n");
+    let found = host.find();
+    assert!(matches!(&found, Err(Refusal::Within { path }) if path.ends_with("link/store")), "{found:?}");
+    host.point("gitdir: ../meta/store\n");
+    assert_eq!(host.find().unwrap().unwrap().common, dir);
+}
