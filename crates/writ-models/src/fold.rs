@@ -324,11 +324,10 @@ impl Draft {
         !self.calls.iter().any(|call| call.id == id)
     }
 
-    /// An id that no other call has.
+    /// An id that no other call has: there are fewer calls than numbers.
     fn made_id(&self, place: usize) -> String {
         let numbers = place..place.saturating_add(MAX_CALLS + 1);
         let mut made = numbers.map(|number| format!("{}_{number}", self.call_prefix));
-        // There are fewer calls than numbers.
         made.find(|id| self.is_free(id)).unwrap_or_default()
     }
 
@@ -368,12 +367,13 @@ impl Draft {
             Some(Value::String(text)) => (text.clone(), false),
             Some(value) => (value.to_string(), true),
         };
-        let known = self.arguments_of(place).trim();
-        if self.arguments_state(place) == Arguments::Complete && known == more.trim() {
+        let state = self.arguments_state(place);
+        let known = if state == Arguments::Complete { self.arguments_of(place).trim() } else { "" };
+        if state != Arguments::Partial && (more.trim().is_empty() || known == more.trim()) {
             return self.count(more.len());
         }
         // An empty object stands for arguments that are still to come.
-        if is_value || (known == "{}" && !more.trim().is_empty()) {
+        if is_value || known == "{}" {
             return self.whole_arguments(place, &more);
         }
         self.arguments(place, &more)

@@ -17,6 +17,8 @@ pub(crate) struct Blocks(BTreeMap<u64, Block>);
 enum Block {
     Text,
     Call(usize),
+    /// A call whose arguments came with its beginning, as some gateways send them: what comes after that is all of them again.
+    Given(usize),
     /// Thinking, which goes back as it came.
     Thinking(usize),
     /// What is not for us.
@@ -65,7 +67,13 @@ impl Blocks {
                 draft.text(field("text").unwrap_or_default())?;
                 Block::Text
             }
-            "tool_use" => Block::Call(draft.call(field("id"), field("name"))?),
+            "tool_use" => {
+                let place = draft.call(field("id"), field("name"))?;
+                let input =
+                    block.get("input").filter(|input| input.as_object().is_some_and(|of| !of.is_empty()));
+                draft.value_arguments(place, input)?;
+                if input.is_some() { Block::Given(place) } else { Block::Call(place) }
+            }
             "thinking" | "redacted_thinking" => Block::Thinking(draft.open_block(block)?),
             _ => Block::Other,
         };
@@ -74,9 +82,9 @@ impl Blocks {
         Ok(())
     }
 
-    fn delta(&self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
+    fn delta(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
         let block =
-            self.0.get(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
+            self.0.get_mut(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
         let delta = frame.get("delta").unwrap_or(&Value::Null);
         let field = |key: &str| delta.get(key).and_then(Value::as_str);
         match (*block, field("type").unwrap_or_default()) {
@@ -88,15 +96,25 @@ impl Blocks {
                     field("partial_json").ok_or(Failure::Invalid { what: "a delta without arguments" })?;
                 draft.arguments(place, more)
             }
+            (Block::Given(place), "input_json_delta") => {
+                let whole = field("partial_json").unwrap_or_default();
+                if whole.is_empty() {
+                    return draft.count(1);
+                }
+                *block = Block::Call(place);
+                draft.whole_arguments(place, whole)
+            }
             (Block::Thinking(piece), "thinking_delta") => {
                 draft.extend_block(piece, "thinking", field("thinking").unwrap_or_default())
             }
             (Block::Thinking(piece), "signature_delta") => {
                 draft.extend_block(piece, "signature", field("signature").unwrap_or_default())
             }
-            (Block::Text | Block::Call(_), "") => Err(Failure::Invalid { what: "a delta without a type" }),
+            (Block::Text | Block::Call(_) | Block::Given(_), "") => {
+                Err(Failure::Invalid { what: "a delta without a type" })
+            }
             // Citations and what is to come: counted, since they too could have no end.
-            (Block::Text | Block::Call(_) | Block::Thinking(_) | Block::Other, _) => {
+            (Block::Text | Block::Call(_) | Block::Given(_) | Block::Thinking(_) | Block::Other, _) => {
                 draft.count(delta.to_string().len())
             }
         }
@@ -136,7 +154,30 @@ fn usage(draft: &mut Draft, usage: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Some gateways send arguments with the beginning of a call: alone, or once more in pieces.
+    ///
+    /// Rows: SCL-011
+    #[test]
+    fn arguments_that_come_with_the_beginning_of_a_call_count() {
+        for pieces in [&[][..], &[""], &["{\"q\":", "\"a\"}"]] {
+            let mut draft = Draft::new(Tokens::new(100), "call".into());
+            let mut blocks = Blocks::default();
+            let mut frame = |frame: Value| blocks.frame(&mut draft, &frame.to_string()).expect("a frame");
+            let call = json!({"type": "tool_use", "id": "t", "name": "search", "input": {"q": "a"}});
+            frame(json!({"type": "content_block_start", "index": 0, "content_block": call}));
+            for piece in pieces {
+                let delta = json!({"type": "input_json_delta", "partial_json": piece});
+                frame(json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+            }
+            frame(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}));
+            let reply = draft.finish(Tokens::new(1)).expect("an answer");
+            assert_eq!(reply.calls.first().map(|call| call.arguments.clone()), Some(json!({"q": "a"})));
+        }
+    }
 
     /// Rows: SCL-026
     #[test]

@@ -102,7 +102,7 @@ impl Slots {
         slot.frame = self.frame;
         slot.index = slot.index.or(piece.index);
         draft.name_call(slot.place, piece.id.as_deref(), piece.name)?;
-        draft.sign_call(slot.place, piece.signature);
+        draft.sign_call(slot.place, piece.signature)?;
         draft.more_arguments(slot.place, piece.arguments)
     }
 

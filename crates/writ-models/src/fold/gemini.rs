@@ -45,7 +45,7 @@ fn part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
     if let Some(call) = part.get("functionCall") {
         let field = |key: &str| call.get(key).and_then(Value::as_str);
         let place = draft.call(field("id"), field("name"))?;
-        draft.sign_call(place, part.get("thoughtSignature"));
+        draft.sign_call(place, part.get("thoughtSignature"))?;
         return draft.value_arguments(place, call.get("args"));
     }
     let text = part.get("text").and_then(Value::as_str).unwrap_or_default();

@@ -51,12 +51,27 @@ impl Pieces {
 }
 
 impl Draft {
-    /// Takes the signature of a call, if one came.
-    pub(super) fn sign_call(&mut self, place: usize, signature: Option<&Value>) {
-        if let Some(signature) = signature.and_then(Value::as_str).filter(|text| !text.is_empty()) {
-            self.reasoning.count(signature.len());
-            self.reasoning.push(place, ReasoningForm::CallSignature(signature.to_owned()));
+    /// Takes the signature of a call, if one came. A later one takes the place of an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// If the answer has become too large.
+    pub(super) fn sign_call(&mut self, place: usize, signature: Option<&Value>) -> Result<(), Failure> {
+        let Some(signature) = signature.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
+            return Ok(());
+        };
+        self.count(signature.len())?;
+        let is_of_call = |piece: &&mut Reasoning| {
+            piece.calls_before == place && matches!(piece.form, ReasoningForm::CallSignature(_))
+        };
+        let known = self.reasoning.pieces.iter_mut().find(is_of_call);
+        if let Some(Reasoning { form: ReasoningForm::CallSignature(known), .. }) = known {
+            signature.clone_into(known);
+            return Ok(());
         }
+        self.reasoning.count(signature.len());
+        self.reasoning.push(place, ReasoningForm::CallSignature(signature.to_owned()));
+        Ok(())
     }
 
     /// Takes more reasoning in plain text. It is counted by its caller.

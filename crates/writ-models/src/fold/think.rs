@@ -4,6 +4,9 @@
 const TAGS: [(&str, &str); 3] =
     [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")];
 
+/// The most blanks before a tag, in bytes: past them an answer is text.
+const BLANKS_MAX: usize = 1024;
+
 /// Separates thinking at the beginning of an answer from its text. Tags elsewhere are text: an answer may be about them.
 #[derive(Debug, Default)]
 pub(crate) struct Thinking {
@@ -38,7 +41,9 @@ impl Thinking {
                     if let Some((open, close)) = TAGS.iter().find(|(open, _)| said.starts_with(open)) {
                         self.held = said.get(open.len()..).unwrap_or_default().to_owned();
                         self.state = State::Within(close);
-                    } else if TAGS.iter().any(|(open, _)| open.starts_with(said)) {
+                    } else if self.held.len() <= BLANKS_MAX
+                        && TAGS.iter().any(|(open, _)| open.starts_with(said))
+                    {
                         // A tag may have begun. Blanks may come before one.
                         return String::new();
                     } else {
@@ -116,6 +121,13 @@ mod tests {
             let pieces: Vec<String> = text.chars().map(String::from).collect();
             assert_eq!(shown(&pieces.iter().map(String::as_str).collect::<Vec<_>>()), text);
         }
+    }
+
+    #[test]
+    fn blanks_without_end_are_text() {
+        let mut thinking = Thinking::default();
+        let shown: String = (0..10_000).map(|_| thinking.visible(" ")).collect();
+        assert!(shown.len() > 9_000 && thinking.held.is_empty(), "{}", shown.len());
     }
 
     #[test]
