@@ -30,7 +30,7 @@ const MAX_ENDING_CHARS: usize = 2;
 const YEAR_DIGITS: usize = 4;
 
 /// What excludes the words after it, up to the end of the sentence: English, German, French, Spanish, Italian, Portuguese, Dutch.
-const EXCLUDES: [&str; 22] = [
+pub(super) const EXCLUDES: [&str; 22] = [
     "not",
     "except",
     "excluding",

@@ -5,8 +5,8 @@
 //!
 //! * The owner's newest words name the *source*: the call that read it was made of known values, and one of them is the
 //!   owner's own word.
-//! * They name the *kind*: an address, a link, an account, an amount. And they hold no value of that kind themselves, or
-//!   that one would be meant.
+//! * They name the *kind*, as a noun («the address», «their bank account»): an address, a link, an account, an amount. Not within the
+//!   name of a file, and not after what excludes it. And they hold no value of that kind themselves, or that one would be meant.
 //! * All sources that were read for this request have, together, exactly one value that could be of that kind. What could be one is
 //!   taken broadly, and what counts as one strictly: an injection that brings its own makes two, and then the owner is
 //!   asked.
@@ -18,6 +18,7 @@ use std::ops::{Range, RangeInclusive};
 use serde_json::{Deserializer, Value};
 
 use super::Origins;
+use super::choice::EXCLUDES;
 use super::link::{gather, is_link, links};
 use super::text::{fold, mentions};
 
@@ -26,7 +27,24 @@ const MAX_SOURCE_BYTES: usize = 256 * 1024;
 /// How many different values are kept: with two, none is the one.
 const MAX_CANDIDATES: usize = 2;
 /// The fewest digits of what could be an account, a card or a phone's number.
-const MIN_ACCOUNT_DIGITS: usize = 8;
+const MIN_ACCOUNT_DIGITS: usize = 6;
+/// How many words before a kind its article or pronoun stands at most: «the bank account».
+const MAX_BEFORE_KIND: usize = 2;
+/// Where a clause ends that may exclude something.
+const CLAUSE_ENDS: [char; 7] = ['.', ',', ';', ':', '!', '?', '\n'];
+/// Where a text was cut: there may have been more values.
+const CUTS: [&str; 2] = ["characters left out ...]", "more characters]"];
+/// How an at sign is written, also for a browser.
+const AT: [&str; 8] = ["@", "(at)", "[at]", "{at}", "&#64", "&#x40", "&commat", "%40"];
+/// What stands before a noun: English, German, French, Spanish, Italian, Portuguese, Dutch.
+const DETERMINERS: [&str; 77] = [
+    "the", "a", "an", "this", "that", "these", "those", "his", "her", "their", "its", "my", "your", "our",
+    "whose", "which", "what", "any", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen",
+    "einem", "einer", "seine", "ihre", "deren", "dessen", "welche", "zur", "zum", "vom", "im", "am", "ans",
+    "aufs", "le", "la", "les", "l", "un", "une", "du", "au", "aux", "leur", "son", "sa", "cette", "ce",
+    "cet", "el", "los", "las", "una", "al", "del", "su", "il", "lo", "gli", "dell", "all", "sul", "o", "os",
+    "as", "uma", "do", "da", "het", "de",
+];
 /// How many letters and digits an IBAN has (ISO 13616).
 const IBAN_CHARS: RangeInclusive<usize> = 15..=34;
 
@@ -102,7 +120,7 @@ impl Sources {
 
     /// Takes in the answer of a source.
     pub(super) fn add(&mut self, text: &str) {
-        if text.len() > MAX_SOURCE_BYTES {
+        if text.len() > MAX_SOURCE_BYTES || CUTS.iter().any(|cut| text.contains(cut)) {
             self.is_full = true;
             return;
         }
@@ -119,7 +137,10 @@ impl Sources {
         match value {
             Value::Number(number) => self.prose(&number.to_string()),
             Value::Array(items) => items.iter().for_each(|item| self.leaves(item)),
-            Value::Object(fields) => fields.values().for_each(|field| self.leaves(field)),
+            Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+                self.prose(name);
+                self.leaves(field);
+            }),
             Value::String(text) => self.prose(text),
             Value::Null | Value::Bool(_) => {}
         }
@@ -178,15 +199,22 @@ impl Kind {
     }
 }
 
-/// What could be a mail address: a word with an at sign, also one that is written otherwise.
+/// What could be a mail address: a word with an at sign, also one that is written otherwise, or «ann at example.org».
 fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
     let is_border = |c: char| c.is_whitespace() || "\"'`<>|«»“”„‚‘’,;".contains(c);
     let is_at = |word: &str| {
         let word = fold(word);
-        ["@", "(at)", "[at]", "{at}"].iter().any(|at| word.contains(at))
+        AT.iter().any(|at| word.contains(at))
     };
     let trim = |word: &str| word.trim_matches(|c: char| ".:!?()[]{}".contains(c)).to_owned();
-    text.split(is_border).filter(move |word| is_at(word)).map(trim)
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_at_host = |host: &str| host.trim_matches(|c: char| !c.is_alphanumeric()).contains('.');
+    let spelled: Vec<String> = words
+        .array_windows()
+        .filter(|[_, at, host]| at.eq_ignore_ascii_case("at") && is_at_host(host))
+        .map(|[name, _, host]| format!("{name}@{host}"))
+        .collect();
+    text.split(is_border).filter(move |word| is_at(word)).map(trim).chain(spelled)
 }
 
 /// Digits and letters that follow one another in groups, as numbers of accounts are written.
@@ -208,7 +236,7 @@ fn runs(text: &str) -> Vec<Run> {
     let mut last = 0;
     for (place, token) in text.split_whitespace().enumerate() {
         let word: String = fold(token).to_uppercase();
-        let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/');
+        let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
         for (part, inner) in word.split(|c: char| !is_inside(c)).enumerate() {
             let group = inner.trim_matches(|c: char| !c.is_ascii_alphanumeric());
             let is_group = group.contains(|c: char| c.is_ascii_digit()) && !is_date(group);
@@ -290,6 +318,28 @@ fn decimal(word: &str) -> Option<String> {
     Some(if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") })
 }
 
+/// Whether a folded request has the word of a kind as a noun, in a clause that excludes nothing, and not within a name.
+fn names_kind(request: &str, word: &str) -> bool {
+    let is_of_name = |c: Option<char>| c.is_some_and(|c| "-_./\\@~".contains(c));
+    mentions(request, word).any(|(before, after)| {
+        // The end of a sentence is no part of a name.
+        let mut next = after.chars();
+        let is_within = is_of_name(before.chars().next_back())
+            || (is_of_name(next.next()) && next.next().is_some_and(char::is_alphanumeric));
+        let clause = before.rsplit(CLAUSE_ENDS).next().unwrap_or_default();
+        let said: Vec<&str> = clause
+            .split(|c: char| !c.is_alphanumeric() && c != '\'')
+            .filter(|word| !word.is_empty())
+            .collect();
+        // What is left out before a vowel belongs to the article: «l'adresse».
+        let last =
+            |word: &str| word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default().to_owned();
+        let is_determiner = |word: &&str| DETERMINERS.contains(&last(word).as_str());
+        let has_determiner = word.contains(' ') || said.iter().rev().take(MAX_BEFORE_KIND).any(is_determiner);
+        !is_within && has_determiner && !said.iter().any(|word| EXCLUDES.contains(word))
+    })
+}
+
 impl Origins {
     /// Whether the owner has designated a value by its source and its kind, as it is the only one.
     pub fn is_designated(&self, value: &str) -> bool {
@@ -297,8 +347,7 @@ impl Origins {
             return false;
         };
         let (Some(request), Some(words)) = (self.folded.first(), self.words.first()) else { return false };
-        let is_named = kind.words().iter().any(|word| mentions(request, word).next().is_some());
-        if !is_named {
+        if !kind.words().iter().any(|word| names_kind(request, word)) {
             return false;
         }
         let mut own = Sources::nothing();

@@ -22,7 +22,7 @@ const FILE_ENDINGS: [&str; 28] = [
     "png", "jpg", "jpeg", "gif", "svg", "html", "htm", "log", "js", "ini", "tar", "gz", "mp3", "mp4",
 ];
 /// Beginnings of links that need no `//`.
-const SCHEMES: [&str; 4] = ["mailto:", "javascript:", "data:", "tel:"];
+const SCHEMES: [&str; 8] = ["mailto:", "javascript:", "data:", "tel:", "sms:", "http:", "https:", "ftp:"];
 /// Entities of HTML that write a part of a link.
 const ENTITIES: [&str; 5] = ["&#", "&colon;", "&sol;", "&period;", "&commat;"];
 
@@ -36,11 +36,13 @@ pub(super) fn links(text: &str) -> Vec<&str> {
 /// Whether a word would be taken for a link.
 pub(super) fn is_link(token: &str) -> bool {
     // Most words are none.
-    if token.is_ascii() && !token.contains(['.', ':', '&']) {
+    if token.is_ascii() && !token.contains(['.', ':', '&']) && !token.starts_with("//") {
         return false;
     }
     let token = fold(token).replace(['\u{3002}', '\u{ff61}'], ".");
-    let has_scheme = token.contains("://") || SCHEMES.iter().any(|scheme| token.contains(scheme));
+    let has_scheme = token.contains("://")
+        || (token.len() > 2 && token.starts_with("//"))
+        || SCHEMES.iter().any(|scheme| token.contains(scheme));
     has_scheme || ENTITIES.iter().any(|entity| token.contains(entity)) || has_host(&token)
 }
 

@@ -3,6 +3,8 @@
 //! A tool that was named for one call is not free for another one: an order may want one more message to whoever the owner has
 //! named, with other words, or one more event.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{Origins, THEN};
@@ -34,29 +36,34 @@ impl Done {
 
 impl Origins {
     /// Whether a tool was used for this request with the same values that say who, where and what, and said something else
-    /// then. The very same call is another matter (`docs/guides/mcp.md`).
+    /// then. Of several values of one argument, as recipients are, one is enough; an argument that was not given then tells nothing
+    /// apart. The very same call is another matter (`docs/guides/mcp.md`).
     pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
-        let is_same = |done: &Value, sink: &Sink| {
-            value_at(done, &sink.argument).is_some_and(|value| value == sink.value)
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for sink in sinks {
+            let argument = sink.argument.split('.').next().unwrap_or_default();
+            groups.entry(argument).or_default().push(&sink.value);
+        }
+        let is_same = |done: &Value| {
+            let mut shared = groups.iter().filter_map(|(argument, values)| {
+                let before = texts_of(done.get(argument)?);
+                Some(values.iter().any(|value| before.iter().any(|text| text == value)))
+            });
+            shared.all(|is_shared| is_shared)
         };
         self.done.0.len() > MAX_DONE
-            || self.done.0.iter().any(|(name, done)| {
-                name == tool && done != arguments && sinks.iter().all(|sink| is_same(done, sink))
-            })
+            || self.done.0.iter().any(|(name, done)| name == tool && done != arguments && is_same(done))
     }
 }
 
-/// The text or number at a dotted path.
-fn value_at(value: &Value, path: &str) -> Option<String> {
-    let found = path.split('.').try_fold(value, |value, name| match value {
-        Value::Object(fields) => fields.get(name),
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    })?;
-    match found {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+/// Every text and number in a value.
+fn texts_of(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Number(number) => vec![number.to_string()],
+        Value::Array(items) => items.iter().flat_map(texts_of).collect(),
+        Value::Object(fields) => fields.values().flat_map(texts_of).collect(),
+        Value::Null | Value::Bool(_) => Vec::new(),
     }
 }
 
@@ -81,8 +88,18 @@ mod tests {
         assert!(repeats("mail__send", &["ann"], "The code is 5512."));
         assert!(!repeats("mail__send", &["ann"], "On Sunday."), "the very same");
         assert!(
-            !repeats("mail__send", &["bob"], "On Sunday.") && !repeats("mail__send", &["ann", "bob"], "x")
+            !repeats("mail__send", &["bob"], "On Sunday.") && repeats("mail__send", &["bob", "ann"], "x")
         );
+        let sinks = |arguments: &Value, of: &[(&str, &str)]| {
+            let sinks: Vec<Sink> = of
+                .iter()
+                .map(|(argument, value)| Sink { argument: (*argument).into(), value: (*value).into() })
+                .collect();
+            origins.repeats("mail__send", arguments, &sinks)
+        };
+        assert!(sinks(&json!({ "to": "ann", "body": "x" }), &[("to", "ann")]), "a list of one is the same");
+        let copied = json!({ "to": ["ann"], "cc": ["bob"], "body": "x" });
+        assert!(sinks(&copied, &[("to.0", "ann"), ("cc.0", "bob")]), "one more recipient");
         assert!(!repeats("chat__send", &["ann"], "x") && repeats("mail__send", &[], "x"), "nobody is named");
     }
 

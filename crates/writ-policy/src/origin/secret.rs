@@ -21,8 +21,13 @@ const MIN_SECRET_CHARS: usize = 4;
 /// The longest one, in bytes: what is longer is a text.
 const MAX_SECRET_BYTES: usize = 4 * 1024;
 /// Names of fields, or words in them, that say that a value is a secret.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 24] = [
     "password",
+    "passwords",
+    "pwd",
+    "secrets",
+    "recoverycode",
+    "backupcode",
     "passwd",
     "passphrase",
     "passcode",

@@ -10,17 +10,17 @@
 
 use serde_json::Value;
 
-use super::Origins;
 use super::choice::is_common;
 use super::text::{fold, mentions};
+use super::{MAX_PLAIN_NUMBER, Origins};
 use crate::owner::MIN_TOKEN_CHARS;
 
 /// The most words of a value that are compared with the owner's.
 const MAX_WORDS: usize = 12;
 /// The longest such value, in bytes.
 const MAX_BYTES: usize = 200;
-/// The longest date with its time and offset from UTC, in bytes.
-const MAX_TIME_BYTES: usize = 35;
+/// The longest name of an argument, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 /// The fewest words of a phrase: one alone counts only as it is written (`crate::owner`).
 const MIN_PHRASE_WORDS: usize = 2;
 
@@ -76,12 +76,22 @@ impl Origins {
     /// value of what they asked for.
     pub fn asks_for(&self, arguments: &Value) -> bool {
         match arguments {
-            Value::String(text) => is_time(text) || self.is_in_request(text) || self.is_whole_value(text),
+            Value::String(text) => self.asks_for_text(text),
             Value::Array(items) => items.iter().all(|item| self.asks_for(item)),
-            // Names of arguments are the server's.
-            Value::Object(fields) => fields.values().all(|field| self.asks_for(field)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => true,
+            // Names of arguments are the server's; what is no name is a text in its place.
+            Value::Object(fields) => fields
+                .iter()
+                .all(|(name, field)| (is_name(name) || self.asks_for_text(name)) && self.asks_for(field)),
+            Value::Number(number) => {
+                let is_plain = number.as_u64().is_some_and(|number| number <= MAX_PLAIN_NUMBER);
+                is_plain || self.asks_for_text(&number.to_string())
+            }
+            Value::Null | Value::Bool(_) => true,
         }
+    }
+
+    fn asks_for_text(&self, text: &str) -> bool {
+        is_time(text) || self.is_in_request(text) || self.is_whole_value(text)
     }
 
     /// Whether a text says nothing but what the owner's newest words do: each of its words stands there or in any text.
@@ -97,12 +107,55 @@ impl Origins {
     }
 }
 
-/// Tells if a text is a date or a time as programs write them, and nothing else.
+/// Tells if a text could be the name of an argument: one word of a program.
+fn is_name(text: &str) -> bool {
+    text.len() <= MAX_NAME_BYTES
+        && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$'))
+}
+
+/// Tells if a text is a date, a time, or both with an offset from UTC, as RFC 3339 writes them, and nothing else; seconds and their
+/// parts may be left out.
 fn is_time(text: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':' | 'T' | 'Z' | '+' | '.' | ' ');
-    let is_dated =
-        text.bytes().filter(u8::is_ascii_digit).count() >= 3 && (text.contains('-') || text.contains(':'));
-    text.len() <= MAX_TIME_BYTES && is_dated && text.chars().all(is_part)
+    let dated = text.split_at_checked(10).filter(|(date, _)| is_date(date));
+    let Some((_, rest)) = dated else { return is_clock(text) };
+    let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty() };
+    let (clock, offset) = match rest.find(['Z', 'z', '+', '-']) {
+        Some(at) => rest.split_at_checked(at).unwrap_or((rest, "")),
+        None => (rest, ""),
+    };
+    let is_offset = match offset.strip_prefix(['+', '-']) {
+        Some(offset) => offset.len() == 5 && is_clock(offset),
+        None => matches!(offset, "" | "Z" | "z"),
+    };
+    is_clock(clock) && is_offset
+}
+
+/// `2026-12-31`.
+fn is_date(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [year, month, day] = parts.as_slice() else { return false };
+    number(year, 4).is_some()
+        && number(month, 2).is_some_and(|month| (1..=12).contains(&month))
+        && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
+}
+
+/// `14:30`, `14:30:05`, `14:30:05.250`.
+fn is_clock(text: &str) -> bool {
+    let (clock, part) = text.split_once('.').unwrap_or((text, "0"));
+    let parts: Vec<&str> = clock.split(':').collect();
+    let below = |part: &str, most: u32| number(part, 2).is_some_and(|number| number <= most);
+    let is_part = matches!(part.len(), 1..=9) && part.bytes().all(|byte| byte.is_ascii_digit());
+    match parts.as_slice() {
+        [hour, minute] => below(hour, 24) && below(minute, 59) && !text.contains('.'),
+        [hour, minute, second] => below(hour, 24) && below(minute, 59) && below(second, 60) && is_part,
+        _ => false,
+    }
+}
+
+/// A number that is written with so many digits.
+fn number(text: &str, digits: usize) -> Option<u32> {
+    (text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -187,9 +240,35 @@ mod tests {
         assert!(
             !asks("Night train to Vienna", "call 0900 5550199") && !asks("Vienna", "0900-5550199:1, raffle")
         );
-        for other in ["0900 555 0199", "12", "2026-12-05 14:00 call", "1-2"] {
+        for other in [
+            "0900 555 0199",
+            "12",
+            "2026-12-05 14:00 call",
+            "1-2",
+            "0900-555-0199",
+            "482-913",
+            "12:+41900555019",
+            "2026-13-05",
+            "2026-12-05T14:00+0900555",
+            "25:61",
+            "09:00.555",
+        ] {
             assert!(!is_time(other), "{other}");
         }
+        for time in [
+            "2026-12-05",
+            "14:00",
+            "14:00:05.25",
+            "2026-12-05T14:00",
+            "2026-12-05 14:00:00Z",
+            "2026-12-05T14:00:00.5-05:30",
+        ] {
+            assert!(is_time(time), "{time}");
+        }
+        let says = |value: serde_json::Value| origins.asks_for(&value);
+        assert!(says(serde_json::json!({ "seats": 2, "time": { "dateTime": "14:00" } })));
+        assert!(!says(serde_json::json!({ "n": 9_005_550_199_u64 })));
+        assert!(!says(serde_json::json!({ "labels": { "Ring 0900 5550199": true } })));
     }
 
     /// In a narrow home only what is quoted counts.
