@@ -182,3 +182,67 @@ test("a line of a change that looks like the head of another file is not one", a
   assert.equal(rest, "left out: target: ignored");
   await person.close();
 });
+
+test("what a model writes takes no long time to show, and a label does not hide a host", async () => {
+  const person = await visitor(browser, writ);
+  const page = await person.open();
+  const [slowest, labels, kept] = await page.evaluate(async () => {
+    const { markdown } = await import("/js/markdown.js");
+    const many = (text, count = 40_000) => text.repeat(count);
+    const hostile = [`a|b\n-${many(" ")}x`, `a|b\n-${many(" ")}-`, `# a${many(" ")}b`, `# ${many("#")}x`, `a${many("`")}b`, `\`\`\`js\n'${many("\\'", 24_000)}`, many("[a](", 10_000), many("- ", 10_000)];
+    const times = hostile.map((text) => {
+      const began = performance.now();
+      markdown(text);
+      return performance.now() - began;
+    });
+    const shown = (text) => {
+      const node = document.createElement("div");
+      node.append(markdown(text));
+      return node.querySelector(".host")?.textContent.trim() ?? null;
+    };
+    const text = (text) => {
+      const node = document.createElement("div");
+      node.append(markdown(text));
+      return node.innerText.trim();
+    };
+    return [
+      Math.max(...times),
+      ["[https://paypal.com/signin](https://paypal.co/x)", "[github.com/writ](https://github.co)", "[ann@bank.com](mailto:ann@bank.co?body=x)", "[example.org/a](https://example.org/a)"].map(shown),
+      ["# One ##", "## `a` b", "a `` b ` c `` d"].map(text),
+    ];
+  });
+  assert.ok(slowest < 500, `${slowest} ms`);
+  assert.deepEqual(labels, ["paypal.co", "github.co", "ann@bank.co", null]);
+  assert.deepEqual(kept.slice(0, 2), ["One", "a b"]);
+  await person.close();
+});
+
+/** What is typed while another conversation is being joined is for that one. */
+test("a message goes to the conversation that was chosen, also before it is joined", async () => {
+  const person = await visitor(browser, writ);
+  const page = await person.open();
+  await fresh(page);
+  await say(page, "hello");
+  await reply(page, "until it is complete").waitFor();
+  const first = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  await page.locator("#message").fill("a draft of the first");
+  await fresh(page);
+  const second = await page.evaluate(() => sessionStorage.getItem("writ.session"));
+  assert.equal(await page.locator("#message").inputValue(), "");
+  await page.locator("#message").fill("a draft of the second");
+  await page.locator("[data-sessions] .session-row:not([aria-current=true])", { hasText: "hello" }).first().waitFor();
+  // Chosen, and said at once: no answer of the server comes between.
+  await page.evaluate(() => {
+    const row = [...document.querySelectorAll("[data-sessions] .session-row")].find((one) => one.getAttribute("aria-current") !== "true" && one.textContent.includes("hello"));
+    row.click();
+    const box = document.getElementById("message");
+    window.seen = box.value;
+    box.value = "hello again";
+    document.getElementById("composer").requestSubmit();
+  });
+  assert.equal(await page.evaluate(() => window.seen), "a draft of the first");
+  await page.locator(".said[data-state=kept]", { hasText: "hello again" }).waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem("writ.session")), first);
+  assert.equal(await page.evaluate((id) => sessionStorage.getItem(`writ.outbox.${id}`), second), null);
+  await person.close();
+});

@@ -171,9 +171,10 @@ async function unknown() {
 
 function change(session) {
   if (session === connection.session && connection.open) return;
-  stream.clear();
+  stream.choose(session);
   review.dismiss();
   connection.join(session);
+  if (session !== null) takeUpDraft(session);
   location.hash = "#/stream";
   byId("message").focus();
 }

@@ -24,8 +24,9 @@ const NAMES = { bash: "sh", cc: "c", cpp: "c", "c++": "c", cs: "java", csharp: "
 const HASH = new Set(["python", "sh", "toml", "yaml"]);
 const DASH = new Set(["sql"]);
 
-// Each alternative begins with a character of its own and cannot run over itself: no text takes long.
-const TEXT = String.raw`"(?:[^"\\\n]|\\[^\n])*"?|'(?:[^'\\\n]|\\[^\n])*'|` + "`(?:[^`\\\\]|\\\\[^])*`?";
+// Each alternative begins with a character of its own; what it repeats is bounded or runs to its end: the time that code takes grows with
+// its length alone.
+const TEXT = String.raw`"(?:[^"\\\n]|\\[^\n])*"?|'(?:[^'\\\n]|\\[^\n]){0,400}'|` + "`(?:[^`\\\\]|\\\\[^])*`?";
 const NUMBER = String.raw`\b\d[\w.]*`;
 const WORD = String.raw`[A-Za-z_$][\w$]*`;
 

@@ -10,12 +10,13 @@ import { highlight } from "./highlight.js";
 const MAX_DEPTH = 6;
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^ {0,3}(#{1,6})[ \t](.*)$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
-/** The line below the head of a table. */
-const DELIMITER = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+/** All that the line below the head of a table may hold, and a cell of it. */
+const DELIMITER = /^[ \t|:-]+$/;
+const DELIMITER_CELL = /^:?-+:?$/;
 /** Columns of a table; what has more stays text. */
 const MAX_COLUMNS = 32;
 /** How long a button says that it has copied, in milliseconds. */
@@ -43,12 +44,20 @@ function block(lines, at, depth) {
   if (line.trim() === "") return [null, at + 1];
   if (FENCE.test(line)) return code(lines, at);
   const heading = HEADING.exec(line);
-  if (heading) return [el(heading[1].length < 3 ? "h3" : "h4", {}, inline(heading[2], 0)), at + 1];
+  if (heading) return [el(heading[1].length < 3 ? "h3" : "h4", {}, inline(title(heading[2]), 0)), at + 1];
   if (RULE.test(line)) return [el("hr"), at + 1];
   if (isTable(lines, at)) return table(lines, at);
   if (depth < MAX_DEPTH && QUOTE.test(line)) return quote(lines, at, depth);
   if (depth < MAX_DEPTH && ITEM.test(line)) return list(lines, at, depth);
   return paragraph(lines, at, depth);
+}
+
+/** The text of a heading, without the marks that may close it. */
+function title(text) {
+  const trimmed = text.trim();
+  let end = trimmed.length;
+  while (trimmed[end - 1] === "#") end -= 1;
+  return trimmed.slice(0, end).trimEnd();
 }
 
 function code(lines, at) {
@@ -84,7 +93,9 @@ function cells(line) {
 function isTable(lines, at) {
   const below = lines[at + 1] ?? "";
   if (!lines[at].includes("|") || !below.includes("-") || !DELIMITER.test(below)) return false;
-  const count = cells(below).length;
+  const found = cells(below);
+  const count = found.length;
+  if (!found.every((cell) => DELIMITER_CELL.test(cell))) return false;
   return count <= MAX_COLUMNS && cells(lines[at]).length === count && (count > 1 || below.includes("|"));
 }
 
@@ -159,9 +170,10 @@ function starts(line, depth) {
   return line.trim() === "" || FENCE.test(line) || HEADING.test(line) || RULE.test(line) || nested;
 }
 
-// Each alternative begins with a character of its own and cannot run over itself: no text takes long.
+// Each alternative begins with a character of its own, and what it repeats is bounded or ends at that character: the time that a text
+// takes grows with its length alone.
 const INLINE =
-  /(`+)([^`]+)\1|!?\[([^\][\n]{1,500})\]\(\s*<?([^\s()<>]{1,2000})>?[^()\n]{0,200}\)|<?(https?:\/\/[^\s<>"'`]{1,2000})>?|(\*\*|__)(?=\S)([^*_\n](?:[^\n]{0,500}?\S)?)\6|(\*|_)(?=\S)([^*_\n]{1,500}?)\8(?!\w)|~~(?=\S)([^~\n]{1,500})~~|\\([\\`*_{}[\]()#+.!~>-])/g;
+  /(?<!`)(`{1,16})(?!`)([^`]+)\1|!?\[([^\][\n]{1,500})\]\(\s*<?([^\s()<>]{1,2000})>?[^()\n]{0,200}\)|<?(https?:\/\/[^\s<>"'`]{1,2000})>?|(\*\*|__)(?=\S)([^*_\n](?:[^\n]{0,500}?\S)?)\6|(\*|_)(?=\S)([^*_\n]{1,500}?)\8(?!\w)|~~(?=\S)([^~\n]{1,500})~~|\\([\\`*_{}[\]()#+.!~>-])/g;
 
 /** Text with emphasis, code and links, as nodes. */
 function inline(text, depth) {
@@ -208,7 +220,9 @@ function link(address, label, text) {
   }
   if (!url || !["http:", "https:", "mailto:"].includes(url.protocol)) return el("span", {}, label, ` (${address})`);
   const host = url.protocol === "mailto:" ? url.pathname : url.host;
-  const told = text.toLowerCase().replace(/^https?:\/\//, "").startsWith(host.toLowerCase());
+  const said = text.toLowerCase().replace(/^https?:\/\//, "");
+  // The whole host, and not the beginning of another.
+  const told = said.startsWith(host.toLowerCase()) && /^(?:$|[/?#])/.test(said.slice(host.length));
   const node = el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer", className: "outside" }, label);
   if (!told) node.append(el("span", { className: "host" }, ` ${host}`));
   node.append(icon(ICONS.outside), el("span", { className: "visually-hidden" }, " (opens outside Writ)"));

@@ -30,12 +30,17 @@ export class Outbox {
     return this.#messages.length;
   }
 
+  /** Another session comes into view: what is said from now on is for it, also before it is joined. */
+  choose(session) {
+    if (this.#session === session) return;
+    this.#session = session;
+    this.#messages = this.#load();
+  }
+
   /** The session is joined: sends what waits. Answers with the messages that the page does not show yet. */
   open(session) {
-    const same = this.#session === session;
-    this.#session = session;
-    const fresh = same ? [] : this.#load();
-    if (!same) this.#messages = fresh;
+    this.choose(session);
+    const fresh = this.#messages.filter((message) => message.node === null);
     for (const message of this.#messages) this.#pass(message);
     return fresh;
   }

@@ -76,6 +76,12 @@ export class Stream {
     this.#show();
   }
 
+  /** Another session comes into view, and is being joined. */
+  choose(session) {
+    this.clear();
+    if (session !== null) this.#outbox.choose(session);
+  }
+
   /** The session is joined: what is missing comes now. */
   opened(hello) {
     this.#end = hello.seq ?? 0;
