@@ -185,7 +185,7 @@ async fn curl_reaches_a_listed_host_and_every_other_way_out_fails() {
 async fn programs_are_told_of_the_proxy_when_and_only_when_there_is_one() {
     let fixture = Fixture::new().await;
     let told = "env | grep -iE 'proxy|^PIP_|npm_config|^CARGO|^GIT_' | sort";
-    assert_eq!(fixture.sh(told).await, "");
+    assert_eq!(fixture.sh(told).await, "GIT_CONFIG_SYSTEM=/etc/gitconfig");
     let (sender, mut receiver) = mpsc::channel::<Listener>(1);
     let result = fixture.with_network(told, sender).await;
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "npm_config_proxy"] {

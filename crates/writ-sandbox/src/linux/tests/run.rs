@@ -49,7 +49,7 @@ async fn each_session_has_its_own_folder_and_nobody_has_our_environment() {
     let names = fixture.sh("env | cut -d= -f1 | sort | tr '\\n' ' '").await;
     assert_eq!(
         names,
-        "HOME LANG LOGNAME PATH PWD PYTHONDONTWRITEBYTECODE RUSTUP_HOME SHELL TERM TMPDIR USER"
+        "GIT_CONFIG_SYSTEM HOME LANG LOGNAME PATH PWD PYTHONDONTWRITEBYTECODE RUSTUP_HOME SHELL TERM TMPDIR USER"
             .replace(if names.contains("RUSTUP_HOME") { "" } else { "RUSTUP_HOME " }, "")
     );
     let mut with_env = exec(&["sh", "-c", "echo $GREETING"]);
