@@ -98,8 +98,8 @@ impl Blocks {
             }
             (Block::Given(place), "input_json_delta") => {
                 let whole = field("partial_json").unwrap_or_default();
-                if whole.is_empty() {
-                    return draft.count(1);
+                if matches!(whole.trim(), "" | "{}") {
+                    return draft.count(whole.len().max(1));
                 }
                 *block = Block::Call(place);
                 draft.whole_arguments(place, whole)
@@ -163,7 +163,7 @@ mod tests {
     /// Rows: SCL-011
     #[test]
     fn arguments_that_come_with_the_beginning_of_a_call_count() {
-        for pieces in [&[][..], &[""], &["{\"q\":", "\"a\"}"]] {
+        for pieces in [&[][..], &[""], &[" ", "{}"], &["{\"q\":", "\"a\"}"]] {
             let mut draft = Draft::new(Tokens::new(100), "call".into());
             let mut blocks = Blocks::default();
             let mut frame = |frame: Value| blocks.frame(&mut draft, &frame.to_string()).expect("a frame");

@@ -61,6 +61,7 @@ impl Draft {
             return Ok(());
         };
         self.count(signature.len())?;
+        self.reasoning.count(signature.len());
         let is_of_call = |piece: &&mut Reasoning| {
             piece.calls_before == place && matches!(piece.form, ReasoningForm::CallSignature(_))
         };
@@ -69,7 +70,6 @@ impl Draft {
             signature.clone_into(known);
             return Ok(());
         }
-        self.reasoning.count(signature.len());
         self.reasoning.push(place, ReasoningForm::CallSignature(signature.to_owned()));
         Ok(())
     }
