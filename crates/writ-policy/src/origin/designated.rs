@@ -19,7 +19,7 @@ use serde_json::{Deserializer, Value};
 
 use super::Origins;
 use super::choice::EXCLUDES;
-use super::link::{gather, is_link, links};
+use super::link::{gather, is_host, is_link, links};
 use super::text::{fold, mentions};
 
 /// The largest source that is looked through, in bytes: in a larger one there may be more values than one.
@@ -28,22 +28,69 @@ const MAX_SOURCE_BYTES: usize = 256 * 1024;
 const MAX_CANDIDATES: usize = 2;
 /// The fewest digits of what could be an account, a card or a phone's number.
 const MIN_ACCOUNT_DIGITS: usize = 6;
-/// How many words before a kind its article or pronoun stands at most: «the bank account».
-const MAX_BEFORE_KIND: usize = 2;
-/// Where a clause ends that may exclude something.
-const CLAUSE_ENDS: [char; 7] = ['.', ',', ';', ':', '!', '?', '\n'];
+/// Where a sentence ends, if white space follows.
+const SENTENCE_ENDS: [char; 5] = ['.', ';', ':', '!', '?'];
 /// Where a text was cut: there may have been more values.
 const CUTS: [&str; 2] = ["characters left out ...]", "more characters]"];
+/// The most digits before the point of what is an amount and no account.
+const MAX_WHOLE_DIGITS: usize = 7;
 /// How an at sign is written, also for a browser.
 const AT: [&str; 8] = ["@", "(at)", "[at]", "{at}", "&#64", "&#x40", "&commat", "%40"];
-/// What stands before a noun: English, German, French, Spanish, Italian, Portuguese, Dutch.
-const DETERMINERS: [&str; 77] = [
+/// What stands before a noun and is no other word of another language: English, German, French, Spanish, Italian, Dutch.
+const DETERMINERS: [&str; 61] = [
     "the", "a", "an", "this", "that", "these", "those", "his", "her", "their", "its", "my", "your", "our",
-    "whose", "which", "what", "any", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen",
-    "einem", "einer", "seine", "ihre", "deren", "dessen", "welche", "zur", "zum", "vom", "im", "am", "ans",
-    "aufs", "le", "la", "les", "l", "un", "une", "du", "au", "aux", "leur", "son", "sa", "cette", "ce",
-    "cet", "el", "los", "las", "una", "al", "del", "su", "il", "lo", "gli", "dell", "all", "sul", "o", "os",
-    "as", "uma", "do", "da", "het", "de",
+    "whose", "which", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen", "einem", "einer",
+    "seine", "ihre", "deren", "dessen", "welche", "zur", "zum", "vom", "ans", "aufs", "le", "la", "les", "l",
+    "une", "du", "aux", "leur", "cette", "cet", "el", "los", "las", "una", "del", "su", "il", "lo", "gli",
+    "dell", "sul", "uma", "het", "um",
+];
+/// What stands between an article and a noun never: a verb follows it, or another thing.
+const ELSE: [&str; 76] = [
+    "and", "or", "but", "to", "into", "in", "on", "for", "of", "at", "with", "by", "from", "as", "than",
+    "then", "i", "you", "we", "they", "he", "she", "it", "who", "must", "should", "will", "would", "can",
+    "could", "may", "might", "please", "also", "just", "do", "did", "does", "und", "oder", "aber", "zu",
+    "an", "auf", "mit", "von", "wir", "sie", "ihr", "man", "et", "ou", "mais", "en", "pour", "avec", "de",
+    "nous", "vous", "ils", "y", "o", "pero", "para", "con", "por", "e", "ed", "ma", "per", "che", "si",
+    "noi", "maar", "voor", "met",
+];
+/// What excludes a kind besides [`EXCLUDES`], anywhere in its sentence.
+const FORBIDS: [&str; 36] = [
+    "no",
+    "never",
+    "nor",
+    "neither",
+    "avoid",
+    "ignore",
+    "instead",
+    "rather",
+    "stop",
+    "n\u{e3}o",
+    "nao",
+    "nie",
+    "niemals",
+    "kein",
+    "keinen",
+    "keinem",
+    "keiner",
+    "keines",
+    "keinesfalls",
+    "keineswegs",
+    "ignoriere",
+    "jamais",
+    "aucun",
+    "aucune",
+    "ni",
+    "nunca",
+    "jam\u{e1}s",
+    "mai",
+    "nessun",
+    "nessuna",
+    "n\u{e9}",
+    "nooit",
+    "geen",
+    "cannot",
+    "can't",
+    "statt",
 ];
 /// How many letters and digits an IBAN has (ISO 13616).
 const IBAN_CHARS: RangeInclusive<usize> = 15..=34;
@@ -208,7 +255,7 @@ fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
     };
     let trim = |word: &str| word.trim_matches(|c: char| ".:!?()[]{}".contains(c)).to_owned();
     let words: Vec<&str> = text.split_whitespace().collect();
-    let is_at_host = |host: &str| host.trim_matches(|c: char| !c.is_alphanumeric()).contains('.');
+    let is_at_host = |host: &str| is_host(fold(host).trim_matches(|c: char| !c.is_alphanumeric()), false);
     let spelled: Vec<String> = words
         .array_windows()
         .filter(|[_, at, host]| at.eq_ignore_ascii_case("at") && is_at_host(host))
@@ -239,7 +286,7 @@ fn runs(text: &str) -> Vec<Run> {
         let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
         for (part, inner) in word.split(|c: char| !is_inside(c)).enumerate() {
             let group = inner.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-            let is_group = group.contains(|c: char| c.is_ascii_digit()) && !is_date(group);
+            let is_group = group.contains(|c: char| c.is_ascii_digit()) && !is_date(group) && !is_part(group);
             if part > 0 || !is_group || !inner.starts_with(group) {
                 end(&mut number, first..place + part.min(1));
             }
@@ -255,6 +302,14 @@ fn runs(text: &str) -> Vec<Run> {
     }
     end(&mut number, first..last);
     found
+}
+
+/// Whether a group is a number with one or two digits behind its point, as amounts are written.
+fn is_part(group: &str) -> bool {
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    group.split_once('.').is_some_and(|(whole, part)| {
+        is_number(whole) && is_number(part) && part.len() <= 2 && whole.len() <= MAX_WHOLE_DIGITS
+    })
 }
 
 /// What could be the number of an account: a run with digits enough.
@@ -318,7 +373,7 @@ fn decimal(word: &str) -> Option<String> {
     Some(if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") })
 }
 
-/// Whether a folded request has the word of a kind as a noun, in a clause that excludes nothing, and not within a name.
+/// Whether a folded request has the word of a kind as a noun, in a sentence that excludes nothing, and not within a name.
 fn names_kind(request: &str, word: &str) -> bool {
     let is_of_name = |c: Option<char>| c.is_some_and(|c| "-_./\\@~".contains(c));
     mentions(request, word).any(|(before, after)| {
@@ -326,18 +381,44 @@ fn names_kind(request: &str, word: &str) -> bool {
         let mut next = after.chars();
         let is_within = is_of_name(before.chars().next_back())
             || (is_of_name(next.next()) && next.next().is_some_and(char::is_alphanumeric));
-        let clause = before.rsplit(CLAUSE_ENDS).next().unwrap_or_default();
-        let said: Vec<&str> = clause
-            .split(|c: char| !c.is_alphanumeric() && c != '\'')
-            .filter(|word| !word.is_empty())
-            .collect();
-        // What is left out before a vowel belongs to the article: «l'adresse».
-        let last =
-            |word: &str| word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default().to_owned();
-        let is_determiner = |word: &&str| DETERMINERS.contains(&last(word).as_str());
-        let has_determiner = word.contains(' ') || said.iter().rev().take(MAX_BEFORE_KIND).any(is_determiner);
-        !is_within && has_determiner && !said.iter().any(|word| EXCLUDES.contains(word))
+        let said = words_of(sentences(before).pop().unwrap_or_default());
+        let rest = words_of(sentences(after).first().copied().unwrap_or_default());
+        let forbids = |word: &&str| EXCLUDES.contains(word) || FORBIDS.contains(word);
+        !is_within && (word.contains(' ') || is_noun(&said)) && !said.iter().chain(&rest).any(forbids)
     })
+}
+
+/// Whether a noun follows these words: an article or pronoun is the last of them, or the last but one before a word that says
+/// something («the bank account», and not «this into account»).
+fn is_noun(said: &[&str]) -> bool {
+    // What is left out before a vowel belongs to the article: «l'adresse».
+    let last = |word: &str| word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default().to_owned();
+    let is_determiner = |word: &str| DETERMINERS.contains(&last(word).as_str());
+    match said {
+        [.., first, between] if !is_determiner(between) => is_determiner(first) && !ELSE.contains(between),
+        [.., last] => is_determiner(last),
+        [] => false,
+    }
+}
+
+/// The sentences of a text.
+fn sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut first = 0;
+    for (at, c) in text.char_indices() {
+        let after = at + c.len_utf8();
+        let next = text.get(after..).and_then(|rest| rest.chars().next());
+        if c == '\n' || (SENTENCE_ENDS.contains(&c) && next.is_some_and(char::is_whitespace)) {
+            found.push(text.get(first..at).unwrap_or_default());
+            first = after;
+        }
+    }
+    found.push(text.get(first..).unwrap_or_default());
+    found
+}
+
+fn words_of(text: &str) -> Vec<&str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|word| !word.is_empty()).collect()
 }
 
 impl Origins {

@@ -66,7 +66,8 @@ fn has_host(token: &str) -> bool {
     false
 }
 
-fn is_host(name: &str, is_opened: bool) -> bool {
+/// Whether a name is that of a host, and of no file unless it is opened.
+pub(super) fn is_host(name: &str, is_opened: bool) -> bool {
     let labels: Vec<&str> = name.split('.').collect();
     let Some((top, others)) = labels.split_last().filter(|(_, others)| !others.is_empty()) else {
         return false;

@@ -13,6 +13,9 @@ use crate::prepared::Sink;
 /// The most calls of a request that are compared; with more, each further one counts as another of its tool's.
 const MAX_DONE: usize = 1_000;
 
+/// Arguments that name who gets a message.
+const RECIPIENTS: [&str; 7] = ["to", "cc", "bcc", "recipient", "recipients", "attendees", "participants"];
+
 /// The calls that were performed since the owner's newest message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done(Vec<(String, Value)>);
@@ -39,14 +42,15 @@ impl Origins {
     /// then. Of several values of one argument, as recipients are, one is enough; an argument that was not given then tells nothing
     /// apart. The very same call is another matter (`docs/guides/mcp.md`).
     pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
-        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sink in sinks {
-            let argument = sink.argument.split('.').next().unwrap_or_default();
-            groups.entry(argument).or_default().push(&sink.value);
+            groups.entry(group(&sink.argument)).or_default().push(&sink.value);
         }
         let is_same = |done: &Value| {
+            let mut known = BTreeMap::new();
+            texts_of(done, "", &mut known);
             let mut shared = groups.iter().filter_map(|(argument, values)| {
-                let before = texts_of(done.get(argument)?);
+                let before: &Vec<String> = known.get(argument)?;
                 Some(values.iter().any(|value| before.iter().any(|text| text == value)))
             });
             shared.all(|is_shared| is_shared)
@@ -56,14 +60,28 @@ impl Origins {
     }
 }
 
-/// Every text and number in a value.
-fn texts_of(value: &Value) -> Vec<String> {
+/// The path of an argument without its places in lists; all that name recipients are one.
+fn group(path: &str) -> String {
+    let is_name = |part: &&str| !part.bytes().all(|byte| byte.is_ascii_digit());
+    let names: Vec<&str> = path.split('.').filter(is_name).collect();
+    if names.last().is_some_and(|name| RECIPIENTS.contains(&name.to_lowercase().as_str())) {
+        return RECIPIENTS[0].to_owned();
+    }
+    names.join(".")
+}
+
+/// Every text and number in a value, by the path of its argument.
+fn texts_of(value: &Value, path: &str, found: &mut BTreeMap<String, Vec<String>>) {
+    let mut put = |text: String| found.entry(group(path)).or_default().push(text);
     match value {
-        Value::String(text) => vec![text.clone()],
-        Value::Number(number) => vec![number.to_string()],
-        Value::Array(items) => items.iter().flat_map(texts_of).collect(),
-        Value::Object(fields) => fields.values().flat_map(texts_of).collect(),
-        Value::Null | Value::Bool(_) => Vec::new(),
+        Value::String(text) => put(text.clone()),
+        Value::Number(number) => put(number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| texts_of(item, path, found)),
+        Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            texts_of(field, &path, found);
+        }),
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -100,6 +118,8 @@ mod tests {
         assert!(sinks(&json!({ "to": "ann", "body": "x" }), &[("to", "ann")]), "a list of one is the same");
         let copied = json!({ "to": ["ann"], "cc": ["bob"], "body": "x" });
         assert!(sinks(&copied, &[("to.0", "ann"), ("cc.0", "bob")]), "one more recipient");
+        let moved = json!({ "to": ["bob"], "cc": ["ann"], "body": "x" });
+        assert!(sinks(&moved, &[("to.0", "bob"), ("cc.0", "ann")]), "another place for her");
         assert!(!repeats("chat__send", &["ann"], "x") && repeats("mail__send", &[], "x"), "nobody is named");
     }
 

@@ -20,7 +20,9 @@ const MAX_WORDS: usize = 12;
 /// The longest such value, in bytes.
 const MAX_BYTES: usize = 200;
 /// The longest name of an argument, in bytes.
-const MAX_NAME_BYTES: usize = 64;
+const MAX_NAME_BYTES: usize = 40;
+/// The most digits in one: a number or a code is a text.
+const MAX_NAME_DIGITS: usize = 2;
 /// The fewest words of a phrase: one alone counts only as it is written (`crate::owner`).
 const MIN_PHRASE_WORDS: usize = 2;
 
@@ -111,7 +113,8 @@ impl Origins {
 fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME_BYTES
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$'))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+        && text.bytes().filter(u8::is_ascii_digit).count() <= MAX_NAME_DIGITS
 }
 
 /// Tells if a text is a date, a time, or both with an offset from UTC, as RFC 3339 writes them, and nothing else; seconds and their
@@ -269,6 +272,7 @@ mod tests {
         assert!(says(serde_json::json!({ "seats": 2, "time": { "dateTime": "14:00" } })));
         assert!(!says(serde_json::json!({ "n": 9_005_550_199_u64 })));
         assert!(!says(serde_json::json!({ "labels": { "Ring 0900 5550199": true } })));
+        assert!(!says(serde_json::json!({ "labels": { "Ring_0900_5550199": true } })));
     }
 
     /// In a narrow home only what is quoted counts.
