@@ -246,3 +246,27 @@ test("a message goes to the conversation that was chosen, also before it is join
   assert.equal(await page.evaluate((id) => sessionStorage.getItem(`writ.outbox.${id}`), second), null);
   await person.close();
 });
+
+test("what is said before a conversation is known is for the first one, and is shown again where it was hidden", async () => {
+  const person = await visitor(browser, writ);
+  const page = await person.open();
+  const seen = await page.evaluate(async () => {
+    const { Outbox } = await import("/js/outbox.js");
+    const sent = [];
+    const outbox = new Outbox((frame) => sent.push(frame.text), () => {});
+    outbox.add("early").node = {};
+    outbox.open("one");
+    const counted = sent.filter((text) => text === "early").length;
+    outbox.hidden();
+    const again = outbox.open("one").map((message) => message.text);
+    outbox.choose("two");
+    outbox.add("late");
+    const two = JSON.parse(sessionStorage.getItem("writ.outbox.two")).map((message) => message.text);
+    const one = JSON.parse(sessionStorage.getItem("writ.outbox.one")).map((message) => message.text);
+    for (const name of ["one", "two"]) sessionStorage.removeItem(`writ.outbox.${name}`);
+    return { counted, again, one, two };
+  });
+  // Once when it was said, in vain, and once when the conversation was joined.
+  assert.deepEqual(seen, { counted: 2, again: ["early"], one: ["early"], two: ["late"] });
+  await person.close();
+});

@@ -271,4 +271,5 @@ if ("serviceWorker" in navigator && isSecureContext) {
 }
 route();
 reviewed();
+stream.choose(last());
 connection.join(last());

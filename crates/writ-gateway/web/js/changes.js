@@ -88,6 +88,14 @@ function applying(diff, session, asked) {
     button.disabled = true;
     said.textContent = "Applying.";
     try {
+      // The agent may have gone on meanwhile: what is applied is what was shown.
+      const now = await request(`/api/v1/sessions/${encodeURIComponent(session)}/diff`);
+      if (now.text !== diff.text) {
+        const fresh = changes(now, session, asked);
+        byId("reader-body").replaceChildren(...fresh);
+        byId("reader-body").prepend(el("p", { className: "note", role: "status" }, "It has changed meanwhile: this is what it is now."));
+        return;
+      }
       const answer = await request(`/api/v1/sessions/${encodeURIComponent(session)}/apply`, { method: "POST" });
       said.textContent = answer.applied ?? "It is asked in Review.";
       if (answer.ask_id) asked(answer.ask_id);

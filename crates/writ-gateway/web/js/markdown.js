@@ -205,7 +205,9 @@ function pushBare(out, address, all) {
     out.push(link(address, [address], address));
     return 0;
   }
-  const kept = address.replace(/[.,;:!?)\]}*_]+$/, "");
+  let end = address.length;
+  while (end > 0 && ".,;:!?)]}*_".includes(address[end - 1])) end -= 1;
+  const kept = address.slice(0, end);
   out.push(link(kept, [kept], kept));
   return address.length - kept.length;
 }

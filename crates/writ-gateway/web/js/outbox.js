@@ -30,11 +30,21 @@ export class Outbox {
     return this.#messages.length;
   }
 
-  /** Another session comes into view: what is said from now on is for it, also before it is joined. */
+  /**
+   * Another session comes into view: what is said from now on is for it, also before it is joined. What was said before any
+   * session was known is for the first one.
+   */
   choose(session) {
     if (this.#session === session) return;
+    const orphans = this.#session === null ? this.#messages : [];
     this.#session = session;
-    this.#messages = this.#load();
+    this.#messages = [...this.#load(), ...orphans];
+    if (orphans.length > 0) this.#save();
+  }
+
+  /** The page has taken its messages from view. */
+  hidden() {
+    for (const message of this.#messages) message.node = null;
   }
 
   /** The session is joined: sends what waits. Answers with the messages that the page does not show yet. */
@@ -91,6 +101,7 @@ export class Outbox {
   }
 
   #save() {
+    if (this.#session === null) return;
     try {
       const kept = this.#messages.map(({ id, text }) => ({ id, text }));
       if (kept.length === 0) sessionStorage.removeItem(key(this.#session));

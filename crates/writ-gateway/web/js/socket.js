@@ -150,7 +150,9 @@ export class Connection {
 
   /** The session cannot be joined, as after its home was replaced: the newest one is, instead. */
   #rejected(frame) {
-    if (frame.type === "error" && this.#session !== null) this.join(null);
+    if (frame.type !== "error" || this.#session === null) return;
+    this.#listener.reset();
+    this.join(null);
   }
 
   #greeted(frame) {

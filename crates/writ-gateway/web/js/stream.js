@@ -63,6 +63,7 @@ export class Stream {
   clear() {
     this.#keep();
     byId("items").replaceChildren();
+    this.#outbox.hidden();
     this.#turns.clear();
     this.#places.clear();
     this.#said.clear();
@@ -210,6 +211,7 @@ export class Stream {
   #accepted(frame) {
     const message = this.#outbox.accepted(frame.client_id);
     if (!message || this.#said.has(frame.entry)) return;
+    if (!message.node) this.#pending(message);
     this.#said.add(frame.entry);
     this.#kept(message.node, frame.entry);
     // It waits until the list of those that do not is read.
@@ -223,7 +225,7 @@ export class Stream {
     // What concerns messages that were taken in names them.
     const anybodys = (frame.answers ?? []).length === 0 && !ABOUT_ANSWERS.test(frame.code ?? "");
     const refused = anybodys ? this.#outbox.refused() : null;
-    if (refused) became(refused.node, "refused");
+    if (refused?.node) became(refused.node, "refused");
     const text = el("p", {}, frame.text);
     const hint = frame.hint ? el("p", { className: "note" }, frame.hint) : null;
     const code = el("p", { className: "note" }, el("code", {}, frame.code));
@@ -312,6 +314,7 @@ export class Stream {
     }
     const mine = this.#outbox.adopt(text);
     if (mine) {
+      if (!mine.node) this.#pending(mine);
       this.#kept(mine.node, entry.seq);
       return;
     }
