@@ -100,12 +100,13 @@ impl Place {
         summary: &str,
         output: &str,
     ) -> Option<ServerFrame> {
+        let turn = self.turn?;
         let mut arguments = call.arguments.clone();
         self.core.redactor.mask_json(&mut arguments);
         let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
         let arguments = self.core.redactor.mask(&arguments);
         Some(ServerFrame::Tool {
-            turn: self.turn?,
+            turn,
             tool: call.name.clone(),
             state: state.to_owned(),
             summary: summary.chars().take(MAX_SUMMARY).collect(),

@@ -1,10 +1,10 @@
 //! Git as people have it: the real git on both sides, with repositories that lie in other places than the project's own folder.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::threats::planted::files;
 use super::turns::{Bench, calls};
 use super::{Home, code, text};
 
@@ -44,24 +44,6 @@ fn repository(folder: &Path, files: &[(&str, &str)]) {
     }
     git(folder, &["add", "."]);
     git(folder, &["commit", "-q", "-m", "first"]);
-}
-
-/// Every file below a folder, links apart, with its content.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("reads") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let content = std::fs::read(&path).expect("reads");
-                found.insert(path, content);
-            }
-        }
-    }
-    found
 }
 
 /// A folder of its own for repositories, beside a home.

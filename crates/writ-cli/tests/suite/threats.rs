@@ -11,7 +11,7 @@ mod display;
 mod forged;
 
 #[path = "threats/planted.rs"]
-mod planted;
+pub(crate) mod planted;
 
 #[path = "threats/secrets.rs"]
 mod secrets;

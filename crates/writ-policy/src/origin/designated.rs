@@ -36,7 +36,7 @@ const CUTS: [&str; 2] = ["characters left out ...]", "more characters]"];
 const MAX_WHOLE_DIGITS: usize = 7;
 /// How an at sign is written, also for a browser.
 const AT: [&str; 8] = ["@", "(at)", "[at]", "{at}", "&#64", "&#x40", "&commat", "%40"];
-/// What stands before a noun and is no other word of another language: English, German, French, Spanish, Italian, Dutch.
+/// What stands before a noun and is no other word of another language: English, German, French, Spanish, Italian, Portuguese, Dutch.
 const DETERMINERS: [&str; 61] = [
     "the", "a", "an", "this", "that", "these", "those", "his", "her", "their", "its", "my", "your", "our",
     "whose", "which", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen", "einem", "einer",
@@ -391,9 +391,11 @@ fn names_kind(request: &str, word: &str) -> bool {
 /// Whether a noun follows these words: an article or pronoun is the last of them, or the last but one before a word that says
 /// something («the bank account», and not «this into account»).
 fn is_noun(said: &[&str]) -> bool {
-    // What is left out before a vowel belongs to the article: «l'adresse».
-    let last = |word: &str| word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default().to_owned();
-    let is_determiner = |word: &str| DETERMINERS.contains(&last(word).as_str());
+    let is_determiner = |word: &str| {
+        // What is left out before a vowel belongs to the article: «l'adresse».
+        let article = word.trim_end_matches('\'').rsplit('\'').next().unwrap_or_default();
+        DETERMINERS.contains(&article)
+    };
     match said {
         [.., first, between] if !is_determiner(between) => is_determiner(first) && !ELSE.contains(between),
         [.., last] => is_determiner(last),

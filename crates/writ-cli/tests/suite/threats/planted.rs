@@ -88,7 +88,7 @@ fn traps() -> usize {
 }
 
 /// Every file below a folder, with its content.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
