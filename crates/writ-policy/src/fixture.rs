@@ -11,9 +11,9 @@ use ed25519_dalek::SigningKey;
 use writ_types::action::*;
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
-use writ_types::id::{AskId, InstallationId, KeyId, MemoryId, SessionId, TurnId};
+use writ_types::id::{AskId, InstallationId, KeyId};
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::{MicroUsd, Timestamp, Tokens};
+use writ_types::unit::Timestamp;
 
 use crate::approval::{
     Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify,
@@ -22,19 +22,22 @@ use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
 use crate::egress::EgressScope;
 use crate::keys::grants::Grants;
-use crate::keys::limits::{CASE, CUSTOMER, Used};
+use crate::keys::limits::Used;
 use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
 use crate::origin::Origins;
 use crate::plan::{InForce, Planned};
-use crate::prepared::{Prepared, Sink};
+use crate::prepared::Prepared;
 use crate::rules::{Authorship, RuleSet, RuleSource};
 use crate::scope::Dimension;
 
-pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
+#[path = "../../writ-inspect/src/fixture.rs"]
+mod actions;
+
+pub(crate) use actions::*;
+
 pub(crate) const EPOCH: u64 = 3;
-pub(crate) const AGENT: &str = "assistant";
 
 pub(crate) fn later(millis: i64) -> Timestamp {
     Timestamp::from_millis(NOW.as_millis() + millis)
@@ -60,10 +63,6 @@ pub(crate) fn harness() -> SigningKey {
     key(4)
 }
 
-pub(crate) fn session(n: u128) -> SessionId {
-    SessionId::from_parts(NOW, n)
-}
-
 pub(crate) fn installation() -> InstallationId {
     InstallationId::from_parts(NOW, 1)
 }
@@ -77,7 +76,17 @@ pub(crate) fn verifier() -> Verifier {
     }
 }
 
-/// An action, and what the design's tables say of it, written by hand.
+/// The case that the task key of the tests is for.
+pub(crate) fn case() -> Case {
+    Case {
+        task: "chat-session-abc123".into(),
+        customer: CUSTOMER_ID.into(),
+        case: CASE_ID.into(),
+        granted_by: ROUTER.into(),
+    }
+}
+
+/// A sample, and what the design's tables say of its kind at the door, written by hand.
 pub(crate) struct Sample {
     pub(crate) action: Action,
     pub(crate) touches: Vec<(Dimension, &'static str)>,
@@ -90,201 +99,50 @@ pub(crate) struct Sample {
     pub(crate) synced: bool,
 }
 
-fn sample(
-    action: Action,
-    touches: &[(Dimension, &'static str)],
-    [leaves, asked, synced]: [bool; 3],
-    risk: Risk,
-) -> Sample {
-    Sample { action, touches: touches.to_vec(), leaves, asked, risk, synced }
-}
+const FREE: [bool; 3] = [false, false, true];
+const READ: [bool; 3] = [false, false, false];
+const STORE: [bool; 3] = [true, true, false];
+const OUT: [bool; 3] = [true, true, true];
+const PLAN: [bool; 3] = [false, true, true];
 
-pub(crate) fn exec() -> Exec {
-    Exec {
-        argv: vec!["cargo".into(), "test".into()],
-        cwd: "/work".into(),
-        env: BTreeMap::from([("LANG".into(), "C".into())]),
-        stdin: None,
-        timeout_ms: 60_000,
-        profile: ExecProfile::Task,
-        hosts: Vec::new(),
-    }
-}
-
-pub(crate) fn fetch(url: &str) -> Fetch {
-    Fetch {
-        method: "GET".into(),
-        url: url.into(),
-        body: None,
-        content_type: None,
-        save_to: None,
-        large: false,
-    }
-}
-
-pub(crate) fn change(path: &str) -> FileChange {
-    FileChange {
-        path: path.into(),
-        kind: ChangeKind::Create,
-        before: None,
-        after: Some(Digest::of(b"new")),
-        executable: false,
-        bytes: 3,
-    }
-}
-
-pub(crate) fn project_write(paths: &[&str]) -> WriteFile {
-    WriteFile {
-        place: Place::Project,
-        root: "/home/me/p".into(),
-        changes: paths.iter().map(|path| change(path)).collect(),
-        content: None,
-        encoding: Default::default(),
-    }
-}
-
-pub(crate) fn remember(trust: MemoryTrust, taint: Taint) -> Remember {
-    Remember {
-        text: "the dog is called Rex".into(),
-        memory_kind: MemoryKind::Fact,
-        trust,
-        taint,
-        secret: false,
-        session: Some(session(1)),
-    }
-}
-
-pub(crate) fn search() -> Search {
-    Search {
-        provider: "brave".into(),
-        host: "api.search.example:443".into(),
-        query: "rust".into(),
-        max_results: 5,
-    }
-}
-
-/// A step that means `action` as [`prepared`] has it.
-pub(crate) fn step(action: Action, free: Free) -> PlanStep {
-    let Prepared { action, tool, sinks, bindings, .. } = prepared(action);
-    let sinks = sinks.into_iter().map(|sink| (sink.argument, sink.value)).collect();
-    PlanStep { tool, action, sinks, bindings, times: 2, free, external: BTreeSet::new() }
-}
-
-pub(crate) fn plan() -> Plan {
-    let steps = vec![
-        step(Action::Exec(exec()), Free::Nothing),
-        step(Action::Fetch(fetch("https://docs.rs/a")), Free::Nothing),
-    ];
-    Plan { title: "tidy up".into(), steps, minutes: 30, max_cost: None, branch: None }
-}
-
-pub(crate) fn model_call() -> ModelCall {
-    ModelCall {
-        provider: "local".into(),
-        model: "m".into(),
-        host: "127.0.0.1:11434".into(),
-        request: Digest::of(b"request"),
-        input_tokens: Tokens::new(100),
-        max_output_tokens: Tokens::new(50),
-        ceiling: Some(MicroUsd::new(10)),
-        clearance: Default::default(),
-        why: String::new(),
-    }
-}
-
-/// The case that the task key of the tests is for.
-pub(crate) fn case() -> Case {
-    Case {
-        task: "chat-session-abc123".into(),
-        customer: "cust_tk_789xyz".into(),
-        case: "case_tk_456def".into(),
-        granted_by: ROUTER.into(),
-    }
-}
-
-/// A refund in that case.
-pub(crate) fn refund(amount: i64) -> Operate {
-    let case = case();
-    let parameters = [(CUSTOMER, case.customer), (CASE, case.case), ("amount", amount.to_string())];
-    let parameters = parameters.map(|(name, value)| (name.to_owned(), value)).into();
-    Operate { operation: "refund".into(), parameters }
-}
-
-/// A call of a foreign tool about which nobody has said anything.
-pub(crate) fn call_tool() -> CallTool {
-    CallTool {
-        server: "crm".into(),
-        tool: "look".into(),
-        arguments: serde_json::json!({"id": 7}),
-        host: None,
-        effect: true,
-        declared: false,
-        sends: true,
-        whom: Vec::new(),
-        named: Vec::new(),
-        takes: std::collections::BTreeMap::new(),
-        risk: Risk::Medium,
-    }
-}
+/// Leaves or outlasts the session, is asked about, is synced: of each kind.
+const AT_THE_DOOR: [(ActionKind, [bool; 3]); ActionKind::ALL.len()] = [
+    (ActionKind::Exec, FREE),
+    (ActionKind::ReadFile, READ),
+    (ActionKind::WriteFile, OUT),
+    (ActionKind::Fetch, OUT),
+    (ActionKind::Browse, OUT),
+    (ActionKind::Recall, READ),
+    (ActionKind::Remember, READ),
+    (ActionKind::Forget, STORE),
+    (ActionKind::Say, READ),
+    (ActionKind::SendFile, OUT),
+    (ActionKind::CallTool, OUT),
+    (ActionKind::CreateTool, OUT),
+    (ActionKind::InstallSkill, OUT),
+    (ActionKind::Docker, OUT),
+    (ActionKind::Subscribe, FREE),
+    (ActionKind::Message, OUT),
+    (ActionKind::Handoff, OUT),
+    (ActionKind::Spawn, OUT),
+    (ActionKind::Escalate, OUT),
+    (ActionKind::ModelCall, READ),
+    (ActionKind::Vcs, OUT),
+    (ActionKind::ModifySelf, OUT),
+    (ActionKind::Operate, OUT),
+    (ActionKind::Connect, OUT),
+    (ActionKind::Search, [true, false, true]),
+    (ActionKind::Plan, PLAN),
+];
 
 /// One action of every kind, in the order of [`ActionKind::ALL`].
-#[rustfmt::skip]
 pub(crate) fn samples() -> Vec<Sample> {
-    use Dimension::{Host, Memory, Name, Path, Place as Where, Profile, Provider, Recipient};
-    const FREE: [bool; 3] = [false, false, true];
-    const READ: [bool; 3] = [false, false, false];
-    const STORE: [bool; 3] = [true, true, false];
-    const OUT: [bool; 3] = [true, true, true];
-    const PLAN: [bool; 3] = [false, true, true];
-    let digest = Digest::of(b"x");
-    let name = || "n".to_owned();
-    let (low, medium, high) = (Risk::Low, Risk::Medium, Risk::High);
-    vec![
-        sample(Action::Exec(exec()), &[(Profile, "task")], FREE, low),
-        sample(Action::ReadFile(ReadFile { path: "src/.././a.txt".into(), mode: ReadMode::List }), &[(Path, "/work/a.txt")], READ, low),
-        sample(Action::WriteFile(project_write(&["b.txt"])), &[(Where, "project"), (Path, "/home/me/p/b.txt")], OUT, medium),
-        sample(Action::Fetch(fetch("https://Docs.RS:443/x?y")), &[(Host, "docs.rs")], OUT, medium),
-        sample(Action::Browse(Browse { operation: "open".into(), url: "https://docs.rs/".into(), target: String::new() }), &[(Host, "docs.rs")], OUT, medium),
-        sample(Action::Recall(Recall { query: "dog".into(), limit: 5 }), &[(Memory, "session")], READ, low),
-        sample(Action::Remember(remember(MemoryTrust::Working, Taint::External)), &[(Memory, "session")], READ, low),
-        sample(Action::Forget(Forget { memory: MemoryId::from_parts(NOW, 1) }), &[(Memory, "session")], STORE, medium),
-        sample(Action::Say(Say { to: "owner".into(), text: "hi".into() }), &[(Recipient, "owner")], READ, low),
-        sample(Action::SendFile(SendFile { to: "ann".into(), path: "a.txt".into(), digest }), &[(Recipient, "ann"), (Path, "/work/a.txt")], OUT, Risk::Irreversible),
-        sample(Action::CallTool(call_tool()), &[(Name, "crm/look")], OUT, medium),
-        sample(Action::CreateTool(CreateTool { name: name(), digest }), &[(Name, "n")], OUT, high),
-        sample(Action::InstallSkill(InstallSkill { name: name(), origin: "o".into(), digest }), &[(Name, "n")], OUT, high),
-        sample(Action::Docker(Docker { operation: "run".into(), image: name() }), &[(Name, "n")], OUT, high),
-        sample(Action::Subscribe(Subscribe { target: name(), lines: None, turns: 5, stop: false }), &[(Path, "/work/n")], FREE, medium),
-        sample(Action::Message(AgentMessage { to: "ann".into(), text: "t".into() }), &[(Recipient, "ann")], OUT, medium),
-        sample(Action::Handoff(Handoff { to: "ann".into(), task: "t".into() }), &[(Recipient, "ann")], OUT, medium),
-        sample(Action::Spawn(Spawn { agent: name(), task: "t".into(), budget: MicroUsd::new(1) }), &[(Name, "n")], OUT, medium),
-        sample(Action::Escalate(Escalate { to: "person".into(), question: "q".into() }), &[(Recipient, "person")], OUT, medium),
-        sample(Action::ModelCall(model_call()), &[(Provider, "local")], READ, low),
-        sample(Action::Vcs(Vcs { operation: "push".into(), repository: "/home/me/p".into(), target: "main".into() }), &[(Path, "/home/me/p"), (Name, "main")], OUT, high),
-        sample(Action::ModifySelf(ModifySelf { path: "AGENTS.md".into(), digest }), &[(Path, "/agent/AGENTS.md")], OUT, high),
-        sample(Action::Operate(refund(100)), &[(Name, "refund")], OUT, high),
-        sample(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }), &[(Host, "docs.rs")], OUT, medium),
-        sample(Action::Search(search()), &[(Host, "api.search.example")], [true, false, true], medium),
-        sample(Action::Plan(plan()), &[], PLAN, medium),
-    ]
-}
-
-/// An action as the model's first call of a session wished it, resting on the owner's words.
-pub(crate) fn prepared(action: Action) -> Prepared {
-    Prepared {
-        action,
-        agent: AGENT.into(),
-        session: Some(session(1)),
-        turn: Some(TurnId::from_parts(NOW, 1)),
-        turn_number: 1,
-        call: Some("call-1".into()),
-        tool: "tool".into(),
-        sinks: vec![Sink { argument: "path".into(), value: "a".into() }],
-        label: Label::new(Taint::Owner),
-        bindings: BTreeMap::from([("script".into(), Digest::of(b"script"))]),
-        idempotent: false,
-        intent: "do it".into(),
-    }
+    let rows = action_samples().into_iter().zip(AT_THE_DOOR);
+    let rows = rows.map(|(ActionSample { action, touches, risk }, (kind, [leaves, asked, synced]))| {
+        assert_eq!(action.kind(), kind, "the rows are in one order");
+        Sample { action, touches, leaves, asked, risk, synced }
+    });
+    rows.collect()
 }
 
 pub(crate) fn tainted(action: Action, taint: Taint) -> Prepared {

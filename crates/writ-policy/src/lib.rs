@@ -10,13 +10,7 @@
 
 pub mod principal;
 
-pub mod prepared;
-
 pub mod keys;
-
-pub mod scope;
-
-pub mod gate;
 
 pub mod access;
 
@@ -26,8 +20,6 @@ pub mod suggest;
 pub mod taint;
 
 pub mod budget;
-
-pub mod show;
 
 pub mod pattern;
 
@@ -39,8 +31,6 @@ pub mod plan;
 
 pub mod review;
 
-pub mod webauthn;
-
 pub mod enrolment;
 
 pub mod inbound;
@@ -51,17 +41,9 @@ pub mod door;
 
 pub mod permit;
 
-pub mod egress;
-
-pub mod reach;
-
-pub mod owner;
-
-pub mod origin;
-
-pub mod redact;
-
-pub mod withhold;
+pub use writ_inspect::{
+    egress, gate, origin, owner, prepared, reach, redact, scope, show, webauthn, withhold,
+};
 
 mod report;
 

@@ -6,12 +6,10 @@ use writ_types::error::{Exit, Report, ToReport};
 use crate::access::AccessError;
 use crate::approval::ApprovalError;
 use crate::door::Denial;
-use crate::gate::GateError;
 use crate::keys::KeyError;
 use crate::permit::{PermitExpired, RedeemError};
 use crate::principal::AuthError;
 use crate::rules::RuleError;
-use crate::show::Unshowable;
 
 impl ToReport for RuleError {
     fn report(&self) -> Report {
@@ -27,26 +25,6 @@ impl ToReport for RuleError {
         };
         Report::new(Exit::Config, code, self.to_string())
             .hint("Correct the rules; `writ config check` reads them again.")
-    }
-}
-
-impl ToReport for GateError {
-    fn report(&self) -> Report {
-        let code = match self {
-            Self::TooMany(_) => "gate.too_many",
-            Self::Name(_) => "gate.name",
-            Self::Empty { .. } => "gate.empty",
-            Self::Misplaced { .. } => "gate.misplaced",
-            Self::Pattern { .. } => "gate.pattern",
-            Self::Range(_) => "gate.range",
-            Self::Check { .. } => "gate.check",
-            Self::Escalation { .. } => "gate.escalation",
-            Self::BadEscalation { .. } => "gate.bad_escalation",
-            Self::Hook { .. } => "hook.misplaced",
-            Self::Program { .. } => "hook.program",
-        };
-        Report::new(Exit::Config, code, self.to_string())
-            .hint("Correct [[gates]], [[hooks]] or [escalations] in the configuration.")
     }
 }
 
@@ -141,13 +119,6 @@ impl ToReport for ApprovalError {
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };
         Report::new(Exit::Denied, code, self.to_string()).hint(hint)
-    }
-}
-
-impl ToReport for Unshowable {
-    fn report(&self) -> Report {
-        Report::new(Exit::Denied, "approval.unshowable", self.to_string())
-            .hint("Divide it into smaller steps.")
     }
 }
 

@@ -25,6 +25,8 @@ use crate::scope::Dimension;
 
 mod approvals;
 
+mod hooks;
+
 mod model;
 
 fn world() -> World {

@@ -9,13 +9,11 @@ fn reports_end_commands_with_the_documented_codes() {
     let ask = AskId::from_random(1);
     let reports = [
         (RuleError::Schema { origin: "o".into(), text: "x".into() }.report(), Exit::Config, "rules.schema"),
-        (GateError::Empty { name: "g".into(), needs: "x" }.report(), Exit::Config, "gate.empty"),
         (AuthError::Unknown.report(), Exit::Denied, "auth.unknown"),
         (AuthError::Empty.report(), Exit::Usage, "auth.empty"),
         (KeyError::Signature.report(), Exit::Denied, "key.signature"),
         (KeyError::Build("x".into()).report(), Exit::Bug, "key.build"),
         (ApprovalError::Expired.report(), Exit::Denied, "approval.expired"),
-        (Unshowable { bytes: 1 }.report(), Exit::Denied, "approval.unshowable"),
         (RedeemError::ApprovalSpent(ask).report(), Exit::Denied, "approval.spent"),
         (RedeemError::Unwritable("x".into()).report(), Exit::Blocked, "ledger.unwritable"),
         (PermitExpired(Timestamp::from_millis(0)).report(), Exit::Denied, "permit.expired"),

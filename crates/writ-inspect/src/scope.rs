@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn every_kind_touches_what_the_table_says() {
-        for sample in crate::fixture::samples() {
+        for sample in crate::fixture::action_samples() {
             let touched = attributes(&sample.action);
             let touched: Vec<(Dimension, &str)> =
                 touched.iter().map(|(d, value)| (*d, value.as_str())).collect();

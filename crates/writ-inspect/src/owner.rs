@@ -22,7 +22,7 @@ const BRACKETS: &str = "()[]{}<>（）【】「」";
 const PUNCTUATION: &str = ".,;:!?…。，；：！？、";
 
 /// Whether a text, in NFC, has a value as a whole token or as a quoted span.
-pub(crate) fn holds(text: &str, value: &str) -> bool {
+pub fn holds(text: &str, value: &str) -> bool {
     // Only what is in NFC already: what is sent is the value itself, byte for byte.
     if value.is_empty() || value.nfc().ne(value.chars()) {
         return false;
@@ -37,7 +37,7 @@ pub(crate) fn holds(text: &str, value: &str) -> bool {
 
 /// Whether a text has a number, as a whole token of at least [`MIN_TOKEN_CHARS`], that is the same as a value but for zeros at
 /// its end: `120.50` is `120.5`.
-pub(crate) fn holds_number(text: &str, value: &str) -> bool {
+pub fn holds_number(text: &str, value: &str) -> bool {
     let Some(wanted) = plain_number(value).filter(|_| value.len() >= MIN_TOKEN_CHARS) else { return false };
     text.split(is_border).map(|token| token.trim_end_matches(|c| PUNCTUATION.contains(c))).any(|token| {
         token.len() >= MIN_TOKEN_CHARS && plain_number(token).is_some_and(|number| number == wanted)

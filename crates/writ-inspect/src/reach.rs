@@ -120,7 +120,7 @@ pub fn trust(host: &str) -> String {
 }
 
 /// Whether a command would reach a host that the owner wants to be asked about each time.
-pub(crate) fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
+pub fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
     let target = |text: &str, port| Target::from_authority(Scheme::Https, text, Some(port)).ok();
     let each_time = |text: &String| {
         WEB_PORTS
@@ -131,7 +131,7 @@ pub(crate) fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
 }
 
 /// Whether a command names a host where it could act in the owner's name, with a secret that is bound to it.
-pub(crate) fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
+pub fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
     let is_bound = |text: &String, port| {
         let target = Target::from_authority(Scheme::Https, text, Some(port));
         target.is_ok_and(|target| scope.bound.iter().any(|pattern| means(pattern, &target)))

@@ -117,7 +117,7 @@ fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
 
 /// An argument as a person reads it, quoted as a shell would: bare where it is plain, `'…'` where spaces or
 /// nothing would hide its borders, `$'…'` with escapes where something in it cannot be seen.
-pub(crate) fn argument(text: &str) -> String {
+pub fn argument(text: &str) -> String {
     let resembles = text.chars().any(|c| c.is_ascii_alphanumeric()) && text.chars().any(is_foreign);
     with_letters_named(text, resembles)
 }

@@ -60,7 +60,7 @@ pub struct Judged {
 }
 
 /// The strictest that is said first: what stops the turn, then what stops this.
-pub(crate) fn strictest(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
+pub fn strictest(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
     let find = |wanted| verdicts.iter().find(|(_, verdict, _)| *verdict == wanted);
     let block = find(GateVerdict::Halt).or_else(|| find(GateVerdict::Block));
     block.map(|(gate, verdict, reason)| (gate.as_str(), *verdict, reason.as_str()))

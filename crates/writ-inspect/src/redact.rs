@@ -237,7 +237,7 @@ impl Redactor {
 }
 
 /// Where a text holds something in the published format of a credential, and the format's name.
-pub(crate) fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
+pub fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let named = |span: Span| match span.what {
         What::Format(name) => Some((span.at, name)),
         What::Secret(_) => None,

@@ -310,6 +310,6 @@ fn opens(pattern: &HostPattern, target: &Target) -> bool {
 }
 
 /// Whether a pattern means a target: without a port it means all.
-pub(crate) fn means(pattern: &HostPattern, target: &Target) -> bool {
+pub fn means(pattern: &HostPattern, target: &Target) -> bool {
     pattern.port().is_none_or(|port| port == target.port) && pattern.covers_host(&target.host)
 }

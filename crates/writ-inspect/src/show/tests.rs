@@ -3,7 +3,7 @@ use writ_types::action::{Fetch, Say, SendFile};
 use writ_types::taint::{Label, Taint};
 
 use super::*;
-use crate::fixture::{exec, prepared, project_write, samples};
+use crate::fixture::{action_samples, exec, prepared, project_write};
 
 fn shown(action: Action) -> String {
     Shown::new(&prepared(action), "").expect("short enough").text().to_owned()
@@ -164,7 +164,7 @@ fn every_kind_is_shown_in_full() {
             serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {}
         }
     }
-    for sample in samples() {
+    for sample in action_samples() {
         let plain = shown(sample.action.clone());
         let (mut count, mut changed) = (0, 0);
         texts(&mut serde_json::to_value(&sample.action).expect("json"), usize::MAX, &mut count);
@@ -201,7 +201,7 @@ fn the_hash_is_that_of_the_text() {
 
 #[test]
 fn the_risk_is_that_of_the_ladder() {
-    for sample in samples() {
+    for sample in action_samples() {
         assert_eq!(risk(&sample.action), sample.risk, "{:?}", sample.action.kind());
     }
     assert_eq!(risk(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);

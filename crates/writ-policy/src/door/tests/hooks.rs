@@ -1,0 +1,58 @@
+//! Verdicts of hooks at the door.
+
+use writ_types::action::{Action, ActionKind};
+use writ_types::entry::{DenyReason, GateVerdict};
+
+use crate::door::Verdicts;
+use crate::fixture::{
+    Stop, World, all_grants, exec, forbid_all, permit_all, prepared, project_write, shipped,
+};
+
+/// What a hook says, against what rules, keys and approvals say beforehand: deny and halt are final; a yes opens nothing.
+///
+/// Rows: SF-500
+///
+/// Rows: SF-501 (in part)
+#[test]
+fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
+    let write = || Action::WriteFile(project_write(&["b.txt"]));
+    // Permitted by rules, approved beforehand by the key, to be asked about, and forbidden by a rule.
+    let wishes = || {
+        [
+            ("listed", Action::Exec(exec()), permit_all(), false),
+            ("listed", write(), shipped(), true),
+            ("asked about", write(), shipped(), false),
+            ("forbidden", Action::Exec(exec()), forbid_all(), false),
+        ]
+    };
+    for (word, verdict) in [
+        ("allow", GateVerdict::Pass),
+        ("abstain", GateVerdict::Pass),
+        ("ask", GateVerdict::RequireApproval),
+        ("deny", GateVerdict::Block),
+        ("halt", GateVerdict::Halt),
+    ] {
+        for (standing, action, rules, preapproved) in wishes() {
+            let mut world = World::new(rules);
+            if preapproved {
+                world.task.grants = all_grants().preapprove(ActionKind::WriteFile);
+            }
+            world.verdicts = Verdicts { gates: vec![("hook h".into(), verdict, word.into())] };
+            let found = match world.decide(prepared(action)) {
+                Ok(_) => "permit",
+                Err(Stop::Ask(_)) => "ask",
+                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Gate => "denied by the hook",
+                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Halt => "halted by the hook",
+                Err(Stop::Deny(_)) => "denied by others",
+            };
+            let expected = match (word, standing) {
+                ("deny", _) => "denied by the hook",
+                ("halt", _) => "halted by the hook",
+                (_, "forbidden") => "denied by others",
+                ("ask", _) | (_, "asked about") => "ask",
+                (_, _) => "permit",
+            };
+            assert_eq!(found, expected, "{word}, {standing}");
+        }
+    }
+}
