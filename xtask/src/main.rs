@@ -13,6 +13,8 @@ mod tidy;
 
 mod test;
 
+mod other_system;
+
 mod conformance;
 
 mod link;
@@ -82,6 +84,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = other_system::wrapped() {
+        return code;
+    }
     let done = match Task::parse() {
         Task::Tidy => tidy::run(),
         Task::Test(options) => test::run(&options),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::process::{self, Program};
-use crate::{tidy, workspace};
+use crate::{other_system, tidy, workspace};
 use browser::Browsed;
 use count::Count;
 
@@ -108,6 +108,7 @@ fn checks(quick: bool) -> Vec<Check> {
         ("tidy", check_tidy),
         ("clippy", check_lints),
         ("doc", check_documentation),
+        ("other system", check_other_system),
         ("deny", check_licences),
     ]
 }
@@ -154,6 +155,10 @@ fn check_lints(root: &Path) -> Result<Step> {
 fn check_documentation(root: &Path) -> Result<Step> {
     let arguments = ["doc", "--locked", "--workspace", "--no-deps"];
     Ok(passed(Program::cargo(&arguments).env("RUSTDOCFLAGS", "-D warnings").directory(root).status()?))
+}
+
+fn check_other_system(root: &Path) -> Result<Step> {
+    Ok(passed(other_system::check(root)?))
 }
 
 fn check_licences(root: &Path) -> Result<Step> {

@@ -372,11 +372,11 @@ async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
 /// Acknowledges at once what came. A host that waits for that before it sends the next small piece would wait forty
 /// milliseconds on a connection that was kept.
 fn acknowledge(from_host: &OwnedReadHalf) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(all(any(target_os = "linux", target_os = "android"), not(writ_other_system)))]
     if let Err(error) = from_host.as_ref().set_quickack(true) {
         tracing::trace!(%error, "TCP_QUICKACK was refused");
     }
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    #[cfg(any(not(any(target_os = "linux", target_os = "android")), writ_other_system))]
     let _ = from_host;
 }
 

@@ -146,7 +146,7 @@ pub const PROXY_PORT: u16 = 3128;
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(writ_other_system)))]
     pub(crate) const fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }

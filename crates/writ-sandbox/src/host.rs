@@ -133,14 +133,14 @@ pub fn spawn_engine(args: &[String], env: &BTreeMap<String, String>, log: &Path)
 }
 
 /// A session of its own, and nothing inherited but the three streams.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
 fn detach(command: &mut std::process::Command) {
     crate::linux::detach(command);
 }
 
 /// Elsewhere a group of its own must do; descriptors are close-on-exec as the standard library opens them.
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(all(unix, any(not(target_os = "linux"), writ_other_system)))]
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
 fn detach(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;

@@ -32,17 +32,17 @@ pub mod host;
 #[doc(hidden)]
 pub mod fuzzing;
 
-#[cfg(any(target_os = "linux", test))]
+#[cfg(any(all(target_os = "linux", not(writ_other_system)), test))]
 mod name;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
 mod linux;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
 pub use linux::{Sandbox, Workspace, forget_back, init_main};
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
 mod refuse;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
 pub use refuse::{Sandbox, Workspace, forget_back, init_main};

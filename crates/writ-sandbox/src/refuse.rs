@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tokio_util::sync::CancellationToken;
 use writ_policy::permit::{Permit, Saving};
 use writ_types::action::FileChange;
 use writ_types::id::AttemptId;
@@ -99,6 +100,11 @@ impl Sandbox {
     reason = "no value of this type exists; Linux's has the words"
 )]
 impl Workspace {
+    #[must_use]
+    pub fn until(&self, _: &CancellationToken) -> Self {
+        match self.0 {}
+    }
+
     pub async fn root(&self) -> Result<PathBuf, SandboxError> {
         match self.0 {}
     }

@@ -42,7 +42,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(writ_other_system)))]
     pub(crate) const fn new(task: JoinHandle<Result<ExecResult, SandboxError>>, kill: DropGuard) -> Self {
         Self { task, kill: Some(kill) }
     }

@@ -8,6 +8,7 @@ use crate::error::StoreError;
 
 /// File systems on which another machine may write too, by the magic number of `statfs(2)`
 /// (`linux/magic.h` and the sources of the file systems). SQLite's locks and WAL do not hold there.
+#[cfg(any(all(target_os = "linux", not(writ_other_system)), test))]
 const NETWORK_FILESYSTEMS: [(u32, &str); 14] = [
     (0x0000_6969, "nfs"),
     (0x0000_517b, "smb"),
@@ -26,12 +27,13 @@ const NETWORK_FILESYSTEMS: [(u32, &str); 14] = [
 ];
 
 /// The name of the network file system with this magic number, if it is one.
+#[cfg(any(all(target_os = "linux", not(writ_other_system)), test))]
 pub(crate) fn network_filesystem(magic: u32) -> Option<&'static str> {
     NETWORK_FILESYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
 }
 
 /// Refuses a folder on a network file system.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
 pub(crate) fn check_local(dir: &Path) -> Result<(), StoreError> {
     let found =
         nix::sys::statfs::statfs(dir).map_err(|errno| StoreError::io(dir, &std::io::Error::from(errno)))?;
@@ -49,7 +51,7 @@ pub(crate) fn check_local(dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Other systems have no common magic numbers; their local file systems are the rule.
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
 pub(crate) fn check_local(_: &Path) -> Result<(), StoreError> {
     Ok(())
 }
