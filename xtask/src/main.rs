@@ -56,7 +56,7 @@ use clap::Parser;
 #[command(name = "cargo xtask", disable_version_flag = true)]
 enum Task {
     /// Check what the compiler cannot: layers, owners, budgets, documents, exceptions.
-    Tidy,
+    Tidy(tidy::TidyOptions),
     /// Run everything that must pass, and count it.
     Test(test::Options),
     /// Run the hostile cases, and say for each whether it holds.
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         return code;
     }
     let done = match Task::parse() {
-        Task::Tidy => tidy::run(),
+        Task::Tidy(options) => tidy::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Threats(options) => threats::run(&options),
         Task::Injection => injection::run(),

@@ -24,6 +24,24 @@ pub(crate) struct Source {
     pub(crate) unsafes: Vec<Mention>,
     /// Every function with a body.
     pub(crate) functions: Vec<Function>,
+    /// Modules of other files that only tests have.
+    pub(crate) test_modules: Vec<String>,
+    /// The name of every struct and enum.
+    pub(crate) types: Vec<Mention>,
+    /// The type of every `impl` block, with `use` resolved.
+    pub(crate) impls: Vec<Mention>,
+    /// Every struct.
+    pub(crate) structs: Vec<Struct>,
+}
+
+/// A struct and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Struct {
+    pub(crate) name: String,
+    pub(crate) fields: usize,
+    /// Set if the line `// tidy: plain state` stands above it.
+    pub(crate) is_plain_state: bool,
+    pub(crate) in_test: bool,
 }
 
 /// Something named in a source file.
@@ -60,9 +78,9 @@ impl Source {
     }
 }
 
-/// Parses every Rust file of the repository.
-pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
-    texts(root)?.iter().map(|(path, text)| Source::parse(path, text)).collect()
+/// Parses the texts of Rust files.
+pub(crate) fn parse_all(texts: &[(String, String)]) -> Result<Vec<Source>> {
+    texts.iter().map(|(path, text)| Source::parse(path, text)).collect()
 }
 
 /// Path and text of every Rust file of the repository.

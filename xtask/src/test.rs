@@ -141,7 +141,7 @@ fn check_format(root: &Path) -> Result<Step> {
 }
 
 fn check_tidy(_: &Path) -> Result<Step> {
-    Ok(passed(tidy::run()?))
+    Ok(passed(tidy::run(&tidy::TidyOptions::default())?))
 }
 
 fn check_lints(root: &Path) -> Result<Step> {

@@ -18,6 +18,14 @@ mod hygiene;
 
 mod packages;
 
+mod modules;
+
+mod types;
+
+mod words;
+
+mod ratchet;
+
 mod exceptions;
 
 use std::fmt;
@@ -26,7 +34,8 @@ use anyhow::Result;
 
 use crate::errors;
 use crate::source::{self, Source};
-use crate::workspace;
+use crate::workspace::{self, Crate};
+use ratchet::Figure;
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,13 +71,28 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs every check and prints what it found; whether all is well.
-pub(crate) fn run() -> Result<bool> {
+/// How the tree is checked.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct TidyOptions {
+    /// Lower the ceilings of `xtask/ratchet.toml` to what is measured.
+    #[arg(long)]
+    tighten: bool,
+}
+
+/// Runs every check and prints what it found; returns true if nothing was found.
+pub(crate) fn run(options: &TidyOptions) -> Result<bool> {
     let root = workspace::root()?;
     let crates = workspace::crates(&root)?;
-    let sources = source::read_all(&root)?;
+    let texts = source::texts(&root)?;
+    let sources = source::parse_all(&texts)?;
+    let figures = figures(&crates, &sources, &texts)?;
+    if options.tighten {
+        println!("{} ceilings lowered", ratchet::tighten(&root, &figures)?);
+    }
 
     let mut findings = layers::check(&crates);
+    findings.extend(modules::check(&crates, &sources));
+    findings.extend(ratchet::check(&root, &figures)?);
     findings.extend(lints::check(&std::fs::read_to_string(root.join("Cargo.toml"))?, &crates)?);
     findings.extend(budgets::check(&sources));
     findings.extend(owners::check_sources(&sources));
@@ -98,6 +122,16 @@ pub(crate) fn run() -> Result<bool> {
     }
     println!("tidy: {} findings in {} crates, {} files", findings.len(), crates.len(), sources.len());
     Ok(findings.is_empty())
+}
+
+/// Measures everything that has an aim.
+fn figures(crates: &[Crate], sources: &[Source], texts: &[(String, String)]) -> Result<Vec<Figure>> {
+    let folders: Vec<(String, String)> =
+        crates.iter().map(|one| (one.name.clone(), one.folder.clone())).collect();
+    let mut figures = modules::measure(crates, sources);
+    figures.extend(types::measure(crates, sources));
+    figures.extend(words::measure(&folders, texts)?);
+    Ok(figures)
 }
 
 fn print_worst(sources: &[Source]) {

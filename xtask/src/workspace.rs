@@ -26,6 +26,8 @@ pub(crate) struct Crate {
     pub(crate) folder: String,
     /// The text of its manifest.
     pub(crate) manifest: String,
+    /// `package.metadata.writ.modules.layers`: its modules, from the lowest layer to the highest.
+    pub(crate) module_layers: Vec<Vec<String>>,
 }
 
 /// One dependency of a crate.
@@ -70,6 +72,11 @@ pub(crate) fn crates(root: &Path) -> Result<Vec<Crate>> {
             dependencies: dependencies.collect(),
             folder: format!("{}/", folder.display()),
             manifest: std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+            module_layers: match package.metadata.pointer("/writ/modules/layers") {
+                Some(layers) => serde_json::from_value(layers.clone())
+                    .with_context(|| format!("{}: package.metadata.writ.modules.layers", package.name))?,
+                None => Vec::new(),
+            },
         });
     }
     crates.sort_by(|a, b| a.name.cmp(&b.name));

@@ -205,6 +205,7 @@ mod tests {
             dependencies: Vec::new(),
             folder: "crates/a/".to_owned(),
             manifest: manifest.to_owned(),
+            module_layers: Vec::new(),
         }]
     }
 

@@ -9,10 +9,12 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Block, Expr, Item, Meta, Signature, Stmt, Token, UseTree};
 
-use super::{Function, Mention, Source, is_test_file};
+use super::{Function, Mention, Source, Struct, is_test_file};
 
 /// The line that allows a pure table the longer budget.
 const TABLE_MARK: &str = "// tidy: table";
+/// The line that lets a struct have many fields: configuration, wire formats, arguments.
+const STATE_MARK: &str = "// tidy: plain state";
 
 /// Parses a file and notes what it holds.
 pub(super) fn scan(path: &str, text: &str) -> syn::Result<Source> {
@@ -88,7 +90,14 @@ impl Scanner<'_> {
 
     /// Notes a path, with its first part resolved through the file's `use`.
     fn path(&mut self, parts: &[String], span: Span) {
-        let Some((first, rest)) = parts.split_first() else { return };
+        let Some(name) = self.resolved(parts) else { return };
+        let mention = self.mention(name, span);
+        self.source.paths.push(mention);
+    }
+
+    /// Resolves the first part of a path through the file's `use`.
+    fn resolved(&self, parts: &[String]) -> Option<String> {
+        let (first, rest) = parts.split_first()?;
         let mut name = self.aliases.get(first).cloned().unwrap_or_else(|| first.clone());
         if let Some((head, tail)) = name.split_once("::")
             && let Some(full) = self.aliases.get(head)
@@ -100,8 +109,7 @@ impl Scanner<'_> {
             name.push_str("::");
             name.push_str(part);
         }
-        let mention = self.mention(name, span);
-        self.source.paths.push(mention);
+        Some(name)
     }
 
     /// Notes the paths inside a macro's arguments, which are tokens, not syntax.
@@ -151,8 +159,6 @@ impl Scanner<'_> {
     fn function(&mut self, attributes: &[Attribute], signature: &Signature, block: &Block) {
         let line = signature.span().start().line;
         let end = block.brace_token.span.close().end().line;
-        let first = attributes.iter().map(|attribute| attribute.span().start().line).min().unwrap_or(line);
-        let above = self.lines.get(first.saturating_sub(2)..line).unwrap_or_default();
         let mut name = self.scope.join("::");
         if !name.is_empty() {
             name.push_str("::");
@@ -162,11 +168,18 @@ impl Scanner<'_> {
             name,
             line,
             lines: end.saturating_sub(line) + 1,
-            marked_table: above.iter().any(|line| line.trim() == TABLE_MARK),
+            marked_table: self.is_marked(attributes, line, TABLE_MARK),
             is_table: is_table(block),
             in_test: self.in_test,
             is_test: attributes.iter().any(is_test_attribute),
         });
+    }
+
+    /// Returns true if a line `mark` stands above an item or among its attributes.
+    fn is_marked(&self, attributes: &[Attribute], line: usize, mark: &str) -> bool {
+        let first = attributes.iter().map(|attribute| attribute.span().start().line).min().unwrap_or(line);
+        let above = self.lines.get(first.saturating_sub(2)..line).unwrap_or_default();
+        above.iter().any(|line| line.trim() == mark)
     }
 
     /// Visits something that its attributes may turn into test code.
@@ -193,6 +206,9 @@ impl<'ast> Visit<'ast> for Scanner<'_> {
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if self.in_test && item.content.is_none() {
+            self.source.test_modules.push(item.ident.to_string());
+        }
         self.scoped(item.ident.to_string(), |this| visit::visit_item_mod(this, item));
     }
 
@@ -203,8 +219,31 @@ impl<'ast> Visit<'ast> for Scanner<'_> {
             && let Some(last) = path.path.segments.last()
         {
             name = last.ident.to_string();
+            let parts: Vec<String> = path.path.segments.iter().map(|part| part.ident.to_string()).collect();
+            if let Some(full) = self.resolved(&parts) {
+                let mention = self.mention(full, last.ident.span());
+                self.source.impls.push(mention);
+            }
         }
         self.scoped(name, |this| visit::visit_item_impl(this, item));
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        let mention = self.mention(item.ident.to_string(), item.ident.span());
+        self.source.structs.push(Struct {
+            name: mention.name.clone(),
+            fields: item.fields.len(),
+            is_plain_state: self.is_marked(&item.attrs, mention.line, STATE_MARK),
+            in_test: mention.in_test,
+        });
+        self.source.types.push(mention);
+        visit::visit_item_struct(self, item);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        let mention = self.mention(item.ident.to_string(), item.ident.span());
+        self.source.types.push(mention);
+        visit::visit_item_enum(self, item);
     }
 
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {

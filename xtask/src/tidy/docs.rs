@@ -208,6 +208,7 @@ mod tests {
             dependencies: Vec::new(),
             folder: "crates/writ-a/".to_owned(),
             manifest: String::new(),
+            module_layers: Vec::new(),
         };
         let text = "mod tests { #[test] fn shown() {} fn helper() {} }";
         (vec![one], vec![Source::parse("crates/writ-a/src/a.rs", text).unwrap()])
@@ -306,7 +307,8 @@ mod tests {
     #[test]
     fn the_security_model_is_shown_by_tests() {
         let root = workspace::root().unwrap();
-        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let (crates, sources) =
+            (workspace::crates(&root).unwrap(), source::parse_all(&source::texts(&root).unwrap()).unwrap());
         let text = committed(SECURITY_MODEL);
         assert_eq!(check_security_model(&text, &Tests { crates: &crates, sources: &sources }), []);
         let rows = text.lines().filter(|line| line.starts_with('|')).count();
@@ -322,7 +324,8 @@ mod tests {
     #[test]
     fn the_capabilities_are_shown_by_tests_or_said_to_be_missing() {
         let root = workspace::root().unwrap();
-        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let (crates, sources) =
+            (workspace::crates(&root).unwrap(), source::parse_all(&source::texts(&root).unwrap()).unwrap());
         let text = committed(GAPS);
         assert_eq!(check_gaps(&text, &Tests { crates: &crates, sources: &sources }), []);
         let rows = table_rows(&text);
@@ -350,7 +353,8 @@ mod tests {
     #[test]
     fn limitations_name_a_test_or_an_issue() {
         let root = workspace::root().unwrap();
-        let (crates, sources) = (workspace::crates(&root).unwrap(), source::read_all(&root).unwrap());
+        let (crates, sources) =
+            (workspace::crates(&root).unwrap(), source::parse_all(&source::texts(&root).unwrap()).unwrap());
         let text = committed(LIMITATIONS);
         assert_eq!(check_limitations(&text, &Tests { crates: &crates, sources: &sources }), []);
         assert!(!sections(&text).is_empty(), "no product is without limits");

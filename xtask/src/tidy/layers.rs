@@ -46,6 +46,7 @@ mod tests {
             dependencies: dependencies.collect(),
             folder: format!("crates/{name}/"),
             manifest: String::new(),
+            module_layers: Vec::new(),
         }
     }
 

@@ -77,6 +77,7 @@ mod tests {
             dependencies: Vec::new(),
             folder: String::new(),
             manifest: manifest.to_owned(),
+            module_layers: Vec::new(),
         };
         check(ROOT, &[one]).unwrap().into_iter().map(|finding| finding.text).collect()
     }

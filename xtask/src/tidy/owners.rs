@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_sources_have_unsafe_in_the_sandbox_alone() {
         let root = crate::workspace::root().unwrap();
-        let sources = crate::source::read_all(&root).unwrap();
+        let sources = crate::source::parse_all(&crate::source::texts(&root).unwrap()).unwrap();
         let found: Vec<Finding> =
             check_sources(&sources).into_iter().filter(|finding| finding.text.contains("unsafe")).collect();
         assert_eq!(found, []);
@@ -292,6 +292,7 @@ mod tests {
             ],
             folder: "crates/writ-policy/".to_owned(),
             manifest: String::new(),
+            module_layers: Vec::new(),
         };
         let items: Vec<String> = check_manifests(&[one]).into_iter().map(|finding| finding.item).collect();
         assert_eq!(items, ["writ-policy -> anyhow", "writ-policy -> tokio"]);
