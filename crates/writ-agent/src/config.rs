@@ -13,13 +13,13 @@ use crate::repeat;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What the model sees, and how much of it.
+    /// The context's budgets and shares.
     pub context: ContextConfig,
-    /// What a turn may use up.
+    /// The limits of a turn.
     pub limits: Limits,
 }
 
-/// How much the model sees.
+/// Limits of the context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextConfig {
@@ -35,7 +35,7 @@ pub struct ContextConfig {
     pub profiles: BTreeMap<String, Profile>,
 }
 
-/// How the budget is split over the zones that can be evicted.
+/// The shares of the budget for the zones that can be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -47,7 +47,7 @@ pub struct Profile {
     pub workspace_pct: Share,
 }
 
-/// What a turn may use up. No limit can be zero.
+/// The limits of a turn. No limit can be zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -71,7 +71,7 @@ pub struct Limits {
     pub max_turn_secs: u32,
 }
 
-/// A share of a whole, from 0 to 1, kept in hundredths of a per cent.
+/// A share of a whole, from 0 to 1, stored in hundredths of a per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Share(u32);
@@ -81,7 +81,7 @@ pub struct Share(u32);
 #[error("{0} is not a share: it must lie between 0.0 and 1.0")]
 pub struct NotAShare(pub f64);
 
-/// What is wrong with the settings.
+/// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A limit is zero.
@@ -141,8 +141,8 @@ impl Config {
         self.limits.validate()
     }
 
-    /// These settings for a model that takes no more than `room` estimated tokens, request and answer together: at least
-    /// [`MIN_ROOM`], so that what is left can be used at all.
+    /// Returns these settings for a model that takes no more than `room` estimated tokens, request and answer
+    /// together: at least [`MIN_ROOM`], so that the remaining space is usable.
     #[must_use]
     pub fn narrowed(&self, room: Tokens) -> Self {
         let mut narrow = self.clone();
@@ -297,7 +297,7 @@ impl Limits {
 // === impl Share ===
 
 impl Share {
-    /// The whole, in the unit kept.
+    /// The whole, in hundredths of a per cent.
     const WHOLE: u32 = 10_000;
 
     /// A share from whole per cents, capped at 100.

@@ -1,9 +1,9 @@
-//! What the model sees: zones, budgets, eviction.
+//! Assembles the model's context: zones, budgets, eviction.
 //!
-//! In the order of the request: *system* (pinned texts, tools; byte-identical
-//! between calls), *memory* that is pinned, *chronicle* (the history), what
-//! was recalled for this turn, *workspace* (subscriptions), *current* (the turn itself). Only the end of a
-//! request differs from that of the one before, so providers can cache the rest.
+//! In the order of the request: *system* (pinned texts, tools; byte-identical between calls), *memory* that
+//! is pinned, *chronicle* (the history), memories recalled for this turn, *workspace* (subscriptions),
+//! *current* (the turn itself). Only the end of a request differs from that of the one before, so providers
+//! can cache the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,28 +51,28 @@ const MIN_TEXT_CHARS: usize = 250;
 pub enum Zone {
     /// Pinned texts and tool descriptions.
     System,
-    /// What is remembered.
+    /// Recalled and pinned memories.
     Memory,
     /// The conversation before this turn.
     Chronicle,
-    /// What the session keeps in the context: subscriptions.
+    /// The session's subscriptions.
     Workspace,
     /// This turn.
     Current,
 }
 
-/// What one item of a request costs.
+/// The cost of one item of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemUse {
-    /// Where it stands.
+    /// The zone that holds it.
     pub zone: Zone,
-    /// What it is: `constitution`, `tool file_read`, `memory …`, `user`, …
+    /// The item's name: `constitution`, `tool file_read`, `memory …`, `user`, …
     pub source: String,
     /// Its estimated tokens.
     pub tokens: Tokens,
-    /// Whether it can never be evicted.
+    /// True if it can never be evicted.
     pub pinned: bool,
-    /// How far it may be trusted.
+    /// Its trust level.
     pub taint: Taint,
 }
 
@@ -83,29 +83,29 @@ pub struct Assembled {
     pub request: ModelRequest,
     /// The join of the labels of everything in it.
     pub label: Label,
-    /// What each part costs, in the order of the request.
+    /// The cost of each part, in the order of the request.
     pub items: Vec<ItemUse>,
-    /// How many items were evicted.
+    /// The number of evicted items.
     pub evicted: usize,
 }
 
-/// Why there is no request.
+/// The reason that no request could be assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContextError {
     /// The system zone is above its limit.
     #[error("the system texts and tool descriptions take {tokens}, context.system_max is {most}")]
     SystemTooLarge {
-        /// What it takes.
+        /// The tokens needed.
         tokens: Tokens,
-        /// What it may take.
+        /// The limit.
         most: Tokens,
     },
-    /// What must be there does not fit, however short it is cut.
+    /// The pinned items do not fit, even after cutting.
     #[error("the pinned items and this turn take {tokens} at least, the context has room for {most}")]
     DoesNotFit {
-        /// What it takes.
+        /// The tokens needed.
         tokens: Tokens,
-        /// What there is room for.
+        /// The space left.
         most: Tokens,
     },
 }
@@ -119,16 +119,15 @@ impl Assembled {
     }
 }
 
-/// Puts a request together. Pure: the same arguments give the same request.
+/// Assembles a request. Pure: the same arguments give the same request.
 ///
-/// Above the eviction threshold, the results of earlier turns are masked, then those of this turn's earlier steps. Then
-/// unpinned items leave until the request is at
-/// or below it: history over its share (oldest first), recalled memory over its
-/// share (least relevant first), then the rest of both, then subscriptions (the
-/// youngest first), then old steps of this turn. A call and its results leave together. What the user said in this
-/// turn, its last step and pinned items stay. One text takes a quarter of the
-/// budget at most then ([`MAX_TEXT_SHARE`]), less if what must stay does not
-/// fit; it is cut with a visible mark. A note says what was evicted of the history, if there is room for it.
+/// Above the eviction threshold, the results of earlier turns are masked, then those of this turn's earlier
+/// steps. Then unpinned items are removed until the request is at or below it: history over its share (oldest
+/// first), recalled memory over its share (least relevant first), then the rest of both, then subscriptions
+/// (the youngest first), then old steps of this turn. A call and its results are removed together. The user's
+/// messages of this turn, its last step and pinned items stay. One text then takes a quarter of the budget at
+/// most ([`MAX_TEXT_SHARE`]), less if the items that must stay do not fit; it is cut with a visible mark. A
+/// note names the evicted history, if there is room for it.
 ///
 /// # Errors
 ///
@@ -143,7 +142,7 @@ pub fn assemble(
     assemble_showing(Results::All, config, (seed, hits, current), max_output_tokens)
 }
 
-/// As [`assemble`], with no more results than these, also where there is room for more.
+/// Works as [`assemble`], but shows at most these results, also where there is room for more.
 ///
 /// # Errors
 ///
@@ -186,14 +185,14 @@ pub fn assemble_showing(
     }
 }
 
-/// What may be used by everything but the system zone.
+/// The tokens left for the zones other than the system zone.
 struct Budget {
     room: Tokens,
     profile: Profile,
     total: Tokens,
 }
 
-/// What leaves together or not at all: a message, or calls with their results.
+/// Messages that are evicted together: a single message, or calls with their results.
 struct Unit {
     messages: Vec<Arc<ChatMessage>>,
     source: String,
@@ -419,7 +418,7 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
     message
 }
 
-/// Whether a part is shown as it is.
+/// Returns true if a part is sent uncut.
 fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
     match part {
         Part::Text { text } => text::fits(text, most_chars),

@@ -1,4 +1,4 @@
-//! What a turn wants done.
+//! The effects of a turn, for the driver to perform.
 
 use writ_types::chat::{ChatMessage, ModelRequest, ToolCall, Usage};
 use writ_types::error::Exit;
@@ -9,8 +9,8 @@ use writ_types::unit::Tokens;
 use crate::event::TurnMessage;
 use crate::notice::BudgetNote;
 
-/// What the driver of a turn does next, in the order given. Each effect but
-/// `CancelModel`, `CancelTool` and `Finish` is answered with exactly one event.
+/// The next work for the driver of a turn, in the order given. Each effect but `CancelModel`, `CancelTool`
+/// and `Finish` is answered with exactly one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Let the input gates judge a message. Answer: `InputJudged`.
@@ -27,14 +27,14 @@ pub enum Effect {
     },
     /// Search the memory. Answer: `Recalled`.
     Recall {
-        /// What to look for; at most [`MAX_QUERY_CHARS`](crate::turn::MAX_QUERY_CHARS) characters.
+        /// The search text; at most [`MAX_QUERY_CHARS`](crate::turn::MAX_QUERY_CHARS) characters.
         query: String,
     },
     /// Call the model. Answer: `ModelReplied` or `ModelFailed`.
     CallModel {
         /// The request.
         request: Box<ModelRequest>,
-        /// What the request rests on.
+        /// The label of everything in the request.
         label: Label,
     },
     /// Stop the model call that is under way.
@@ -43,7 +43,7 @@ pub enum Effect {
     Act {
         /// The call: a tool that was offered, with an object as arguments.
         call: ToolCall,
-        /// What the arguments rest on.
+        /// The label of the arguments.
         label: Label,
     },
     /// Stop the tool call that is under way.
@@ -55,37 +55,37 @@ pub enum Effect {
     JudgeOutput {
         /// The model's text.
         text: String,
-        /// What it rests on.
+        /// The label of everything it depends on.
         label: Label,
     },
     /// Send the answer to where the turn came from. Answer: `Delivered`.
     Deliver {
         /// The complete text, notices included.
         text: String,
-        /// What it rests on.
+        /// The label of everything it depends on.
         label: Label,
-        /// Why the answer is not the complete one that was wanted; the text says so too.
+        /// The reason that the answer is incomplete; the text states it too.
         incomplete: Option<String>,
     },
     /// The turn is over. Always the last effect.
     Finish(Box<Finish>),
 }
 
-/// How a turn ended.
+/// The end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// How.
+    /// Its status.
     pub status: Status,
     /// The exit code that a command ends with.
     pub exit: Exit,
     /// The messages that the turn answers: those that opened it, and those that it took in. A message
     /// that arrived and is not named here stays in the queue and gets a turn of its own.
     pub answers: Vec<MessageId>,
-    /// What the turn rests on.
+    /// The label of everything that the turn saw.
     pub label: Label,
     /// The asks that are still open.
     pub open_asks: Vec<AskId>,
-    /// What the conversation has gained, in order: messages, calls, results, answers. Goes into the
+    /// The messages added to the conversation, in order: messages, calls, results, answers. Goes into the
     /// chronicle; the messages of the user are there already (`Record`).
     pub transcript: Vec<ChatMessage>,
     /// Tokens of all model calls of the turn.
@@ -94,13 +94,13 @@ pub struct Finish {
     pub budget_used: Tokens,
     /// The last budget note that the session was given.
     pub budget_note: Option<BudgetNote>,
-    /// How many times the model was called.
+    /// The number of model calls.
     pub model_calls: u32,
-    /// How many tool calls were performed or put before the door.
+    /// The number of tool calls that were performed or submitted to the door.
     pub tool_calls: u32,
 }
 
-/// How a turn ended, in one word.
+/// The status that a turn ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// With an answer.

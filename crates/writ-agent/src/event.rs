@@ -1,4 +1,4 @@
-//! What happens to a turn, and how it is stored.
+//! The events of a turn, and their stored form.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::notice::BudgetNote;
 /// The version of stored events that this code writes, and the newest that it reads.
 pub const EVENT_VERSION: u32 = 1;
 
-/// What happened. Every event of a turn is stored before its effects are performed.
+/// An event of a turn. It is stored before its effects are performed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -24,14 +24,14 @@ pub enum Event {
     Opened(Box<Opened>),
     /// The input gates judged the message that was handed to them.
     InputJudged {
-        /// What they said.
+        /// The gates' joined verdict.
         verdict: Verdict,
     },
     /// The message was signed and is in the chronicle.
     Recorded,
     /// The memory was searched.
     Recalled {
-        /// What was found, best first.
+        /// The hits, best first.
         hits: Vec<MemoryItem>,
     },
     /// The model answered.
@@ -41,16 +41,16 @@ pub enum Event {
     },
     /// The model did not answer, or was not asked.
     ModelFailed {
-        /// Why.
+        /// The failure.
         failure: ModelFailure,
     },
     /// A tool call came to an end, was refused, or waits.
     Acted {
-        /// What the model is told.
+        /// The result for the model.
         result: ToolResult,
         /// The ask that it waits for; required with `ToolOutcome::Waiting`.
         ask: Option<AskId>,
-        /// What the turn ends with at once, where a gate has said so.
+        /// The text that ends the turn at once, where a gate demands it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ends: Option<String>,
     },
@@ -58,12 +58,12 @@ pub enum Event {
     Answered {
         /// The ask.
         ask: AskId,
-        /// What came of it: performed, denied, …
+        /// The result: performed, denied, …
         result: ToolResult,
     },
     /// The output gates judged the answer.
     OutputJudged {
-        /// What they said.
+        /// The gates' joined verdict.
         verdict: Verdict,
     },
     /// The answer went out.
@@ -110,7 +110,7 @@ pub struct Opened {
     pub number: u64,
     /// The messages that it answers; at least one.
     pub messages: Vec<TurnMessage>,
-    /// What the model is to know besides them.
+    /// The context besides the messages.
     pub seed: ContextSeed,
     /// The settings of this turn.
     pub config: Config,
@@ -123,11 +123,11 @@ pub struct TurnMessage {
     pub id: MessageId,
     /// Its text.
     pub text: String,
-    /// How far it may be trusted.
+    /// Its trust label.
     pub label: Label,
 }
 
-/// What gates say about a text.
+/// The verdict of the gates about a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
@@ -140,21 +140,21 @@ pub enum Verdict {
     },
     /// Stop it.
     Block {
-        /// What the person is told.
+        /// The reason, for the person.
         reason: String,
     },
     /// Withhold the answer and have the model say something else; of an input, stop it.
     Again {
-        /// What the person is told when it was tried often enough.
+        /// The reason, for the person, once the attempts are used up.
         reason: String,
-        /// What the model is told of it; `None`: nothing, it is simply asked again.
+        /// A note for the model; with `None` it is asked again without one.
         note: Option<String>,
-        /// How often a turn does that at most.
+        /// The most attempts within one turn.
         attempts: u32,
     },
 }
 
-/// Why there is no answer of a model.
+/// The reason that a model gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "failure", rename_all = "snake_case")]
 pub enum ModelFailure {
@@ -166,19 +166,20 @@ pub enum ModelFailure {
     Failed {
         /// The exit code that a command ends with.
         exit: Exit,
-        /// What happened, for those outside.
+        /// The failure in words fit for clients and models.
         text: String,
-        /// What to do about it; may be empty.
+        /// A hint for the reader; may be empty.
         hint: String,
-        /// What the conversation keeps of it, if that is less than the text: without a provider's own message.
+        /// The text stored in the conversation, if it differs from `text`: it leaves out a provider's own
+        /// message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         noted: Option<String>,
     },
     /// The request is longer than the model can read.
     TooLong {
-        /// How much the model takes, request and answer together, in estimated tokens.
+        /// The model's limit for request and answer together, in estimated tokens.
         room: Tokens,
-        /// What happened, for those outside.
+        /// The failure in words fit for clients and models.
         text: String,
         /// As in [`Self::Failed`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,31 +187,32 @@ pub enum ModelFailure {
     },
 }
 
-/// What the model is to know besides the messages of the turn.
+/// The model's context besides the messages of the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSeed {
     /// The pinned texts of the system zone, in their order.
     pub system: Vec<SystemText>,
     /// The tools that may be used in this turn.
     pub tools: ToolSpecs,
-    /// What is known of the owner; pinned.
+    /// Facts about the owner; pinned.
     pub owner_profile: Vec<MemoryItem>,
     /// The conversation so far, oldest first.
     pub history: Vec<Arc<ChatMessage>>,
-    /// Where the conversation stands that a stored event leaves out: it is read there again.
+    /// The rows of the conversation that a stored event leaves out and that are read again from the
+    /// chronicle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_rows: Option<HistoryRows>,
-    /// What the session keeps in the context: subscriptions, as they are at the beginning of the turn.
+    /// The session's subscriptions, as they are at the beginning of the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workspace: Vec<WorkspaceItem>,
     /// When and where the turn takes place, for the model to read: it stands behind all that stays the same from turn to turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
-    /// Whether this is the first turn of the session after a restart.
+    /// True in the first turn of the session after a restart.
     pub rehydrated: bool,
     /// The context profile; an unknown name gives the default.
     pub profile: String,
-    /// Where the session stands with its token budget.
+    /// The state of the session's token budget.
     pub budget: BudgetSeed,
 }
 
@@ -219,26 +221,26 @@ pub struct ContextSeed {
 pub struct HistoryRows {
     /// The newest row.
     pub last: u64,
-    /// How many rows.
+    /// The number of rows.
     pub count: u64,
 }
 
 /// A text of the system zone. Pinned: never evicted, never cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemText {
-    /// What it is.
+    /// Its source.
     pub source: SystemSource,
     /// The text.
     pub text: String,
-    /// How far it may be trusted.
+    /// Its trust label.
     pub label: Label,
 }
 
-/// What a text of the system zone is.
+/// The source of a text in the system zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SystemSource {
-    /// What the agent is and how it works.
+    /// The description of the agent and its way of working.
     Constitution,
     /// The owner's rules (`RULES.md`).
     Rules,
@@ -253,11 +255,11 @@ pub enum SystemSource {
 pub struct MemoryItem {
     /// The memory.
     pub id: MemoryId,
-    /// What kind it is.
+    /// Its kind.
     pub kind: MemoryKind,
     /// Its text.
     pub text: String,
-    /// How far it may be trusted.
+    /// Its trust label.
     pub label: Label,
 }
 
@@ -266,15 +268,15 @@ pub struct MemoryItem {
 pub struct WorkspaceItem {
     /// Its id in the session.
     pub id: String,
-    /// What it is: a file, its lines, a URL.
+    /// A title: a file, its lines, a URL.
     pub title: String,
-    /// What it says now.
+    /// The current text.
     pub text: String,
-    /// How far it may be trusted.
+    /// Its trust label.
     pub label: Label,
 }
 
-/// Where a session stands with its token budget.
+/// The state of a session's token budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetSeed {
     /// Tokens used by the session so far.
@@ -285,7 +287,7 @@ pub struct BudgetSeed {
     pub given: Option<BudgetNote>,
 }
 
-/// An event as it is stored: with the version of its form and the time that the machine was told.
+/// An event in its stored form, with the version of that form and the time given to the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredEvent {
     /// The version of the form; see [`EVENT_VERSION`].
@@ -296,7 +298,7 @@ pub struct StoredEvent {
     pub event: Event,
 }
 
-/// Why a stored event cannot be read or written.
+/// An error of reading or writing a stored event.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredEventError {
     /// It was written by a newer version.
@@ -316,7 +318,7 @@ pub enum StoredEventError {
 // === impl Event ===
 
 impl Event {
-    /// Which kind of event this is.
+    /// Returns the kind of this event.
     pub const fn kind(&self) -> EventKind {
         match self {
             Self::Opened(_) => EventKind::Opened,

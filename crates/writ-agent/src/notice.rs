@@ -10,52 +10,53 @@ use writ_types::unit::Tokens;
 use crate::event::BudgetSeed;
 use crate::text;
 
-/// Said to the model once, in the first turn after a restart.
+/// For the model, once, in the first turn after a restart.
 pub const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
 
-/// Said to the person when the session's token budget is used up: nothing is lost, and there are three ways on.
+/// For the person when the session's token budget is used up: nothing is discarded, and there are three ways
+/// to continue.
 pub const SESSION_EXHAUSTED: &str = "The token budget of this session is used up, so the session is paused. \
 Nothing is lost. You can send another message to go on with a fresh allocation, send /reset to start over, \
 or raise `[budget].max_tokens_per_session`.";
 
-/// Said to the person when the day's token budget is used up.
+/// For the person when the day's token budget is used up.
 pub const DAILY_EXHAUSTED: &str = "The token budget of today is used up, so all sessions are paused. \
 Send a message tomorrow to go on, or raise `[budget].max_tokens_per_day`.";
 
-/// Said to the person when the answer reached its size limit.
+/// For the person when the answer reached its size limit.
 pub const CUT: &str = "The answer is cut: it reached the size limit of one answer.";
 
-/// Said to the person when the provider withheld the answer.
+/// For the person when the provider withheld the answer.
 pub const WITHHELD: &str = "The model's provider withheld the answer (content filter).";
 
-/// Said to the person when a gate or a failure gave no text of its own.
+/// For the person when a gate or a failure gave no text of its own.
 pub const NO_REASON: &str = "This was stopped without a reason given.";
 
-/// Said to the person when the model said nothing at all.
+/// For the person when the model returned no text.
 pub const NO_ANSWER: &str = "The model ended without an answer.";
 
-/// Said to the person when the model did what it wanted and then said nothing.
+/// For the person when the model used its tools and then returned no text.
 pub const NO_CLOSING_TEXT: &str = "The model used its tools and ended without a closing text.";
 
-/// Said to the person when the model stopped for tools and named none.
+/// For the person when the model stopped for tools and named none.
 pub const NO_TOOL_NAMED: &str = "The model stopped to use a tool but named none.";
 
-/// Said to the person when the model repeats itself.
+/// For the person when the model repeats itself.
 pub const STUCK: &str =
     "The turn was ended: the model kept repeating the same tool calls without any progress.";
 
-/// Said to the model when it repeats itself for the first time.
+/// For the model when it repeats itself for the first time.
 pub const REPEATED: &str = "Refused: you have made this call before, with the same result each time. \
 Do something else, or tell the person what stops you. Repeating it again ends the turn.";
 
-/// Said to the model about a call that was open or outstanding when the turn was stopped.
+/// For the model about a call that was open or outstanding when the turn was stopped.
 pub const STOPPED: &str = "Not finished: the turn was stopped.";
 
-/// Said to the model about a call whose end was lost in a crash.
+/// For the model about a call whose outcome is unknown after a crash.
 pub const UNKNOWN: &str = "It is not known whether this call took effect: the engine was restarted, or could not go on, while it ran. \
 Look before you do it again; doing it again asks the person first.";
 
-/// Kept in the conversation when a person stopped the turn.
+/// Stored in the conversation when a person stopped the turn.
 pub const CANCELLED: &str = "[SYSTEM] The person stopped this turn before it was answered.";
 
 /// A note about the session's token budget, for the model only. Each is given once per session.
@@ -83,7 +84,7 @@ impl BudgetNote {
         }
     }
 
-    /// What the model is told.
+    /// Returns the text for the model.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Wrap => "[System: Budget at 70%. Consider wrapping up or summarising.]",
@@ -111,7 +112,7 @@ impl BudgetNote {
     }
 }
 
-/// Said to the model about an answer of its own that a gate has withheld.
+/// Returns the note for the model about its own answer that a gate has withheld.
 pub fn withheld(why: &str) -> String {
     format!(
         "[SYSTEM] Your answer was withheld, and nobody has seen it: {why}. Answer again in other words, without what \
@@ -119,8 +120,7 @@ pub fn withheld(why: &str) -> String {
     )
 }
 
-/// Said to the model about an ask that was answered, and about what came of it. What is foreign in it is
-/// marked as data.
+/// Returns the note for the model about an answered ask and its result. Foreign text in it is marked as data.
 pub fn answered(ask: &AskId, result: &ToolResult) -> String {
     let outcome = outcome_word(result.outcome);
     let foreign = result.label.taint == Taint::External;
@@ -140,12 +140,12 @@ const fn outcome_word(outcome: ToolOutcome) -> &'static str {
     }
 }
 
-/// Said to the model about calls beyond the cap of one reply.
+/// Returns the note for the model about calls beyond the cap of one reply.
 pub(crate) fn too_many_calls(left_out: usize, most: u32) -> String {
     format!("[SYSTEM] {left_out} more tool calls of that reply were ignored: at most {most} are looked at.")
 }
 
-/// Said to the model about a tool that does not exist.
+/// Returns the note for the model about a tool that does not exist.
 pub(crate) fn unknown_tool(name: &str, offered: &[&str]) -> String {
     let meant = nearest(name, offered).map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default();
     format!("There is no tool '{name}'.{meant} The tools are: {}.", offered.join(", "))
@@ -154,7 +154,7 @@ pub(crate) fn unknown_tool(name: &str, offered: &[&str]) -> String {
 /// The most parameters that are named in one message.
 const MAX_PARAMETERS: usize = 16;
 
-/// Said to the model about arguments of the wrong shape, with the parameters that the tool has.
+/// Returns the note for the model about arguments of the wrong shape, with the tool's parameters.
 pub(crate) fn arguments_not_an_object(tool: Option<&ToolSpec>) -> String {
     let none = serde_json::Map::new();
     let schema = tool.map(|tool| &tool.schema);
@@ -171,37 +171,37 @@ pub(crate) fn arguments_not_an_object(tool: Option<&ToolSpec>) -> String {
     format!("The arguments must be a JSON object that fits the tool's schema. Nothing was done.{named}")
 }
 
-/// Said to the model about arguments beyond the limit.
+/// Returns the note for the model about arguments beyond the limit.
 pub(crate) fn arguments_too_large(bytes: usize, most: u64) -> String {
     format!("The arguments have {bytes} bytes, at most {most} are accepted. Nothing was done.")
 }
 
-/// Said to the person when the cap of tool calls ended the turn.
+/// Returns the notice for the person that the cap of tool calls ended the turn.
 pub(crate) fn tool_cap(most: u32) -> String {
     format!("The turn was ended: it reached its limit of {most} tool calls. Send another message to go on.")
 }
 
-/// Said to the model about a call beyond the cap.
+/// Returns the note for the model about a call beyond the cap.
 pub(crate) fn beyond_tool_cap(most: u32) -> String {
     format!("Not run: the limit of {most} tool calls per turn is reached.")
 }
 
-/// Said to the person when the cap of model calls ended the turn.
+/// Returns the notice for the person that the cap of model calls ended the turn.
 pub(crate) fn model_cap(most: u32) -> String {
     format!("The turn was ended: it reached its limit of {most} model calls. Send another message to go on.")
 }
 
-/// Said to the person when the turn took too long.
+/// Returns the notice for the person that the turn took too long.
 pub(crate) fn too_long(secs: u32) -> String {
     format!("The turn was ended: it reached its time limit of {secs} seconds. Send another message to go on.")
 }
 
-/// Said to the person when the model stopped for a reason that nobody here knows.
+/// Returns the notice for the person that the model stopped for an unknown reason.
 pub(crate) fn stopped_for(reason: &str) -> String {
     format!("The model stopped before it was done (reason: {reason}).")
 }
 
-/// Said to the person when a message that came during the turn was stopped by a gate.
+/// Returns the notice for the person that a gate stopped a message sent during the turn.
 pub(crate) fn message_blocked(reason: &str) -> String {
     format!("A message that you sent meanwhile was blocked: {reason}")
 }

@@ -8,7 +8,7 @@ use writ_types::digest::Digest;
 /// The largest setting of `limits.max_identical_calls`.
 pub(crate) const MAX_IDENTICAL: u32 = 8;
 
-/// How many calls are remembered: as many as the longest pattern needs.
+/// The number of remembered calls: as many as the longest pattern needs.
 const WINDOW: usize = 8;
 
 /// Two full cycles of A-B are a circle.
@@ -31,14 +31,14 @@ struct Step {
     result: Digest,
 }
 
-/// Whether a call may go on.
+/// The judgement about a repeated call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// It is no repetition.
     No,
     /// It would close a circle.
     Again,
-    /// It would close a circle, and the model was told so before.
+    /// It would close a circle, and the model was already warned.
     Stuck,
 }
 

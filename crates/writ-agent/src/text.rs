@@ -9,7 +9,7 @@ const OPEN: char = '\u{27e6}';
 const CLOSE: char = '\u{27e7}';
 const TWINS: [char; 4] = [OPEN, CLOSE, '\u{301a}', '\u{301b}'];
 
-/// Whether a text has at most `most` characters.
+/// Returns true if a text has at most `most` characters.
 pub(crate) fn fits(text: &str, most: usize) -> bool {
     // There are never more characters than bytes.
     text.len() <= most || text.chars().count() <= most

@@ -78,7 +78,7 @@ pub struct Turn {
     ending: Ending,
     /// The model's answer while the output gates judge it.
     draft: String,
-    /// How often an answer was withheld and the model was asked again.
+    /// The number of withheld answers after which the model was asked again.
     again: u32,
     shortening: Shortening,
     usage: Usage,
@@ -246,10 +246,9 @@ impl Turn {
 
     /// Folds the stored events of a turn through the machine.
     ///
-    /// Returns the turn and the effects that are still to be answered: those
-    /// of the last event that had any. Perform them again (`Record`, `Deliver`
-    /// and `Finish` may have been performed already), except an `Act` whose
-    /// `Intent` is open in the ledger: for it feed `Acted` with
+    /// Returns the turn and the effects that are still to be answered: those of the last event that had any.
+    /// Perform them again (`Record`, `Deliver` and `Finish` may have been performed already), except an `Act`
+    /// whose `Intent` is open in the ledger: for it feed `Acted` with
     /// [`unknown_result`](Self::unknown_result).
     ///
     /// # Errors
@@ -273,7 +272,7 @@ impl Turn {
         if opened { Ok((turn, due)) } else { Err(RecoverError::Empty) }
     }
 
-    /// Where the turn stands.
+    /// Returns the phase of the turn.
     pub const fn phase(&self) -> Phase {
         self.phase
     }
@@ -298,7 +297,7 @@ impl Turn {
         &self.label
     }
 
-    /// What the model would see now, with the cost of each part (`writ context`).
+    /// Assembles the context as the model would see it now, with the cost of each part (`writ context`).
     ///
     /// # Errors
     ///

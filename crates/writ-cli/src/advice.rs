@@ -1,4 +1,4 @@
-//! What the owner should know about a valid configuration.
+//! Advice for the owner about a valid configuration.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use writ_models::provider::Routes;
 
 use crate::config::Config;
 
-/// Why the model of the main loop is not recommended, if it is not: one that runs on this machine or in the
-/// network around it is usually small, and small models are easily talked into things.
+/// Returns the reason that the model of the main loop is not recommended, if it is not: one that runs on this
+/// machine or in the network around it is usually small, and small models are easily manipulated.
 pub(crate) fn main_model(config: &Config) -> Option<String> {
     let routes = Routes::new(&config.models).ok()?;
     let route = routes.route(ModelRole::Executor);
@@ -21,7 +21,7 @@ pub(crate) fn main_model(config: &Config) -> Option<String> {
     })
 }
 
-/// Whether a `host:port` is this machine or one of the network around it.
+/// Returns true if a `host:port` is this machine or one of the network around it.
 fn is_local(host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     match name.trim_matches(['[', ']']).parse::<IpAddr>() {

@@ -23,20 +23,20 @@ use crate::failure::Failure;
 use crate::keyring::open_approver_key;
 use crate::terminal;
 
-/// What came of an answer.
+/// The result of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
     /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
     pub(crate) state: String,
-    /// Why it was not done, in a few words; empty where it was.
+    /// The reason that it was not done, in a few words; empty if it was.
     pub(crate) reason: String,
     /// In words.
     pub(crate) text: String,
-    /// How the command ends.
+    /// The exit code of the command.
     pub(crate) exit: Exit,
 }
 
-/// How far a person's yes is to reach.
+/// The scope of a person's approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     /// To exactly this.
@@ -76,7 +76,7 @@ pub(crate) async fn card(client: &mut Client, ask: &AskId) -> Result<Card, Failu
     Ok(card)
 }
 
-/// What is signed must be what is shown, and what is shown must be all of it.
+/// Checks that the signed text is the shown text, and that the shown text is complete.
 pub(crate) fn check(card: &Card) -> Result<(), Failure> {
     let unsafe_text = |text: &str| {
         Failure::new(
@@ -113,7 +113,7 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
     lines.extend(card.shown.lines().map(str::to_owned));
     lines.extend(card.choices.iter().filter_map(|choice| {
         let label = answer::label(choice.decision, choice.scope, card);
-        // Whatever the card says: in the words of what would be signed.
+        // The words describe the signature's scope, not the card's text.
         let (flag, consequence) = match (choice.decision, choice.scope) {
             (Decision::Deny, _) | (Decision::Approve, ApprovalScope::Once) => {
                 ("", escape(&choice.consequence))
@@ -156,7 +156,7 @@ pub(crate) async fn here_and_now(client: &mut Client) -> Result<((InstallationId
     Ok((here, clock::now().plus(clock_behind(&status))))
 }
 
-/// How far the clock is behind the time that counts, by the engine's status.
+/// Returns the lag of the local clock behind the engine's time, by the engine's status.
 pub(crate) fn clock_behind(status: &Value) -> Duration {
     Duration::from_secs(status.get("clock_behind_secs").and_then(Value::as_u64).unwrap_or_default())
 }
@@ -216,7 +216,7 @@ pub(crate) async fn sign(
     ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
 }
 
-/// How far a signed answer reaches.
+/// Returns the scope of a signed answer.
 pub(crate) fn scope_of(token: Option<&ApprovalToken>) -> ApprovalScope {
     token.map_or(ApprovalScope::Once, |token| token.claims.scope())
 }
@@ -281,7 +281,7 @@ pub(crate) async fn answer(
 ///
 /// # Errors
 ///
-/// If nobody is there, or the answer is no.
+/// If no person can be asked, or the answer is no.
 pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
     if !terminal::is_interactive() {
         return Err(Failure::new(
@@ -302,11 +302,11 @@ pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows an ask, asks the person unless they said yes beforehand, signs and sends.
+/// Shows an ask, asks the person unless `--yes` was given, signs and sends.
 ///
 /// # Errors
 ///
-/// If the person says no (4), nobody can be asked (5), or the engine refuses.
+/// If the person refuses (4), no person can be asked (5), or the engine refuses.
 pub(crate) async fn approve(
     context: &Context,
     config: &Config,

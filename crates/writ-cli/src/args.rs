@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     /// Flags of every command.
     #[command(flatten)]
     pub(crate) global: Global,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -179,7 +179,7 @@ pub(crate) struct ServiceArgs {
     /// Print the unit, and write nothing
     #[arg(long)]
     pub(crate) print: bool,
-    /// For whom it is written; without it, for this system
+    /// Service manager to write it for; without it, this system's
     #[arg(long, value_name = "MANAGER")]
     pub(crate) manager: Option<Manager>,
     /// The user that the engine of a system unit runs as
@@ -187,7 +187,7 @@ pub(crate) struct ServiceArgs {
     pub(crate) run_as: Option<String>,
 }
 
-/// Who starts services.
+/// A manager of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Manager {
     /// Linux
@@ -219,10 +219,10 @@ pub(crate) struct ChatArgs {
     /// Work on this folder instead of the current one
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
-    /// Write changes to the project as they are made: approves them beforehand
+    /// Write changes to the project as they are made: approves them in advance
     #[arg(long, conflicts_with_all = ["dry_run", "session"])]
     pub(crate) write: bool,
-    /// Decide and log, but perform nothing; said when the session begins
+    /// Decide and log, but perform nothing; announced when the session begins
     #[arg(long, conflicts_with = "session")]
     pub(crate) dry_run: bool,
     /// Say it under this standing order, in its session: for what runs unattended
@@ -245,7 +245,7 @@ pub(crate) struct StartArgs {
 }
 
 impl StartArgs {
-    /// What the flags set of the configuration.
+    /// Returns the settings that the flags override.
     pub(crate) fn settings(&self) -> Vec<(&'static str, toml::Value)> {
         let host = self.host.map(|host| ("server.host", toml::Value::String(host.to_string())));
         let port = self.port.map(|port| ("server.port", toml::Value::Integer(port.into())));
@@ -262,7 +262,7 @@ pub(crate) struct StatusArgs {
     /// Go on, and show it again whenever it has changed, until Ctrl-C
     #[arg(short, long, conflicts_with = "link")]
     pub(crate) watch: bool,
-    /// How often it is looked at, in seconds
+    /// Seconds between two looks
     #[arg(long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) every: u64,
 }
@@ -271,15 +271,15 @@ pub(crate) struct StatusArgs {
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BackupArgs {
-    /// What to do; without it, a backup is made
+    /// Operation; without it, a backup is made
     #[command(subcommand)]
     pub(crate) command: Option<BackupCommand>,
-    /// How many backups are kept; older ones are removed
+    /// Number of backups to keep; older ones are removed
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub(crate) keep: usize,
 }
 
-/// What is done with backups.
+/// An operation on backups.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BackupCommand {
     /// List the backups, newest first
@@ -319,7 +319,7 @@ pub(crate) struct ApplyArgs {
     /// The project instead of the current folder
     #[arg(long, value_name = "DIR")]
     pub(crate) project: Option<PathBuf>,
-    /// Approve without being asked; the text is printed all the same
+    /// Approve without being asked; the text is still printed
     #[arg(long)]
     pub(crate) yes: bool,
     /// Undo what was applied last: at once within five minutes, later after your approval

@@ -24,23 +24,23 @@ use crate::failure::Failure;
 use crate::home::free_bytes;
 use crate::wiring::engine_environment;
 
-/// How long a started engine may take until it answers. It recovers before it listens, so this is generous.
+/// The time limit for a started engine's first answer. It recovers before it listens, so this is generous.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a starting engine's socket is tried.
+/// The time between two tries of a starting engine's socket.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 /// After how many idle seconds an engine ends that a command has started (design 3.1).
 const IDLE_EXIT_SECS: &str = "60";
-/// How long a silent engine is borne. One under load answers in milliseconds: after this it is stopped or stuck, and a
-/// person has waited long enough without a word.
+/// The time limits for a silent engine. One under load answers in milliseconds: after this it is stopped or
+/// stuck, and a person has waited long enough without a message.
 const WAITS: Waits = Waits { quiet: Duration::from_secs(5), patience: Duration::from_secs(15) };
 /// The id of the call that asks for a sign of life; those of commands begin at 1.
 const SIGN_OF_LIFE: u64 = 0;
 /// With less free space than this, in bytes, an engine cannot even write down why it does not start.
 const NO_ROOM: u64 = 16 * 1024;
-/// How much of a failed start's output is read, in bytes.
+/// The most bytes read of a failed start's output.
 const MAX_START_OUTPUT: u64 = 64 * 1024;
 
-/// Whether a failure leaves open what came of what was sent: nothing was refused, there was no answer.
+/// Returns true if the outcome of the sent frames is unknown: there was neither a refusal nor an answer.
 pub(crate) fn is_unanswered(failure: &Failure) -> bool {
     failure.is("client.silent") || failure.is("client.gone") || failure.code() == Exit::Bug.code()
 }
@@ -50,7 +50,7 @@ pub(crate) fn is_unanswered(failure: &Failure) -> bool {
 struct Waits {
     /// After how much silence it is asked for a sign of life.
     quiet: Duration,
-    /// How long it may take to give one, or to take a frame.
+    /// The time limit for a sign of life, or for taking a frame.
     patience: Duration,
 }
 
@@ -60,19 +60,19 @@ pub(crate) struct Client {
     frames: Framed<UnixStream, LinesCodec>,
     /// The engine's process, as the kernel names it.
     engine: Option<i32>,
-    /// When the engine was heard last.
+    /// The time of the engine's last frame.
     heard: Instant,
     /// When it was asked for a sign of life that has not come.
     asked: Option<Instant>,
     waits: Waits,
     calls: u64,
-    /// Whether frames of a session may come between answers.
+    /// True if frames of a session may come between answers.
     joined: bool,
     /// Frames of a session that came while an answer was awaited.
     kept: VecDeque<Numbered>,
 }
 
-/// The most frames that are kept while an answer is awaited; the oldest go first.
+/// The most frames stored while an answer is awaited; the oldest are dropped first.
 const MAX_KEPT: usize = 10_000;
 
 impl Client {
@@ -125,7 +125,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If the frame is too large, or the engine is gone or takes nothing.
+    /// If the frame is too large, or the engine has ended or takes nothing.
     pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
         self.joined |= matches!(frame, ClientFrame::Resume { .. });
         let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
@@ -139,11 +139,11 @@ impl Client {
         }
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     ///
     /// # Errors
     ///
-    /// If the engine is gone, gives no sign of life, or says something that is no frame.
+    /// If the engine has ended, gives no sign of life, or sends something that is no frame.
     pub(crate) async fn receive(&mut self) -> Result<Numbered, Failure> {
         match self.kept.pop_front() {
             Some(frame) => Ok(frame),
@@ -180,16 +180,16 @@ impl Client {
                 Err(_) => {
                     let (method, params) = ("ping".to_owned(), Value::Null);
                     self.send(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
-                    // Only now: whoever drops this wait while it sends has asked for nothing.
+                    // Set only now: a caller that drops this wait while it sends has asked for nothing.
                     self.asked = Some(Instant::now());
                 }
             }
         }
     }
 
-    /// What to say of an engine that is there and does nothing.
+    /// Returns the failure for an engine that runs and does not answer.
     fn silent(&self) -> Failure {
-        // Across namespaces of processes the kernel says 0, which would be whoever asks.
+        // Across namespaces of processes the kernel says 0, which would be the caller itself.
         let (process, hint) = match self.engine.filter(|id| *id > 0) {
             Some(id) => (
                 format!("the engine (process {id})"),
@@ -209,11 +209,11 @@ impl Client {
         )
     }
 
-    /// Asks for something and waits for the answer.
+    /// Calls a method and waits for the answer.
     ///
     /// # Errors
     ///
-    /// What the engine refuses, or that it is gone.
+    /// The engine's refusal, or that it has ended.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
         self.calls += 1;
         let id = self.calls;
@@ -246,7 +246,8 @@ impl Client {
         }
     }
 
-    /// Whether a frame answers a call. An error without an id is about the connection until a session is joined.
+    /// Returns true if a frame answers a call. An error without an id is about the connection until a session
+    /// is joined.
     fn is_answer(&self, call: u64, frame: &ServerFrame) -> bool {
         match frame {
             ServerFrame::Answer { id, .. } => *id == call,
@@ -268,7 +269,8 @@ impl Client {
     }
 }
 
-/// Whether this answers the question for a sign of life; an engine that does not know the question answers, too.
+/// Returns true if this answers the question for a sign of life; an engine that does not know the question
+/// answers, too.
 const fn is_sign_of_life(frame: &ServerFrame) -> bool {
     matches!(
         frame,
@@ -276,7 +278,7 @@ const fn is_sign_of_life(frame: &ServerFrame) -> bool {
     )
 }
 
-/// What the engine refused, as the command's own failure.
+/// Turns the engine's refusal into the command's own failure.
 pub(crate) fn refused(exit: Exit, code: &str, text: String, hint: String) -> Failure {
     Failure::new(exit, code, text, hint)
 }
@@ -349,7 +351,7 @@ impl Starting {
         }
     }
 
-    /// How the process ended; `None`: it runs.
+    /// Returns the exit code of the process; `None`: it runs.
     fn exit_code(&self) -> Option<i32> {
         match waitpid(self.process, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::Exited(_, code)) => Some(code),

@@ -68,7 +68,7 @@ pub(crate) const PROJECT_FILE: &str = ".writ/config.toml";
 const HOME_FILE: &str = "config.toml";
 /// The text of `config.example.toml`: every key with its default.
 pub(crate) const EXAMPLE: &str = include_str!("../../../config.example.toml");
-/// The most findings that are told at once; the rest is counted.
+/// The most findings in one report; further ones are only counted.
 const MAX_TOLD: usize = 100;
 
 /// The whole configuration, as each crate wants it.
@@ -78,7 +78,7 @@ pub(crate) struct Config {
     pub(crate) general: General,
     /// The log.
     pub(crate) log: LogConfig,
-    /// Where traces go.
+    /// Traces.
     pub(crate) telemetry: TelemetryConfig,
     /// The network's proxy and authorities.
     pub(crate) network: NetworkConfig,
@@ -90,7 +90,7 @@ pub(crate) struct Config {
     pub(crate) gates: Vec<GateConfig>,
     /// The hooks, in their order.
     pub(crate) hooks: Vec<HookConfig>,
-    /// What may follow when a gate blocks.
+    /// The escalations that may follow when a gate blocks.
     pub(crate) escalations: EscalationConfigs,
     /// The levels of access.
     pub(crate) access: AccessConfig,
@@ -98,21 +98,21 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// A turn's context and limits.
     pub(crate) turn: writ_agent::config::Config,
-    /// What may be reached.
+    /// The hosts that may be reached.
     pub(crate) egress: EgressLists,
-    /// Who searches the web.
+    /// The search provider.
     pub(crate) search: SearchConfig,
-    /// What becomes of the ledger's payloads and heads.
+    /// Retention of the ledger's payloads and heads.
     pub(crate) ledger: LedgerConfig,
-    /// How long tools may run.
+    /// Time limits of tools.
     pub(crate) timeouts: writ_tools::config::Config,
-    /// Which results of our own tools are kept back from models.
+    /// The rule of withholding for results of each of our own tools.
     pub(crate) quarantine: BTreeMap<String, Quarantine>,
     /// The server of page and API.
     pub(crate) server: ServerConfig,
     /// Timeouts of the keys folder.
     pub(crate) secrets: writ_secrets::config::Config,
-    /// Where `init` puts secrets and keys; `None`: the keyring, else an encrypted file.
+    /// The place in which `init` stores secrets and keys; `None`: the keyring, else an encrypted file.
     pub(crate) backend: Option<Backend>,
     /// The owner's time zone; `Err`: the variable `TZ` names none, and UTC is used.
     pub(crate) time_zone: Result<TimeZone, UnknownTimeZone>,
@@ -124,7 +124,7 @@ pub(crate) struct Config {
 /// A configuration that cannot stand: everything that is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
-    /// What is wrong; never empty.
+    /// The errors; never empty.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -140,7 +140,7 @@ impl ToReport for ConfigError {
     }
 }
 
-/// What the configuration is made of.
+/// The sources of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources<'a> {
     /// The home.
@@ -149,7 +149,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) project: Option<&'a Path>,
     /// The environment.
     pub(crate) env: &'a Env,
-    /// What flags set: dotted key and value.
+    /// Settings from flags: dotted key and value.
     pub(crate) flags: &'a [(&'a str, Value)],
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Sources<'a> {
 /// Everything that is wrong, at once.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     let (effective, mut findings) = read(sources);
-    // What is wrong with one key would only be told again as a part that is missing.
+    // An error in one key would only be reported again as a missing part.
     let config =
         if findings.is_empty() { assemble(effective, sources.home.root(), &mut findings) } else { None };
     let config = config.map(|config| config.in_zone(sources.env.text("TZ"), &mut findings));
@@ -353,7 +353,8 @@ impl Typed<'_> {
 }
 
 impl Config {
-    /// What a home with this configuration trusts: docs/security-model.md says what each word means.
+    /// Returns the security posture of a home with this configuration; docs/security-model.md explains each
+    /// word.
     pub(crate) fn posture(&self) -> serde_json::Value {
         let host = self.server.host;
         let reach =
@@ -361,47 +362,47 @@ impl Config {
         serde_json::json!({ "users": "single-user", "page": reach, "strict": self.general.strict })
     }
 
-    /// Where the database is.
+    /// Returns the path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.data_dir().join("writ.db")
     }
 
-    /// Where the database and the overlays are.
+    /// Returns the folder of the database and the overlays.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.home.join(&self.general.data_dir)
     }
 
-    /// Where sessions keep their overlays.
+    /// Returns the folder of sessions' overlays.
     pub(crate) fn overlays(&self) -> PathBuf {
         self.data_dir().join("overlays")
     }
 
-    /// Where servers of tools have their folders.
+    /// Returns the folder of servers of tools.
     pub(crate) fn servers(&self) -> PathBuf {
         self.data_dir().join("servers")
     }
 
-    /// Where the scripts of gates run.
+    /// Returns the folder in which scripts of gates run.
     pub(crate) fn gate_folders(&self) -> PathBuf {
         self.data_dir().join("gates")
     }
 
-    /// Where files are kept that agents send.
+    /// Returns the folder of files that agents send.
     pub(crate) fn sent(&self) -> PathBuf {
         self.data_dir().join("sent")
     }
 
-    /// Where verification runs.
+    /// Returns the folder in which verification runs.
     pub(crate) fn verify_dir(&self) -> PathBuf {
         self.home.join(&self.general.verify_dir)
     }
 
-    /// Where what is known of customers is kept.
+    /// Returns the folder of customers' context.
     pub(crate) fn customer_context_dir(&self) -> PathBuf {
         self.home.join(&self.general.customer_context_dir)
     }
 
-    /// What no single key shows.
+    /// Checks rules that concern several keys.
     fn check(&self, findings: &mut Vec<Finding>) {
         self.check_gates(findings);
         if let Err(error) = Registry::core().allow_list(&self.general.tools, EmptyMeans::All) {

@@ -1,4 +1,4 @@
-//! What every command knows: the home, the environment, where to print.
+//! The context of every command: the home, the environment, the output.
 
 use std::path::Path;
 
@@ -11,16 +11,16 @@ use crate::failure::Failure;
 use crate::home::Home;
 use crate::out::Out;
 
-/// What every command knows.
+/// The context of every command.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The home.
     pub(crate) home: Home,
     /// The environment.
     pub(crate) env: Env,
-    /// Where to print.
+    /// The output.
     pub(crate) out: Out,
-    /// What flags set of the configuration.
+    /// Settings from flags.
     flags: Vec<(&'static str, Value)>,
 }
 
@@ -61,7 +61,7 @@ impl Context {
         Ok(config::load(&self.sources(project))?)
     }
 
-    /// What the configuration is made of.
+    /// Returns the sources of the configuration.
     pub(crate) fn sources<'a>(&'a self, project: Option<&'a Path>) -> Sources<'a> {
         Sources { home: &self.home, project, env: &self.env, flags: &self.flags }
     }

@@ -1,4 +1,4 @@
-//! How a command fails: one report, one exit code.
+//! Failures of commands: one report, one exit code.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -7,17 +7,17 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use writ_types::error::{Exit, Report, ToReport};
 
-/// What to do where something cannot be written.
+/// Advice where something cannot be written.
 pub(crate) const FREE_SPACE: &str = "free some space, or write elsewhere; then run it again";
 
-/// Why a command did not end with 0.
+/// The reason that a command did not end with 0.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something that is told: code, text, hint.
+    /// A reported error: code, text, hint.
     Report(Box<Report>),
     /// The person pressed Ctrl-C.
     Interrupted,
-    /// Whoever read our output had enough (`writ … | head`): no failure at all.
+    /// The reader of our output has closed it (`writ … | head`): no failure.
     ReaderGone,
     /// The output says it all already; only the exit code is left to tell.
     Code(u8),
@@ -51,7 +51,7 @@ impl Failure {
         Self::new(Exit::Blocked, "cli.output", format!("the output cannot be written: {error}"), FREE_SPACE)
     }
 
-    /// Whether it is told with this code.
+    /// Returns true if it is reported with this code.
     pub(crate) fn is(&self, code: &str) -> bool {
         matches!(self, Self::Report(report) if report.code == code)
     }
@@ -82,7 +82,7 @@ impl Failure {
     /// Tells it on standard error; as JSON where the command was asked for JSON.
     pub(crate) fn tell(&self, json: bool, verbose: bool) {
         let mut err = io::stderr().lock();
-        // Nobody is left to be told when standard error itself is closed.
+        // When standard error itself is closed, there is no place for a report.
         let _told = match self {
             Self::Report(_) if json => writeln!(err, "{}", json!({ "error": self.as_json() })),
             Self::Report(report) => tell_report(&mut err, report, verbose),
@@ -92,7 +92,7 @@ impl Failure {
     }
 }
 
-/// What went wrong, without what to do about it.
+/// Prints the error without its hint.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

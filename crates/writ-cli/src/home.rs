@@ -12,7 +12,7 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::env::Env;
 
-/// What `RULES.md` says at first.
+/// The first content of `RULES.md`.
 pub(crate) const RULES: &str = "\
 # Rules
 
@@ -20,7 +20,7 @@ What stands here is told to the agent in every turn and survives every compactio
 agent can change this file. What must be *enforced* belongs to policies/*.cedar and to [[gates]] instead.
 ";
 
-/// What `agent/AGENTS.md` says at first.
+/// The first content of `agent/AGENTS.md`.
 pub(crate) const NOTES: &str =
     "# Notes of the agent\n\nThe agent may change this folder; every change is recorded.\n";
 
@@ -37,13 +37,13 @@ pub(crate) struct Home {
     root: PathBuf,
 }
 
-/// Why a home cannot be used.
+/// The reason that a home cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HomeError {
-    /// Nobody knows where it is.
+    /// Its path is unknown.
     #[error("your home folder is not known: HOME is not set")]
     Unknown,
-    /// The current folder is gone, so a relative path means nothing.
+    /// The current folder was removed, so a relative path means nothing.
     #[error("the current folder cannot be found: {0}")]
     NoCurrentFolder(io::Error),
     /// There is none.
@@ -54,13 +54,13 @@ pub(crate) enum HomeError {
     NotSetUp {
         /// The home.
         root: PathBuf,
-        /// What is missing.
+        /// The missing file or folder.
         what: &'static str,
     },
     /// Something else is in its place.
     #[error("{0} is not a folder")]
     NotAFolder(PathBuf),
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error("{path} belongs to user {owner}")]
     WrongOwner {
         /// The folder.
@@ -81,7 +81,7 @@ pub(crate) enum HomeError {
     Unreadable {
         /// The folder or file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It cannot be written.
@@ -89,7 +89,7 @@ pub(crate) enum HomeError {
     Unwritable {
         /// The folder or file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Its path is too long for a socket.
@@ -200,12 +200,12 @@ impl Home {
         self.root.join("keys")
     }
 
-    /// What a running engine leaves for its clients.
+    /// Returns the folder of a running engine's files for clients.
     pub(crate) fn runtime(&self) -> PathBuf {
         self.root.join("runtime")
     }
 
-    /// Where the engine listens.
+    /// Returns the path of the engine's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.runtime().join("control.sock")
     }
@@ -215,7 +215,7 @@ impl Home {
         self.runtime().join("lock")
     }
 
-    /// Where the engine logs.
+    /// Returns the folder of the engine's logs.
     pub(crate) fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
@@ -234,7 +234,7 @@ fn user_home(env: &Env) -> Option<PathBuf> {
     env.path("HOME").or_else(|| home_of(geteuid().as_raw()))
 }
 
-/// How much more can be written where a folder lies, in bytes; `None`: that is not known.
+/// Returns the free space of the disk of a folder, in bytes; `None`: unknown.
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let found = statvfs(folder).ok()?;
     #[expect(clippy::useless_conversion, reason = "the types differ between platforms")]

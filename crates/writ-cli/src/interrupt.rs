@@ -24,7 +24,7 @@ pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'stati
         .name("command".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            // The receiver is gone after Ctrl-C: nobody wants the result any more.
+            // The receiver is dropped after Ctrl-C: the result is not needed then.
             let _late = done.send(work());
         })
         .map_err(|error| Failure::bug("starting a thread", error))?;

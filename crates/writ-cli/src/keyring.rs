@@ -28,7 +28,7 @@ const MAX_PASSPHRASE_BYTES: u64 = 4096;
 /// The most keys of one role: the present one and those before it.
 const MAX_KEYS: usize = 1_000;
 
-/// What a key is for.
+/// The role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Signs base keys.
@@ -59,21 +59,21 @@ pub(crate) enum PublicKeyError {
     /// It cannot be read or written.
     #[error("keys/{role}.pub cannot be used: {source}")]
     Io {
-        /// Whose.
+        /// The key's role.
         role: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It holds something else.
     #[error("keys/{role}.pub or keys/{role}.rotated does not hold what Writ has written there")]
     Malformed {
-        /// Whose.
+        /// The key's role.
         role: &'static str,
     },
     /// There is none.
     #[error("keys/{role}.pub is missing")]
     Missing {
-        /// Whose.
+        /// The key's role.
         role: &'static str,
     },
 }
@@ -141,7 +141,7 @@ fn rotations_file(home: &Home) -> PathBuf {
     home.keys().join("harness.rotated")
 }
 
-/// How keys of the harness followed each other: statements that the old ones signed.
+/// Reads the rotations of the harness key: statements signed by the old keys.
 ///
 /// # Errors
 ///
@@ -202,11 +202,11 @@ pub(crate) fn open_approver_key(context: &Context, config: &Config) -> Result<Ap
     Ok(open_approver(&context.home.keys(), passphrase, &config.secrets)?)
 }
 
-/// The passphrase of the keys folder; `None` where it has none.
+/// Returns the passphrase of the keys folder; `None` if it has none.
 ///
 /// # Errors
 ///
-/// If the folder cannot be read, or nobody can be asked.
+/// If the folder cannot be read, or no person can be asked.
 pub(crate) fn passphrase(context: &Context, prompt: &str) -> Result<Option<SecretString>, Failure> {
     match recorded(&context.home.keys())? {
         Some(Backend::Keyring | Backend::Plain) | None => Ok(None),

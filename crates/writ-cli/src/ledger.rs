@@ -30,7 +30,7 @@ pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, 
 /// The lock of the home and that of its database, which may lie in a folder that another home names too.
 pub(crate) type Locks = [HomeLock; 2];
 
-/// Takes both locks: nobody else writes the database while they are held.
+/// Takes both locks: no other process writes the database while they are held.
 ///
 /// # Errors
 ///
@@ -55,11 +55,11 @@ pub(crate) fn open_to_write(
     Ok((locks, store))
 }
 
-/// The database at a path, and how the harness's key followed earlier ones.
+/// Returns the database at a path, with the rotations of the harness key.
 ///
 /// # Errors
 ///
-/// If what is kept of that cannot be read.
+/// If the file of rotations cannot be read.
 pub(crate) fn following(context: &Context, path: &Path) -> Result<StoreConfig, Failure> {
     Ok(StoreConfig { rotations: rotations(&context.home)?, ..StoreConfig::new(path) })
 }

@@ -1,7 +1,7 @@
-//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well, and gives the spans
-//! of turns to a collector where its owner has named one.
+//! Logging: warnings to standard error; the engine writes JSON lines to `logs/writ.jsonl` as well, and gives
+//! the spans of turns to a collector if its owner has named one.
 //!
-//! Nothing of a prompt, a reply or a key is logged above `debug`: that is the promise of whoever logs.
+//! Nothing of a prompt, a reply or a key is logged above `debug`: every caller of the log must ensure this.
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
@@ -28,7 +28,7 @@ mod lines;
 /// The file that the engine writes to, below `logs/`.
 pub(crate) const FILE: &str = "writ.jsonl";
 
-/// What is told on standard error.
+/// Returns the level of the log on standard error.
 pub(crate) const fn level(global: &Global) -> LevelFilter {
     match (global.quiet, global.verbose) {
         (true, _) => LevelFilter::ERROR,
@@ -45,8 +45,8 @@ pub(crate) fn to_stderr(level: LevelFilter) {
     let _set = tracing_subscriber::registry().with(layer).try_init();
 }
 
-/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns. Whoever
-/// ends the process lets standard error [end](Bystander::end) first.
+/// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
+/// Before the process ends, standard error must [end](Bystander::end).
 ///
 /// # Errors
 ///

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help that nobody can read is still no failure.
+            // Help that cannot be printed is no failure.
             let _printed = error.print();
             return if error.use_stderr() { ExitCode::from(Exit::Usage.code()) } else { ExitCode::SUCCESS };
         }

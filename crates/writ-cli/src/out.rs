@@ -1,4 +1,5 @@
-//! What a command prints: plain lines for people, JSON for programs. A closed pipe ends the command quietly.
+//! The output of a command: plain lines for people, JSON for programs. A closed pipe ends the command
+//! quietly.
 
 use std::io::{self, Write as _};
 
@@ -6,12 +7,12 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Where a command prints.
+/// The output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
-    /// Whether results are JSON.
+    /// True if results are JSON.
     pub(crate) json: bool,
-    /// Whether remarks are left out.
+    /// True if remarks are left out.
     pub(crate) quiet: bool,
 }
 
@@ -51,7 +52,7 @@ impl Out {
     pub(crate) fn remark(self, text: impl AsRef<str>) {
         if !self.quiet {
             let mut err = io::stderr().lock();
-            // A remark that nobody can read is no failure of the command.
+            // A remark that cannot be printed is no failure of the command.
             let _told = writeln!(err, "{}", text.as_ref());
         }
     }

@@ -51,11 +51,11 @@ fn token(credentials: &Credentials, reference: &CredentialRef) -> Result<SecretS
     })
 }
 
-/// A new link that opens the page.
+/// Creates a new link that opens the page.
 ///
 /// # Errors
 ///
-/// If it cannot be kept.
+/// If it cannot be stored.
 pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String, Failure> {
     let code = link::mint(&context.home.runtime(), clock::now()).map_err(|error| {
         let text = format!("a link to the page cannot be kept: {error}");

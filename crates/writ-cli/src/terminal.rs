@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// The longest answer that is read, in bytes: a line that a person types.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// Whether a person sits at standard input and sees standard error.
+/// Returns true if a person uses standard input and standard error.
 pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -73,7 +73,8 @@ pub(crate) fn prompt_hidden(prompt: &str) -> Result<SecretString, Failure> {
     })
 }
 
-/// How the terminal was when the process began; put back when it is interrupted while typing is hidden.
+/// The terminal's settings at the start of the process; restored when it is interrupted while typing is
+/// hidden.
 pub(crate) struct Settings(Option<Termios>);
 
 impl Settings {
@@ -85,7 +86,7 @@ impl Settings {
     /// Puts them back.
     pub(crate) fn restore(&self) {
         if let Some(settings) = &self.0 {
-            // A terminal that is gone needs no settings.
+            // A closed terminal needs no settings.
             let _restored = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, settings);
         }
     }

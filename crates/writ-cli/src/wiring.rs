@@ -1,4 +1,5 @@
-//! Wires an engine: every part is made here and handed in, and nothing else decides who talks to whom.
+//! Wires an engine: every part is made here and handed to the others, and nothing else decides about the
+//! connections between them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,7 +55,7 @@ mod vault;
 pub(crate) use credentials::Credentials;
 use credentials::{Known, variables};
 
-/// What the agent is told about itself and its work.
+/// The description of the agent and its work for the model.
 const CONSTITUTION: &str = include_str!("constitution.md");
 /// The largest `RULES.md` or `AGENTS.md` that is read, in bytes.
 const MAX_NOTES_BYTES: u64 = 256 * 1024;
@@ -68,7 +69,7 @@ pub(crate) struct Wired {
     pub(crate) http: Option<Http>,
     /// Released when the engine has ended.
     pub(crate) locks: Locks,
-    /// What delivers traces, if a collector is named.
+    /// The exporter of traces, if a collector is named.
     pub(crate) traces: Option<Traces>,
 }
 
@@ -95,7 +96,7 @@ impl Traces {
         Self { stop, task }
     }
 
-    /// Delivers what is left, and ends; whoever waits does not wait long.
+    /// Delivers the remaining spans, and ends; the time for this is bounded.
     pub(crate) async fn end(self) {
         self.stop.cancel();
         let limit = END_LIMIT.saturating_mul(2);
@@ -105,7 +106,7 @@ impl Traces {
     }
 }
 
-/// What delivers traces.
+/// Creates the exporter of traces.
 ///
 /// # Errors
 ///
@@ -178,7 +179,7 @@ pub(crate) async fn engine(
     let search = search(config, &credentials, &egress).await?;
     let known = Known::of(config, &credentials);
     let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
-    // Before anybody can connect: who waits is told what is wrong, and not that nobody is there any more.
+    // Before anyone can connect: a waiting client then gets the error, not a closed connection.
     writ_runtime::servers::check(servers.as_ref(), &Registry::core())
         .map_err(|report| Failure::Report(Box::new(report)))?;
     let parts = Parts {
@@ -205,7 +206,7 @@ pub(crate) async fn engine(
     Ok(Wired { engine, control, http, locks, traces })
 }
 
-/// What the runtime is told of the configuration.
+/// Returns the runtime's part of the configuration.
 fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeConfig, Failure> {
     Ok(RuntimeConfig {
         agent: config.general.agent.clone(),
@@ -252,7 +253,7 @@ fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failu
     ledger::following(context, &config.database())
 }
 
-/// How long a server of tools stays that nobody calls.
+/// Returns the time after which an unused server of tools is stopped.
 #[cfg(debug_assertions)]
 fn server_idle(context: &Context) -> Duration {
     // For tests that wait for the end of one.
@@ -265,7 +266,7 @@ const fn server_idle(_: &Context) -> Duration {
     SERVER_IDLE
 }
 
-/// Whether any model is configured, or is to be looked for.
+/// Returns true if any model is configured, or is to be searched for.
 fn wants_models(config: &Config) -> bool {
     let models = &config.models.models;
     models.default.is_some() || !models.roles.is_empty() || detect::is_wanted(&config.models)
@@ -308,7 +309,7 @@ async fn models(
     }
 }
 
-/// Who searches the web, if anybody is configured. A provider without its key ends the start.
+/// Creates the search provider, if one is configured. A provider without its key ends the start.
 async fn search(
     config: &Config,
     credentials: &Arc<Credentials>,
@@ -335,7 +336,7 @@ fn sweep(runtime: &Path) {
     let Ok(entries) = std::fs::read_dir(runtime) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with("out-") {
-            // What cannot be removed is in nobody's way: new folders have new names.
+            // A folder that cannot be removed does no harm: new folders have new names.
             let _removed = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -361,7 +362,7 @@ fn system_texts(context: &Context) -> Vec<SystemText> {
     texts
 }
 
-/// Why a text is not among the pinned ones.
+/// The reason that a text is not among the pinned ones.
 #[derive(Debug, thiserror::Error)]
 enum NotesError {
     #[error("it cannot be read: {0}")]

@@ -9,7 +9,7 @@ use crate::error::SearchConfigError;
 use crate::format::SearchFormat;
 use crate::tavily::Tavily;
 
-/// Who searches.
+/// A search provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
@@ -31,7 +31,7 @@ impl Provider {
         }
     }
 
-    /// How it is spoken to.
+    /// Returns its wire format.
     pub(crate) fn format(self) -> &'static dyn SearchFormat {
         match self {
             Self::Brave => &Brave,
@@ -44,13 +44,13 @@ impl Provider {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchConfig {
-    /// Who searches. Default: nobody.
+    /// The search provider. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
     /// The key, by reference. A provider needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<CredentialRef>,
-    /// Where the provider is. Default: where its makers have it.
+    /// The provider's address. Default: its public one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     /// The most results of one search, from 1 to 20. Default: 8, which a model reads for about 2,000 tokens.
@@ -75,7 +75,7 @@ pub(crate) struct Target {
 }
 
 impl SearchConfig {
-    /// Whether the settings can stand.
+    /// Checks that the settings fit together.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl SearchConfig {
         self.target().map(|_| ())
     }
 
-    /// Who is asked; `None` where nobody is configured.
+    /// Returns the provider and its address; `None` if none is configured.
     pub(crate) fn target(&self) -> Result<Option<Target>, SearchConfigError> {
         let Some(provider) = self.provider else {
             let lonely = self.api_key.is_some() || self.base_url.is_some();

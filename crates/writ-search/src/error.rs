@@ -1,4 +1,4 @@
-//! Why nothing was found, or nothing could be searched.
+//! Errors of searching and of its settings.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum SearchConfigError {
     /// A provider that is to be asked without a key.
     #[error("search.provider is '{0}', but search.api_key is not set")]
     NoKey(&'static str),
-    /// A key, or an address, and nobody to use it.
+    /// A key, or an address, without a provider.
     #[error("search.api_key and search.base_url are for a search.provider, and none is set")]
     NoProvider,
     /// No usable address.
@@ -32,7 +32,7 @@ impl ToReport for SearchConfigError {
     }
 }
 
-/// Why a key could not be had.
+/// The reason that a key is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// There is no such key.
@@ -43,7 +43,7 @@ pub enum KeyError {
     Unreadable(String),
 }
 
-/// Why a search brought nothing. What the provider says about it is left out: it need not keep our key to itself.
+/// The reason that a search failed. The provider's own message is left out: it may repeat our key.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
     /// The permit is for another provider, host or kind of action than is configured now.
@@ -67,7 +67,7 @@ pub enum SearchError {
     /// The provider wants to be asked less often, or to be paid.
     #[error("the search provider's limit is reached (HTTP {0})")]
     Limited(u16),
-    /// The provider said something else.
+    /// The provider answered with another status.
     #[error("the search provider answered with HTTP {0}")]
     Status(u16),
     /// The answer is too large.

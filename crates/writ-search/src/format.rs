@@ -1,11 +1,11 @@
-//! What a provider's wire format is.
+//! The trait of a provider's wire format.
 
 use secrecy::SecretString;
 use writ_egress::http::{Client, HeaderValue, RequestBuilder, Url};
 
 use crate::search::Hit;
 
-/// What is asked for.
+/// A request to a provider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish<'a> {
     pub(crate) query: &'a str,
@@ -23,7 +23,7 @@ pub(crate) struct NoHeader;
 
 /// A provider's wire format.
 pub(crate) trait SearchFormat: Send + Sync {
-    /// Where its makers have it.
+    /// Returns the provider's public address.
     fn base_url(&self) -> &'static str;
 
     /// The request. The key goes into a header that is marked as sensitive, nowhere else.
@@ -35,10 +35,10 @@ pub(crate) trait SearchFormat: Send + Sync {
         wish: Wish<'_>,
     ) -> Result<RequestBuilder, NoHeader>;
 
-    /// Whether this status says that the key is not taken.
+    /// Returns true if this status means that the key was refused.
     fn refuses_key(&self, status: u16) -> bool;
 
-    /// What an answer of status 200 has found, in its order.
+    /// Reads the hits of an answer of status 200, in its order.
     fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat>;
 }
 

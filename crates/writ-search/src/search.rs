@@ -17,7 +17,7 @@ use crate::config::{SearchConfig, Target};
 use crate::error::{KeyError, SearchConfigError, SearchError};
 use crate::format::Wish;
 
-/// How long a search may take: providers answer within a second, and a person waits.
+/// The time limit of a search: providers answer within a second, and a person waits.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest answer: twenty results of a kilobyte each have a hundredth of it.
 pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
@@ -27,10 +27,10 @@ pub const MAX_TITLE_CHARS: usize = 300;
 pub const MAX_URL_BYTES: usize = 2_048;
 /// The longest text of a hit, in characters.
 pub const MAX_TEXT_CHARS: usize = 1_000;
-/// What stands where an answer repeats the key.
+/// Replaces the key where an answer repeats it.
 const REDACTED: &str = "[redacted]";
 
-/// Resolves keys of search providers. Implemented by whoever knows keyring and environment.
+/// Resolves keys of search providers. Implemented where the keyring and the environment are known.
 pub trait SearchKeys: Send + Sync + 'static {
     /// The key behind a reference.
     ///
@@ -43,20 +43,20 @@ pub trait SearchKeys: Send + Sync + 'static {
 /// Something that was found. All of it is external.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// What the page calls itself.
+    /// The page's title, in its own words.
     pub title: String,
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// Some of what it says.
     pub text: String,
 }
 
-/// What a search brought.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The hits, the best first; no more than were wished for.
+    /// The hits, the best first; no more than were requested.
     pub hits: Vec<Hit>,
-    /// How many bytes came in, heads and TLS included.
+    /// The number of bytes received, heads and TLS included.
     pub received: u64,
 }
 
@@ -74,11 +74,11 @@ impl fmt::Debug for Search {
 }
 
 impl Search {
-    /// The provider that is configured; `None` where nobody is.
+    /// Creates the configured provider; `None` if none is configured.
     ///
     /// # Errors
     ///
-    /// If the settings cannot stand.
+    /// If the settings do not fit together.
     pub fn new(
         config: &SearchConfig,
         keys: Arc<dyn SearchKeys>,
@@ -102,7 +102,7 @@ impl Search {
         self.target.max_results
     }
 
-    /// Whether there is a key now.
+    /// Checks that there is a key now.
     ///
     /// # Errors
     ///
@@ -111,13 +111,13 @@ impl Search {
         self.keys.key(&self.target.key).await.map(|_| ())
     }
 
-    /// Performs [`Action::Search`]: asks the configured provider, once. No redirect is followed. The permit must name
-    /// the provider and host that are configured, since the key is theirs.
+    /// Performs [`Action::Search`]: asks the configured provider, once. No redirect is followed. The permit
+    /// must name the configured provider and host, since the key belongs to them.
     ///
     /// # Errors
     ///
-    /// If the permit is too old or for somebody else, there is no key, or no proper answer came in time, or `cancel`
-    /// came first.
+    /// If the permit is too old or for another provider, there is no key, or no proper answer came in time,
+    /// or `cancel` came first.
     pub async fn search(
         &self,
         permit: Permit,

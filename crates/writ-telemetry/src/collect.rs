@@ -17,7 +17,7 @@ use writ_policy::redact::Redactor;
 
 use crate::span::{ATTRIBUTES, Kind, MAX_TEXT_CHARS, Span, SpanId, TraceId, Value};
 
-/// How many ended spans wait to be delivered; more are dropped, and counted.
+/// The most ended spans that wait for delivery; more are dropped, and counted.
 pub const MAX_WAITING: usize = 4096;
 
 /// The name of the span of a whole turn.
@@ -31,12 +31,12 @@ pub struct Collector {
     dropped: Arc<AtomicU64>,
 }
 
-/// What a collector has collected.
+/// The spans that a collector has received.
 #[derive(Debug)]
 pub struct Collected {
     /// Spans, in the order in which they ended.
     pub spans: mpsc::Receiver<Span>,
-    /// How many found no room.
+    /// The number of spans dropped for lack of room.
     pub dropped: Arc<AtomicU64>,
 }
 
@@ -111,7 +111,8 @@ where
     }
 }
 
-/// Where a span belongs: below the span that it was made in, else below the turn that it names; else nowhere.
+/// Returns the place of a span: below the span that it was made in, else below the turn that it names; else
+/// none.
 fn place<'a, S>(span: &registry::SpanRef<'a, S>, fields: &Fields) -> Option<(TraceId, SpanId, Option<SpanId>)>
 where
     S: LookupSpan<'a>,
@@ -135,7 +136,7 @@ fn now_nanos() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The fields of a span, of which only those on the list are kept.
+/// The fields of a span that are on the list.
 #[derive(Default)]
 struct Fields {
     name: Option<String>,

@@ -16,15 +16,15 @@ use crate::span::Span;
 
 /// The most spans of one request: with the longest attributes it stays below a megabyte.
 pub const MAX_BATCH: usize = 256;
-/// How long the first span of a batch waits for others.
+/// The time that the first span of a batch waits for others.
 pub const BATCH_WAIT: Duration = Duration::from_secs(1);
-/// How long one delivery may take.
+/// The time limit of one delivery.
 pub const DELIVERY_LIMIT: Duration = Duration::from_secs(10);
-/// How often one batch is tried.
+/// The most tries for one batch.
 pub const MAX_TRIES: u32 = 4;
 /// The wait before the second try; it doubles with each.
 pub const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// How long the end of the engine waits for its last spans.
+/// The time that the engine waits for its last spans before it ends.
 pub const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// Delivers spans until the engine ends.
@@ -32,15 +32,15 @@ pub const END_LIMIT: Duration = Duration::from_secs(3);
 pub struct Exporter {
     /// The way out.
     pub egress: Arc<Egress>,
-    /// Where the spans go.
+    /// The collector's endpoint.
     pub endpoint: Endpoint,
-    /// What the endpoint wants to see, if anything.
+    /// The bearer token that the endpoint expects, if any.
     pub bearer: Option<SecretString>,
-    /// Who tells.
+    /// The sender.
     pub resource: Resource,
 }
 
-/// How the last delivery went; the log tells only when that changes.
+/// The result of the last delivery; the log mentions only changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Health {
     Good,
@@ -98,7 +98,7 @@ impl Exporter {
                     wait = retry_after.unwrap_or(wait);
                     format!("the collector answered {status}")
                 }
-                // Anything else is said of this batch and would be said of it again.
+                // Any other status would be answered again for this batch.
                 Ok(Delivered { status, .. }) => return Err(format!("the collector answered {status}")),
                 Err(error) => error.to_string(),
             };

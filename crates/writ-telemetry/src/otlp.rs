@@ -11,7 +11,7 @@ pub const PATH: &str = "/v1/traces";
 /// The type of a body.
 pub const CONTENT_TYPE: &str = "application/json";
 
-/// Who tells: the same in every request.
+/// The sender: the same in every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// The program's version.

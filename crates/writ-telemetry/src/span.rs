@@ -1,4 +1,4 @@
-//! What is known of one span.
+//! The record of one span.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use writ_types::id::TurnId;
 /// The longest text that an attribute holds, in characters: names and codes are shorter.
 pub const MAX_TEXT_CHARS: usize = 128;
 
-/// Every attribute that leaves: names, codes, counts. What a person, a model or a tool said is none of them.
+/// Every attribute that leaves: names, codes, counts. It holds no words of a person, a model or a tool.
 ///
 /// `gen_ai.*`, `error.type`: the semantic conventions for generative AI of OpenTelemetry; `writ.*`: ours.
 pub const ATTRIBUTES: &[&str] = &[
@@ -65,7 +65,7 @@ impl SpanId {
     }
 }
 
-/// What an attribute holds.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A name or a code.
@@ -76,7 +76,7 @@ pub enum Value {
     Texts(Vec<String>),
 }
 
-/// What a span is to others.
+/// The role of a span towards others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Work of the engine itself.
@@ -95,20 +95,20 @@ pub struct Span {
     pub id: SpanId,
     /// The span that it is part of.
     pub parent: Option<SpanId>,
-    /// What was done.
+    /// The operation.
     pub name: String,
-    /// What it is to others.
+    /// Its role towards others.
     pub kind: Kind,
     /// When it began, in nanoseconds since 1970.
     pub start_nanos: u64,
     /// When it ended, in nanoseconds since 1970.
     pub end_nanos: u64,
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, Value)>,
 }
 
 impl Span {
-    /// Whether it failed: the code is then in `error.type`.
+    /// Returns true if it failed: the code is then in `error.type`.
     pub fn failed(&self) -> bool {
         self.attributes.iter().any(|(name, _)| *name == "error.type")
     }

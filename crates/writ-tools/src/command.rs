@@ -28,7 +28,7 @@ pub(crate) fn split(line: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Whether the splitter dropped a comment: then the words of the line with every `#` escaped differ.
+/// Returns true if the splitter dropped a comment: then the words of the line with every `#` escaped differ.
 fn has_comment(line: &str, words: &[String]) -> bool {
     if !line.contains('#') {
         return false;

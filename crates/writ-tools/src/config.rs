@@ -1,11 +1,11 @@
-//! What can be set about tools.
+//! Settings of tools.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How long programs may run, in milliseconds. There is no other place that says so for a tool; the sandbox's
-/// own limit holds above all of them.
+/// Time limits of programs, in milliseconds. They are set here alone for a tool; the sandbox's own limit also
+/// applies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -25,7 +25,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long a command of this tool may run when its call names no time.
+    /// Returns the time limit of a command of this tool, for calls that name none.
     pub(crate) fn timeout_ms(&self, tool: &str) -> u64 {
         self.tools.get(tool).copied().unwrap_or(self.default_ms)
     }

@@ -1,4 +1,4 @@
-//! What a tool is: a row of a table.
+//! The definition of a tool: a row of a table.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::error::ToolError;
 use crate::path::WorkPath;
 
-/// Which agent of the harness uses a tool.
+/// An agent of the harness that uses tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentRole {
@@ -44,16 +44,16 @@ impl AgentRole {
     }
 }
 
-/// What kind of text a tool returns.
+/// The kind of text that a tool returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputKind {
-    /// What a program wrote: external.
+    /// Output of a program: external.
     ProcessOutput,
-    /// What files hold: external.
+    /// Content of files: external.
     FileContent,
-    /// What a host of the network answered: external.
+    /// An answer of a host of the network: external.
     WebContent,
-    /// What was remembered: as trusted as each memory.
+    /// Memories: each as trusted as it was stored.
     Memory,
     /// The harness's own words.
     Confirmation,
@@ -64,30 +64,30 @@ pub enum OutputKind {
 pub struct ToolDef {
     /// Its name.
     pub name: &'static str,
-    /// What it does, for the model.
+    /// A description for the model.
     pub description: &'static str,
     /// An example of its arguments, for error messages.
     pub usage: &'static str,
     /// The arguments that say who, where, what is touched.
     pub sinks: &'static [&'static str],
-    /// Whether performing it twice is the same as performing it once.
+    /// True if performing it twice has the effect of performing it once.
     pub idempotent: bool,
-    /// What kind of text it returns.
+    /// The kind of text it returns.
     pub output: OutputKind,
     /// The kinds of action that it can lead to.
     pub actions: &'static [ActionKind],
-    /// Who may use it.
+    /// The roles that may use it.
     pub roles: &'static [AgentRole],
     /// JSON Schema of its arguments.
     pub(crate) schema: fn() -> Value,
-    /// Which file must be looked at before the action can be prepared.
+    /// Names the file that must be read before the action can be prepared.
     pub(crate) needs: fn(&Value) -> Result<Option<WorkPath>, ToolError>,
     /// Makes the action.
     pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<Draft, ToolError>,
 }
 
 impl ToolDef {
-    /// Whether what it returns comes from outside: its calls may name the tools that come after it
+    /// Returns true if its results come from outside: its calls may name the tools that come after it
     /// ([`THEN`](writ_policy::origin::THEN)).
     pub fn reads_outside(&self) -> bool {
         match self.output {
@@ -99,7 +99,8 @@ impl ToolDef {
         }
     }
 
-    /// Whether what it returns are the words of files, programs or others: these can be kept back from the model.
+    /// Returns true if its results are the words of files, programs or others: these can be withheld from the
+    /// model.
     pub fn can_be_kept(&self) -> bool {
         match self.output {
             OutputKind::ProcessOutput | OutputKind::FileContent => true,
@@ -108,16 +109,16 @@ impl ToolDef {
         }
     }
 
-    /// Whether its arguments may be what is kept back from the model: it passes them on, and does not put them where the
-    /// model would read them, or run them.
+    /// Returns true if withheld values may stand in its arguments: it passes them on, and neither shows them
+    /// to the model nor runs them.
     pub fn passes_on(&self) -> bool {
         self.actions
             .iter()
             .all(|kind| matches!(kind, ActionKind::Say | ActionKind::Fetch | ActionKind::Search))
     }
 
-    /// Whether using it can tell somebody something, or reach past the sandbox and the store: where its arguments come
-    /// from matters then.
+    /// Returns true if using it can send information to another party, or reach past the sandbox and the
+    /// store: the origin of its arguments matters then.
     pub fn leaves(&self) -> bool {
         self.actions.iter().any(|kind| leaves(*kind))
     }
@@ -160,7 +161,7 @@ pub(crate) const fn needs_nothing(_arguments: &Value) -> Result<Option<WorkPath>
     Ok(None)
 }
 
-/// What the harness knows about a call. None of it comes from the model.
+/// The harness's knowledge about a call. None of it comes from the model.
 #[derive(Clone, Copy, Debug)]
 pub struct ToolContext<'a> {
     /// The agent that calls.
@@ -171,15 +172,15 @@ pub struct ToolContext<'a> {
     pub turn: Option<TurnId>,
     /// The number of the turn.
     pub turn_number: u64,
-    /// What the arguments rest on.
+    /// The label of the arguments.
     pub label: &'a Label,
     /// Settings.
     pub config: &'a Config,
-    /// Who searches the web, where the owner has configured somebody.
+    /// The search provider, if the owner has configured one.
     pub search: Option<SearchTarget<'a>>,
 }
 
-/// Who searches the web.
+/// The search provider of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchTarget<'a> {
     /// The provider's name in the configuration.
@@ -193,7 +194,7 @@ pub struct SearchTarget<'a> {
 /// The largest file that is looked at, in bytes: what fits a `file_write` of the largest arguments.
 pub const MAX_PEEK_BYTES: u64 = 1024 * 1024;
 
-/// What lies at a path of the work folder.
+/// The state of a path of the work folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peeked {
     /// Nothing.
@@ -202,7 +203,7 @@ pub enum Peeked {
     File {
         /// Its content.
         bytes: Vec<u8>,
-        /// Whether it is executable.
+        /// True if it is executable.
         executable: bool,
     },
     /// A regular file that is larger.
@@ -211,7 +212,7 @@ pub enum Peeked {
         digest: Digest,
         /// Its size, in bytes.
         bytes: u64,
-        /// Whether it is executable.
+        /// True if it is executable.
         executable: bool,
         /// The conventions of its text; `None`: it is no text.
         form: Option<TextForm>,
@@ -222,7 +223,7 @@ pub enum Peeked {
     Other,
 }
 
-/// What a tool makes of its arguments.
+/// The action that a tool makes of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) action: Action,

@@ -1,4 +1,4 @@
-//! Why a call could not be prepared, in words that help the model to do it right.
+//! Errors of preparing a call, in words that help the model to correct it.
 
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::similar::nearest;
@@ -14,7 +14,7 @@ const MAX_NAME_CHARS: usize = 60;
 /// The longest line of a file that is quoted in a message, in characters.
 const MAX_QUOTED_CHARS: usize = 160;
 
-/// Why a call could not be prepared.
+/// The reason that a call could not be prepared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// There is no such tool.
@@ -38,7 +38,7 @@ pub enum ToolError {
     TooLarge {
         /// The tool.
         tool: &'static str,
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -58,7 +58,7 @@ pub enum ToolError {
     Foreign {
         /// The tool.
         tool: String,
-        /// What is wrong, in our own words.
+        /// The problems, in our own words.
         problems: Vec<String>,
     },
     /// The file is not one that the tool can work on.
@@ -68,7 +68,7 @@ pub enum ToolError {
         tool: &'static str,
         /// The file, relative to the work folder.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// The text to replace is not in the file.
@@ -76,7 +76,7 @@ pub enum ToolError {
     NoMatch {
         /// The file, relative to the work folder.
         path: String,
-        /// What may be the reason.
+        /// A possible cause.
         hint: Option<&'static str>,
         /// The lines that are most like it, with their numbers. Content of the file.
         nearest: Vec<(u64, String)>,
@@ -89,7 +89,7 @@ pub enum ToolError {
     Ambiguous {
         /// The file, relative to the work folder.
         path: String,
-        /// How often.
+        /// The number of places.
         count: usize,
         /// The lines at which the first of them begin.
         lines: Vec<u64>,
@@ -103,12 +103,12 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// What the model reads: one bounded text.
+    /// Returns the message for the model: one bounded text.
     pub fn message(&self) -> String {
         cut_end(&self.to_string(), MAX_MESSAGE_CHARS).into_owned()
     }
 
-    /// The file whose content the message quotes, if it does: the message is then external.
+    /// Returns the file whose content the message quotes, if it does: the message is then external.
     pub fn quotes(&self) -> Option<&str> {
         match self {
             Self::NoMatch { path, nearest, .. } if !nearest.is_empty() => Some(path),

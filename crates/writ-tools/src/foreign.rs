@@ -27,20 +27,20 @@ pub use names::{MAX_CALLED_NAME, called, called_all};
 use schema::Checked;
 pub use schema::SchemaError;
 
-/// The longest words of a server about a tool that models are told, in characters.
+/// The longest description of a foreign tool that is sent to models, in characters.
 pub const MAX_TOLD_CHARS: usize = 1_000;
-/// The most bytes of names, words and schemas of foreign tools that models are told in one request: a quarter of what a
-/// small context has.
+/// The most bytes of names, descriptions and schemas of foreign tools that are sent to models in one request:
+/// a quarter of a small context.
 pub const MAX_TOLD_BYTES: usize = 64 * 1024;
-/// The most bytes of the schema of one tool that models are told, where it can be shortened; arguments are checked against
-/// the whole.
+/// The most bytes of the schema of one tool that are sent to models, where it can be shortened; arguments are
+/// checked against the whole.
 const MAX_TOLD_SCHEMA_BYTES: usize = 12 * 1024;
 /// The most values of one call that say who, where and what: more cannot be judged in earnest.
 const MAX_SINKS: usize = 1_000;
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;
 
-/// What is known of a foreign tool: its server's words, and its owner's.
+/// A foreign tool: its server's description and its owner's declarations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignTool {
     /// The server.
@@ -49,39 +49,40 @@ pub struct ForeignTool {
     pub tool: String,
     /// Host and port of the server, where it is reached at a URL.
     pub host: Option<String>,
-    /// What the server says of it.
+    /// The server's description.
     pub description: String,
     /// JSON Schema of its arguments, in the server's words.
     pub schema: Value,
-    /// What the owner has pinned: the digest of the three above.
+    /// The digest of the three above that the owner has pinned.
     pub pin: Digest,
-    /// Whether a call changes anything anywhere.
+    /// True if a call changes anything anywhere.
     pub effect: bool,
-    /// The arguments that say who, where and what, as dotted paths; `None`: nobody has said, so all of them.
+    /// The arguments that name recipients, places and amounts, as dotted paths; `None`: undeclared, so all of
+    /// them.
     pub sinks: Option<Vec<String>>,
     /// The arguments that are content sent on to others, as dotted paths.
     pub content: Vec<String>,
     /// The arguments that may be anything, as dotted paths.
     pub free: Vec<String>,
-    /// Which of the sinks name those who get the content, as dotted paths.
+    /// The sinks that name recipients of the content, as dotted paths.
     pub whom: Vec<String>,
     /// The fields of results that an argument may be taken from, by its dotted path.
     pub takes: BTreeMap<String, Vec<String>>,
-    /// Which of the sinks must be of records that the owner's request names, as dotted paths.
+    /// The sinks that must belong to records named in the owner's request, as dotted paths.
     pub named: Vec<String>,
-    /// Whether everybody may read its results.
+    /// True if everybody may read its results.
     pub public: bool,
-    /// Whether calling it twice is the same as calling it once.
+    /// True if calling it twice has the effect of calling it once.
     pub idempotent: bool,
-    /// How much harm a wrong approval of a call can do.
+    /// The harm that a wrong approval of a call can do.
     pub risk: Risk,
-    /// How far its results may be trusted.
+    /// The trust level of its results.
     pub taint: Taint,
-    /// Whether its results are kept back from the model.
+    /// The rule for withholding its results from the model.
     pub quarantine: Quarantine,
 }
 
-/// Why a foreign tool cannot be offered.
+/// The reason that a foreign tool cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
     /// Its description has no canonical form, and so cannot be pinned.
@@ -92,7 +93,7 @@ pub enum ForeignError {
     Schema {
         /// The tool.
         name: String,
-        /// What is wrong.
+        /// The problem.
         why: SchemaError,
     },
     /// It has an argument of a name that is the harness's own.
@@ -113,16 +114,16 @@ pub enum ForeignError {
 pub struct Row {
     /// The name under which models call it.
     pub name: String,
-    /// What is known of it.
+    /// Its description and declarations.
     pub known: ForeignTool,
     checked: Checked,
     /// The schema of its arguments with its references in their places.
     expanded: Value,
-    /// What models are told of its arguments.
+    /// The arguments' schema for models.
     told: Value,
     /// The names that its schema has for arguments, at any depth.
     names: BTreeSet<String>,
-    /// The bytes that models are told of it.
+    /// The number of bytes sent to models about it.
     told_bytes: usize,
 }
 
@@ -158,7 +159,7 @@ impl Row {
         Ok(row)
     }
 
-    /// What models are told of it: whose words they read is said first.
+    /// Returns its description for models: the author of the words comes first.
     pub(crate) fn spec(&self) -> ToolSpec {
         let words = cut_end(&self.known.description, MAX_TOLD_CHARS);
         ToolSpec {
@@ -176,7 +177,7 @@ impl Row {
         &self.expanded
     }
 
-    /// The bytes that models are told of it.
+    /// Returns the number of bytes sent to models about it.
     pub(crate) const fn told_bytes(&self) -> usize {
         self.told_bytes
     }
@@ -249,8 +250,8 @@ impl Row {
 pub const PIN: &str = "pin";
 
 impl Row {
-    /// The values that say who, where and what: all that the owner has not declared as content, or free. None, if they
-    /// have said that there are none. More than [`MAX_SINKS`] are not gathered.
+    /// Returns the values of its sinks: of all arguments that the owner has not declared as content, or free.
+    /// None, if the owner has declared that there are none. At most [`MAX_SINKS`] are collected.
     fn sinks(&self, arguments: &Value) -> Vec<Sink> {
         let mut found = Vec::new();
         if self.known.sinks.as_ref().is_some_and(Vec::is_empty) {
@@ -297,8 +298,8 @@ impl Row {
     }
 }
 
-/// What models are told of the arguments of an expanded schema, with [`THEN`]: it is of an object, also where its server
-/// leaves that out.
+/// Returns the schema of the arguments for models, from an expanded one, with [`THEN`]: of an object, also
+/// where its server leaves that out.
 fn told_schema(expanded: Value) -> Value {
     let mut schema = shorten(expanded, MAX_TOLD_SCHEMA_BYTES);
     if let Some(fields) = schema.as_object_mut() {

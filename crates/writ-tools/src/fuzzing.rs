@@ -1,5 +1,5 @@
-//! The reader of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
-//! nothing panics, and what is asserted holds.
+//! The reader of this crate for the targets of `fuzz/`: bytes in, nothing out. On any input nothing panics,
+//! and every assertion holds.
 
 use crate::render::{MAX_FETCHED_BYTES, html, web};
 

@@ -18,14 +18,14 @@ mod json;
 pub(crate) use coerce::{coerce, with_nulls};
 use json::object_of;
 
-/// What stands before a tool's name where a model has learned to write it as a function of a module.
+/// Prefixes of tool names, as written by models that have learned to write a tool as a function of a module.
 const PREFIXES: [&str; 8] =
     ["functions", "function", "default_api", "tools", "tool", "api", "default", "assistant"];
 /// Fields that hold the arguments where a model wraps them.
 const WRAPPERS: [&str; 7] = ["arguments", "args", "input", "parameters", "params", "tool_input", "kwargs"];
 /// The arguments of our own tools that name a file or folder.
 const PATHS: [&str; 3] = ["path", "cwd", "save_to"];
-/// How deep they lie: in the arguments of a step, in the steps of a plan.
+/// The depth of paths: in the arguments of a step, in the steps of a plan.
 const PATHS_DEPTH: usize = 4;
 /// Fields that may stand beside these: they repeat which tool is called.
 const BESIDE: [&str; 5] = ["name", "tool", "tool_name", "function", "type"];
@@ -49,7 +49,7 @@ impl Toolset<'_> {
         };
         let unwrapped = unwrapped(&call.name, &object, tool.schema());
         let found = fitting(&object).or_else(|| unwrapped.as_ref().and_then(fitting));
-        // An object that does not fit is told what is wrong with it; a text is told that it is none.
+        // The error for an object names its problems; the error for a text is that it is no object.
         call.arguments = found.unwrap_or_else(|| Value::Object(unwrapped.unwrap_or(object)));
         if let (Arguments::Own(_), Some(project)) = (&tool, project) {
             relate(&mut call.arguments, project, PATHS_DEPTH);
@@ -79,7 +79,7 @@ fn relate(arguments: &mut Value, project: &str, depth: usize) {
     }
 }
 
-/// What follows the slashes at its beginning; the folder itself where nothing does.
+/// Returns the text after its leading slashes; the folder itself if that is empty.
 fn relative(below: &str) -> String {
     let names = below.trim_start_matches('/');
     if names.is_empty() { ".".to_owned() } else { names.to_owned() }

@@ -1,4 +1,4 @@
-//! What came of a permitted action, as plain data. The runtime fills it from sandbox and store.
+//! Outcomes of permitted actions, as plain data. The runtime fills them from sandbox and store.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PerformedOutcome {
     /// A program ended.
     Exec {
-        /// How.
+        /// The end of the program.
         end: ExecEnd,
-        /// What it wrote to standard output; invalid UTF-8 replaced.
+        /// Its standard output; invalid UTF-8 replaced.
         stdout: String,
-        /// What it wrote to standard error; invalid UTF-8 replaced.
+        /// Its standard error; invalid UTF-8 replaced.
         stderr: String,
         /// Bytes of both streams that the sandbox did not keep.
         dropped_bytes: u64,
@@ -31,7 +31,7 @@ pub enum PerformedOutcome {
         first_line: u64,
         /// The lines; invalid UTF-8 replaced.
         text: String,
-        /// How many lines the file has.
+        /// The number of lines of the file.
         total_lines: u64,
         /// The file's conventions.
         form: TextForm,
@@ -47,19 +47,19 @@ pub enum PerformedOutcome {
     Matches {
         /// The lines.
         matches: Vec<Matched>,
-        /// Whether the search stopped at its limit.
+        /// True if the search stopped at its limit.
         more: bool,
     },
     /// Files were written.
     Written {
-        /// What happened to each: path, kind, size afterwards in bytes.
+        /// The change of each file: path, kind, size afterwards in bytes.
         files: Vec<(String, ChangeKind, u64)>,
     },
-    /// What is remembered, best hits first.
+    /// Memories, best hits first.
     Memories {
         /// The hits.
         hits: Vec<MemoryHit>,
-        /// Why the search finds nothing, or not all of it.
+        /// The reason that the search found nothing, or not everything.
         note: Option<String>,
     },
     /// Something was remembered.
@@ -73,20 +73,20 @@ pub enum PerformedOutcome {
         status: u16,
         /// The URL of the last hop.
         url: String,
-        /// What the body is, in the server's word; empty if it did not say.
+        /// The media type that the server gave; empty if it gave none.
         media: String,
         /// The body, or its beginning.
         body: Vec<u8>,
-        /// Whether there was more.
+        /// True if there was more.
         truncated: bool,
     },
-    /// What a URL answered was saved.
+    /// The answer of a URL was saved.
     Saved {
         /// The HTTP status of the last hop.
         status: u16,
         /// The URL of the last hop.
         url: String,
-        /// What it is, in the server's word; empty if it did not say.
+        /// The media type that the server gave; empty if it gave none.
         media: String,
         /// The file, relative to the work folder.
         path: String,
@@ -95,10 +95,10 @@ pub enum PerformedOutcome {
     },
     /// The web was searched.
     Searched {
-        /// What was found, the best first.
+        /// The hits, the best first.
         hits: Vec<WebHit>,
     },
-    /// Something is kept in the context.
+    /// A subscription was added to the context.
     Subscribed {
         /// The subscription's id.
         id: String,
@@ -127,25 +127,25 @@ pub enum PerformedOutcome {
         text: String,
         /// Its structured answer, for who asks after single values.
         structured: Option<Value>,
-        /// Whether the server says that it failed.
+        /// True if the server reports a failure.
         is_error: bool,
-        /// How far the server's words may be trusted.
+        /// The trust level of the server's words.
         taint: Taint,
-        /// Whether everybody may read them.
+        /// True if everybody may read them.
         public: bool,
-        /// Who besides the owner can read all of them.
+        /// The people besides the owner who can read all of them.
         readers: BTreeSet<String>,
-        /// Whether only models that are cleared for secrets may be told them.
+        /// True if only models that are cleared for secrets may receive them.
         secret: bool,
     },
     /// A plan was approved.
     Planned {
-        /// How many steps it has.
+        /// The number of its steps.
         steps: usize,
         /// When it ends.
         until: Timestamp,
     },
-    /// Something was said.
+    /// A message was sent.
     Said,
     /// A file was sent.
     Sent {
@@ -156,12 +156,12 @@ pub enum PerformedOutcome {
     },
     /// It could not be done.
     Failed {
-        /// Why. The model reads the outside text and the hint.
+        /// The reason. The model reads the outside text and the hint.
         report: Report,
     },
-    /// It was begun elsewhere, and nobody knows whether it was done.
+    /// It was begun elsewhere, and its outcome is unknown.
     Doubtful {
-        /// Why. The model reads the outside text and the hint.
+        /// The reason. The model reads the outside text and the hint.
         report: Report,
     },
 }
@@ -179,7 +179,7 @@ impl PerformedOutcome {
                 masked.extend(redactor.scrub_cut(stdout));
                 masked.extend(redactor.scrub_cut(stderr));
             }
-            // A large file, or a long line, has lost its end.
+            // A large file, or a long line, was cut at its end.
             Self::Text { text, .. } => masked.extend(redactor.scrub_cut(text)),
             Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
             Self::Matches { matches, .. } => {
@@ -236,10 +236,10 @@ impl PerformedOutcome {
     }
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecEnd {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
     /// By this signal.
     Signal(i32),
@@ -256,11 +256,11 @@ pub enum ExecEnd {
 pub struct Listed {
     /// Its name; invalid UTF-8 replaced.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ListedKind,
 }
 
-/// What an entry of a folder is.
+/// The kind of an entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedKind {
     /// A regular file of this size, in bytes.
@@ -282,7 +282,7 @@ pub struct Matched {
     pub line: u64,
     /// The line, without its end; invalid UTF-8 replaced. A part of it where there is a window.
     pub text: String,
-    /// Where in a long line the part stands; `None`: the line is whole.
+    /// The place of the part in a long line; `None`: the line is whole.
     pub window: Option<Window>,
 }
 
@@ -304,22 +304,22 @@ pub struct MemoryHit {
     pub id: MemoryId,
     /// Its text.
     pub text: String,
-    /// What kind it is.
+    /// Its kind.
     pub kind: MemoryKind,
-    /// How firmly it is held.
+    /// The confidence in it.
     pub trust: MemoryTrust,
-    /// How far it may be trusted.
+    /// Its trust level.
     pub taint: Taint,
-    /// Whether it rests on what the owner has called secret.
+    /// True if it depends on text that the owner has marked secret.
     pub secret: bool,
 }
 
 /// Something that was found in the web. All of it is external.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebHit {
-    /// What the page calls itself.
+    /// The page's title, in its own words.
     pub title: String,
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// Some of what it says.
     pub text: String,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use writ_policy::scope::resolve;
 
-/// Where the work folder is, as programs in the sandbox see it.
+/// The path of the work folder, as programs in the sandbox see it.
 pub const WORK_ROOT: &str = writ_policy::scope::WORK;
 
 /// The longest path, in bytes (`PATH_MAX` of Linux, less its end).
@@ -13,14 +13,14 @@ pub const MAX_PATH_BYTES: usize = 4095;
 /// The longest name in a path, in bytes (`NAME_MAX` of Linux).
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// A path relative to the work folder: `/` between names, no `.` or `..`; empty for the folder itself.
-/// One that leads out is absolute: whether it may be touched is for the door to say.
+/// A path relative to the work folder: `/` between names, no `.` or `..`; empty for the folder itself. A path
+/// that leads out is absolute: the door decides if it may be used.
 ///
-/// Only a name: whether links on the way lead out is for whoever opens it.
+/// This is only a name: the code that opens it must check the links on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkPath(String);
 
-/// Why a text is no path of the work folder.
+/// The reason that a text is no path of the work folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPath {
     /// It begins with `~`, which nothing here expands.
@@ -63,12 +63,12 @@ impl WorkPath {
         &self.0
     }
 
-    /// Whether it leads out of the work folder.
+    /// Returns true if it leads out of the work folder.
     pub fn is_outside(&self) -> bool {
         self.0.starts_with('/')
     }
 
-    /// Whether this is the work folder itself.
+    /// Returns true for the work folder itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }

@@ -71,15 +71,15 @@ fn prepare(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result
 /// A question about a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Which result, or which field of it.
+    /// The result, or the field of it.
     pub handle: Handle,
-    /// What is asked.
+    /// The question.
     pub text: String,
-    /// What may be answered.
+    /// The type of the answer.
     pub wanted: Wanted,
 }
 
-/// What may be answered.
+/// The type of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Yes or no.
@@ -96,7 +96,7 @@ pub enum Wanted {
     Field(Form),
 }
 
-/// What a field must look like.
+/// The form of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Anything.
@@ -107,14 +107,14 @@ pub enum Form {
     Url,
 }
 
-/// What an answer is about.
+/// The subject of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The text.
     pub text: &'a str,
     /// The fields.
     pub fields: &'a [Field],
-    /// What fields are named by.
+    /// The handle that fields are named by.
     pub handle: Handle,
 }
 
@@ -180,7 +180,7 @@ fn choices(choices: Vec<String>) -> Result<Vec<String>, ToolError> {
 }
 
 impl Wanted {
-    /// How the one who answers is told what to answer.
+    /// Returns the instruction about the form of the answer.
     pub fn told(&self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
@@ -202,7 +202,7 @@ impl Wanted {
         }
     }
 
-    /// Reads an answer: as the asker is told it. Null is `unknown`: the text does not say.
+    /// Reads an answer, and words it for the asker. Null is `unknown`: the text does not contain it.
     ///
     /// # Errors
     ///
@@ -252,7 +252,7 @@ impl Form {
     }
 }
 
-/// Whether a text is a day of the calendar, written as ISO 8601 has it.
+/// Returns true if a text is a day of the calendar, written in the format of ISO 8601.
 fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
@@ -283,8 +283,8 @@ fn is_identifier(text: &str) -> bool {
         && letters <= MAX_IDENTIFIER_LETTERS
 }
 
-/// Whether a code stands in a text whole, and not only as a part of another: `INV-2024` does not stand in
-/// `INV-2024-17`, and `INV-2024-17` does in `of INV-2024-17.`
+/// Returns true if a code occurs in a text as a whole, and not only as a part of another: `INV-2024` does not
+/// occur in `INV-2024-17`, and `INV-2024-17` does in `of INV-2024-17.`
 fn stands_in(text: &str, code: &str) -> bool {
     text.match_indices(code).any(|(at, _)| {
         let before = text.get(..at).is_some_and(|before| goes_on(before.chars().rev()));
@@ -293,7 +293,8 @@ fn stands_in(text: &str, code: &str) -> bool {
     })
 }
 
-/// Whether a code goes on with these characters: with a letter, a digit, or a mark that joins it to one.
+/// Returns true if a code continues with these characters: with a letter, a digit, or a mark that joins it to
+/// one.
 fn goes_on(mut next: impl Iterator<Item = char>) -> bool {
     next.find(|c| !"-_./".contains(*c)).is_some_and(char::is_alphanumeric)
 }

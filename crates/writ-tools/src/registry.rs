@@ -27,20 +27,20 @@ pub struct Registry {
     tools: BTreeMap<&'static str, &'static ToolDef>,
     /// Tools of other programs, by the names that models call.
     foreign: BTreeMap<String, Arc<Row>>,
-    /// Which results of our own tools are kept back from models.
+    /// The rule of withholding for results of each of our own tools.
     kept: BTreeMap<String, Quarantine>,
-    /// What was told of tools last; clones share it.
+    /// The descriptions last made for models; clones share them.
     told: Arc<Mutex<Option<Told>>>,
 }
 
-/// What models are told of the tools with these names: their schemas are not made anew for each turn.
+/// The descriptions of the tools with these names: their schemas are not made anew for each turn.
 #[derive(Debug)]
 struct Told {
     names: Vec<String>,
     specs: ToolSpecs,
 }
 
-/// Which tools a configuration allows.
+/// The tools that a configuration allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowList {
     /// All of them.
@@ -58,7 +58,7 @@ impl AllowList {
     }
 }
 
-/// What an empty list in a configuration means.
+/// The meaning of an empty list in a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyMeans {
     /// Every tool: for the owner's own chat.
@@ -112,8 +112,9 @@ impl Registry {
         if asks { registry.with_questions() } else { registry }
     }
 
-    /// The tools of other programs that are allowed, but that models are not told of: they are told [`MAX_TOLD_BYTES`] of
-    /// such tools, and those first in the order of their names. What is not allowed takes no room.
+    /// Returns the allowed foreign tools that are left out of requests for lack of room: models get
+    /// [`MAX_TOLD_BYTES`] about such tools, the first in the order of their names. Tools that are not allowed
+    /// take no room.
     pub fn without_room(&self, allow: &AllowList) -> Vec<&str> {
         let rows = self.foreign.iter().map(|(name, row)| (name.as_str(), row.as_ref()));
         let allowed: Vec<_> = rows.filter(|(name, _)| allow.allows(name)).collect();
@@ -126,7 +127,7 @@ impl Registry {
         self.foreign.get(name).map(AsRef::as_ref)
     }
 
-    /// The name of a tool, if it is one, as it may be counted and told of.
+    /// Returns the name of a tool, if it is one, in the form used for counts and reports.
     pub fn name_of(&self, name: &str) -> Option<&str> {
         let own = self.get(name).map(|tool| tool.name);
         own.or_else(|| self.foreign(name).map(|row| row.name.as_str()))
@@ -139,7 +140,7 @@ impl Registry {
         self
     }
 
-    /// The same where these of our own tools have their results kept back from models.
+    /// Returns this registry with a rule of withholding for these of our own tools.
     #[must_use]
     pub fn with_quarantine(self, kept: BTreeMap<String, Quarantine>) -> Self {
         let asks = kept.values().any(|mode| *mode != Quarantine::Never);
@@ -147,24 +148,24 @@ impl Registry {
         if asks { registry.with_questions() } else { registry }
     }
 
-    /// The same with the tool that asks about what is kept back.
+    /// Returns this registry with the tool that asks about withheld results.
     fn with_questions(mut self) -> Self {
         self.tools.insert(RESULT_ASK.name, &RESULT_ASK);
         self
     }
 
-    /// Which results of a tool are kept back from models.
+    /// Returns the rule of withholding for results of a tool.
     pub fn quarantine(&self, name: &str) -> Quarantine {
         let own = self.kept.get(name).copied();
         own.or_else(|| self.foreign(name).map(|row| row.known.quarantine)).unwrap_or_default()
     }
 
-    /// Whether the arguments of a tool may be what is kept back from models.
+    /// Returns true if withheld values may stand in the arguments of a tool.
     pub fn passes_on(&self, name: &str) -> bool {
         self.foreign(name).is_some() || self.get(name).is_some_and(ToolDef::passes_on)
     }
 
-    /// The servers whose words about their tools models read, though nobody vouches for them.
+    /// Returns the servers whose own descriptions of their tools models read unverified.
     pub fn tellers(&self) -> impl Iterator<Item = &str> {
         let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
         rows.map(|row| row.known.server.as_str())
@@ -176,13 +177,14 @@ impl Registry {
         rows.map(|(name, _)| name.as_str())
     }
 
-    /// Whether a name is that of any tool, also of one that is not configured, or could be that of a foreign one.
+    /// Returns true if a name is that of any tool, also of one that is not configured, or could be that of a
+    /// foreign one.
     pub fn knows(&self, name: &str) -> bool {
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");
         foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name) || name == TOOL
     }
 
-    /// Whether a name is that of a tool of our own whose results can be kept back from models.
+    /// Returns true if a name is that of a tool of our own whose results can be withheld from models.
     pub fn can_be_kept(name: &str) -> bool {
         CORE.iter().chain(&OPTIONAL).any(|tool| tool.name == name && tool.can_be_kept())
     }
@@ -213,12 +215,12 @@ impl Registry {
         Ok(AllowList::Only(names.iter().cloned().collect()))
     }
 
-    /// What an agent of this role is offered under this allow-list.
+    /// Returns the tools offered to an agent of this role under this allow-list.
     pub fn toolset(&self, role: AgentRole, allow: &AllowList) -> Toolset<'_> {
         self.toolset_of(&[role], allow)
     }
 
-    /// What an agent that has several roles is offered under this allow-list.
+    /// Returns the tools offered to an agent of several roles under this allow-list.
     pub fn toolset_of(&self, roles: &[AgentRole], allow: &AllowList) -> Toolset<'_> {
         let offered = self
             .tools
@@ -236,7 +238,7 @@ impl Registry {
         Toolset { registry: self, offered, foreign }
     }
 
-    /// The tools as the model is told of them: sorted by name, the same bytes every time.
+    /// Returns the descriptions of the tools for models: sorted by name, the same bytes every time.
     pub fn specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
         self.toolset(role, allow).specs()
     }
@@ -277,7 +279,7 @@ impl Arguments<'_> {
     }
 }
 
-/// The foreign tools of these that models are told of, within [`MAX_TOLD_BYTES`].
+/// Returns those of these foreign tools that models receive, within [`MAX_TOLD_BYTES`].
 fn within_room<'a>(
     rows: impl Iterator<Item = (&'a str, &'a Row)>,
 ) -> impl Iterator<Item = (&'a str, &'a Row)> {
@@ -292,7 +294,7 @@ fn within_room<'a>(
 }
 
 impl Toolset<'_> {
-    /// The tools as the model is told of them: sorted by name, the same bytes every time.
+    /// Returns the descriptions of the tools for models: sorted by name, the same bytes every time.
     pub fn specs(&self) -> ToolSpecs {
         // Every holder leaves it whole, so poison is ignored.
         let mut told = self.registry.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -333,7 +335,8 @@ impl Toolset<'_> {
         (tool.needs)(&checked(tool, &call.arguments)?)
     }
 
-    /// The question that a call asks about what is kept back, if it does that. Questions are no actions of their own.
+    /// Returns the question of a call about a withheld result, if it is one. Questions are no actions of
+    /// their own.
     ///
     /// # Errors
     ///
@@ -384,7 +387,7 @@ impl Toolset<'_> {
         })
     }
 
-    /// What the model is told of a call that could not be prepared. `label` is what the arguments rest on.
+    /// Renders the refusal of a call that could not be prepared. `label` is that of the arguments.
     pub fn refusal(&self, error: &ToolError, label: &Label, redactor: &Redactor) -> Rendered {
         let outcome = match error {
             ToolError::NotOffered { .. } => ToolOutcome::Denied,

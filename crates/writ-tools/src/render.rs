@@ -37,17 +37,17 @@ const MAX_NAME_CHARS: usize = 512;
 /// The longest detail of a source, in characters.
 const MAX_DETAIL_CHARS: usize = 200;
 
-/// What is said of what broke off elsewhere.
+/// Explains an unknown outcome.
 pub const UNKNOWN: &str = "whether it was done is not known: find out before you repeat it";
 
-/// What the model reads of a result.
+/// A result as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The text; at most [`MAX_RESULT_CHARS`] characters, or what a URL answered in at most [`MAX_FETCHED_BYTES`] bytes.
     pub text: Clean,
-    /// How far it may be trusted, and where it came from. Entries are filled in when they are recorded.
+    /// Its trust label. Entries are filled in when they are recorded.
     pub label: Label,
-    /// Whether it worked.
+    /// The outcome.
     pub outcome: ToolOutcome,
 }
 
@@ -149,7 +149,8 @@ fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
     }
 }
 
-/// How far the result may be trusted: what programs and files say is external, whatever asked for it.
+/// Returns the label of the result: output of programs and files is external, even where the owner asked for
+/// it.
 fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let source = |detail: &str| {
         let detail = one_line(detail, MAX_DETAIL_CHARS);
@@ -158,7 +159,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let from_action = match &prepared.action {
         Action::Exec(exec) => {
             let label = source(exec.argv.first().map_or("", String::as_str));
-            // What a program can have been told by others comes from outside.
+            // Text that a program may have received from others comes from outside.
             Some(if exec.hosts.is_empty() { label.inside() } else { label })
         }
         Action::ReadFile(read) => Some(source(read_detail(read)).inside()),
@@ -175,7 +176,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         | Action::ModifySelf(_)
         | Action::Connect(_)
         | Action::Plan(_) => None,
-        // No tool of this crate leads to these; whatever they return comes from outside.
+        // No tool of this crate leads to these; their results come from outside.
         Action::Browse(_)
         | Action::CallTool(_)
         | Action::CreateTool(_)
@@ -198,7 +199,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         label.secret = *secret;
     }
     if let PerformedOutcome::Memories { hits, note: _ } = performed {
-        // Nobody is known to have read what is remembered, whoever has read what it is looked up for.
+        // No readers are known for a memory, even where those of the text that it is searched for are known.
         label = label.read_by([]);
         for hit in hits {
             let source = Source { origin: prepared.tool.clone(), detail: hit.id.to_string(), entry: None };
@@ -212,12 +213,12 @@ fn read_detail(read: &ReadFile) -> &str {
     if read.path.is_empty() { "." } else { &read.path }
 }
 
-/// Whether a program may change what is outside its sandbox.
+/// Returns true if a program may change things outside its sandbox.
 const fn reaches_out(action: &Action) -> bool {
     matches!(action, Action::Exec(exec) if !exec.hosts.is_empty())
 }
 
-/// Of a program that was cut off, nobody knows what it has done where it reached.
+/// The outcome of a program that was cut off is unknown if it could reach hosts.
 const fn exec_outcome(end: ExecEnd, reaches_out: bool) -> ToolOutcome {
     match end {
         ExecEnd::Code(0) => ToolOutcome::Done,

@@ -8,7 +8,7 @@ use writ_policy::origin::THEN;
 use crate::def::ToolDef;
 
 impl ToolDef {
-    /// The schema that models are told: with [`THEN`], where what is returned comes from outside.
+    /// Returns the schema for models: with [`THEN`], where results come from outside.
     pub(crate) fn told_schema(&self) -> Value {
         let mut schema = (self.schema)();
         if self.reads_outside()
@@ -20,7 +20,7 @@ impl ToolDef {
     }
 }
 
-/// The schema of [`THEN`](writ_policy::origin::THEN); what it means is told once, for all tools.
+/// Returns the schema of [`THEN`](writ_policy::origin::THEN); its meaning is explained once, for all tools.
 pub(crate) fn then_schema() -> Value {
     json!({ "type": "array", "items": { "type": "string" } })
 }

@@ -51,7 +51,7 @@ pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;
 
-/// What a call is for, as one visible line.
+/// Returns the purpose of a call, as one visible line.
 fn intent(verb: &str, what: &str) -> String {
     format!("{verb} {}", crate::text::one_line(what, MAX_INTENT_CHARS))
 }

@@ -30,7 +30,7 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
     block(out, "  ", &card.shown)?;
     writeln!(out, "|")?;
     for choice in &card.choices {
-        // What an approval for the task covers is told in the words of what would be signed.
+        // The coverage of an approval for the task is described in the words that would be signed.
         let consequence = match (choice.decision, choice.scope, &card.task) {
             (Decision::Deny, _, _) | (Decision::Approve, ApprovalScope::Once, _) => {
                 escape_line(&choice.consequence)

@@ -1,4 +1,4 @@
-//! What can be set about the terminal.
+//! Settings of the terminal.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// When to use colour. Default `auto`.
     pub color: Color,
-    /// How many lines the history keeps; 0: none. Default 1,000, at most 10,000.
+    /// The number of lines in the history; 0: none. Default 1,000, at most 10,000.
     pub history_lines: usize,
 }
 
@@ -31,17 +31,17 @@ pub enum Color {
     Never,
 }
 
-/// What the binary has found out about its surroundings.
+/// The terminal's properties, as the binary detected them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Whether the output is a terminal.
+    /// True if the output is a terminal.
     pub terminal: bool,
-    /// Whether `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
+    /// True if `NO_COLOR` is set and not empty, or `TERM` is `dumb`.
     pub no_color: bool,
 }
 
 impl Color {
-    /// Whether to use colour.
+    /// Returns true if colour is to be used.
     pub const fn applies(self, surroundings: Surroundings) -> bool {
         match self {
             Self::Auto => surroundings.terminal && !surroundings.no_color,

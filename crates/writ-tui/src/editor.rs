@@ -32,10 +32,10 @@ pub const MAX_INPUT_BYTES: usize = 1024 * 1024;
 /// The longest text without a line break that a [`Printer`] holds back, in bytes.
 const MAX_HELD_BYTES: usize = 16 * 1024;
 
-/// What the terminal's modes are put back to when bracketed paste was on.
+/// Resets the terminal's bracketed paste mode.
 const BRACKETED_PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
-/// What a person typed.
+/// The input of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A message, possibly of several lines.
@@ -140,10 +140,10 @@ impl Printer {
     }
 }
 
-/// How many texts wait for the terminal before who prints waits too.
+/// The most texts that wait for the terminal before the printer waits too.
 const MAX_WAITING_TEXTS: usize = 1024;
 
-/// How long the end of a conversation waits for texts that the terminal has not taken.
+/// The time that the end of a conversation waits for texts that the terminal has not taken.
 const LAST_TEXTS: Duration = Duration::from_millis(500);
 
 /// The thread that prints above the line.
@@ -189,7 +189,7 @@ impl Above {
 impl Drop for Above {
     fn drop(&mut self) {
         self.texts = None;
-        // A terminal that takes nothing any more holds nobody up.
+        // A terminal that has stopped reading must not block the end.
         let _all = self.done.recv_timeout(LAST_TEXTS);
     }
 }
@@ -220,7 +220,7 @@ impl Write for Printer {
 struct Terminal {
     editor: Editor<Continuation, DefaultHistory>,
     history: History,
-    /// What was being typed when Ctrl-C was pressed: it stands in the next line again.
+    /// The text being typed when Ctrl-C was pressed: it is put into the next line again.
     draft: String,
 }
 
@@ -358,7 +358,7 @@ impl SavedMode {
 
 impl Drop for SavedMode {
     fn drop(&mut self) {
-        // Nothing can be done about a terminal that is gone.
+        // A terminal that was closed cannot be restored.
         let _restored = termios::tcsetattr(io::stdin(), SetArg::TCSANOW, &self.0);
         let mut out = io::stdout().lock();
         let _written = out.write_all(BRACKETED_PASTE_OFF).and_then(|()| out.flush());

@@ -1,10 +1,10 @@
-//! What can go wrong at the terminal.
+//! Errors of the terminal.
 
 use std::io;
 
 use writ_types::error::{Exit, Report, ToReport};
 
-/// Why no line could be read.
+/// The reason that no line could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EditorError {
     /// The terminal could not be read or set up.

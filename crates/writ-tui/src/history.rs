@@ -17,13 +17,13 @@ pub(crate) const MAX_LINES: usize = 10_000;
 /// The largest history file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The longest line that is kept, in bytes.
+/// The longest line that is stored, in bytes.
 const MAX_ENTRY_BYTES: usize = 16 * 1024;
 
 /// Only the owner reads what was typed.
 const MODE: u32 = 0o600;
 
-/// Where the history is kept.
+/// The history and its file.
 #[derive(Debug)]
 pub(crate) struct History {
     file: Option<PathBuf>,

@@ -1,9 +1,9 @@
-//! The terminal: the line editor of `writ chat`, and what the engine's frames look like.
+//! The terminal: the line editor of `writ chat`, and the rendering of the engine's frames.
 //!
 //! [`renderer::Renderer`] writes frames to any [`std::io::Write`]; [`editor::LineEditor`] reads lines in a
-//! thread of its own, so that the client can print meanwhile through [`editor::Printer`]. Whatever comes from
-//! a model or a tool passes [`writ_types::visible::escape`] before it reaches the terminal. Nothing here reads the
-//! environment or decides anything.
+//! thread of its own, so that the client can print meanwhile through [`editor::Printer`]. All text from a
+//! model or a tool passes [`writ_types::visible::escape`] before it reaches the terminal. Nothing here reads
+//! the environment or decides anything.
 
 pub mod config;
 

@@ -5,7 +5,8 @@ use std::io::{BufRead, Read as _};
 use crate::editor::{Input, MAX_INPUT_BYTES};
 use crate::error::EditorError;
 
-/// Whether a line goes on in the next one: it ends with a backslash that is not itself escaped by one.
+/// Returns true if a line continues in the next one: it ends with a backslash that is not itself escaped by
+/// one.
 pub(crate) fn continues(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }

@@ -1,4 +1,4 @@
-//! What the engine's frames look like.
+//! Renders the engine's frames.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ use crate::screen::Screen;
 /// The most streamed text that is remembered to compare it with the complete message, in bytes.
 const MAX_STREAMED_BYTES: usize = 1024 * 1024;
 
-/// How frames are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// For people.
@@ -32,7 +32,7 @@ impl Mode {
     }
 }
 
-/// Whether text is coloured.
+/// The use of colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// With ANSI colours.
@@ -46,9 +46,9 @@ pub enum Paint {
 pub struct Renderer<W> {
     out: W,
     mode: Mode,
-    /// The turn whose text is being streamed, and what has been written of it since its last complete message.
+    /// The turn whose text is being streamed, and the text written of it since its last complete message.
     streamed: Option<(TurnId, String)>,
-    /// Whether the last line is open.
+    /// True if the last line is open.
     open_line: bool,
     /// A terminal that can write over its last row, and how many columns it has now.
     screen: Option<(Screen, fn() -> usize)>,
@@ -146,7 +146,7 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Delta { turn, text } => self.delta(*turn, text),
             ServerFrame::Text { turn, text } => self.message(*turn, text),
             ServerFrame::Tool { tool, state, summary, .. } => {
-                // What was said before a step is not part of the closing message.
+                // Text before a step is not part of the closing message.
                 self.streamed = None;
                 let step = format!("* {} {}", escape_line(tool), escape_line(state));
                 let step =
@@ -213,7 +213,7 @@ impl<W: Write> Renderer<W> {
         Ok(())
     }
 
-    /// What a gate asks, or a server of tools.
+    /// Writes the question of a gate, or of a server of tools.
     fn asks(&mut self, paint: Paint, frame: [&String; 4], choices: &[Choice]) -> io::Result<()> {
         let [gate, point, reason, shown] = frame.map(String::as_str);
         let (gate, reason) = (escape_line(gate), escape_line(reason));

@@ -16,14 +16,14 @@ pub const USUAL_COLUMNS: usize = 80;
 /// The fewest columns that text is wrapped to.
 const MIN_COLUMNS: usize = 20;
 
-/// What a terminal shows of the text that is streamed.
+/// The terminal's view of the streamed text.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     /// The line that is not whole yet, as far as it stands on no row of its own.
     partial: String,
     /// The partial line, or the sign of life, stands on the last row.
     is_shown: bool,
-    /// What stands there is the sign of life.
+    /// True while the progress sign is shown.
     is_waiting: bool,
     /// A row of the partial line stands above already.
     is_continued: bool,

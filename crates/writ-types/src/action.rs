@@ -1,7 +1,7 @@
-//! Everything an agent can wish to do to the world.
+//! The actions that an agent can request.
 //!
-//! [`Action`] is closed: policy, performers and ledger match every variant, so
-//! a new one cannot compile until each has decided about it.
+//! [`Action`] is closed: policy, performers and ledger match every variant, so a new one cannot compile until
+//! each has decided about it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub use kind::ActionKind;
 pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep};
 
-/// A wish of an agent. Data only: it says what, never whether.
+/// A request of an agent. Data only: it describes the work and holds no decision about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Action {
@@ -82,7 +82,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Which kind of action this is.
+    /// Returns the kind of this action.
     pub const fn kind(&self) -> ActionKind {
         match self {
             Self::Exec(_) => ActionKind::Exec,
@@ -115,7 +115,7 @@ impl Action {
     }
 }
 
-/// Which sandbox a program runs in.
+/// The sandbox that a program runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecProfile {
@@ -126,8 +126,8 @@ pub enum ExecProfile {
     /// The sandbox of a server of tools, with a folder of its own and nothing of the project. Wished by the harness
     /// alone, from the owner's file.
     Server,
-    /// The sandbox of a gate's script: nothing of the project, network off, and changes are lost. Wished by the harness
-    /// alone, from the owner's file.
+    /// The sandbox of a gate's script: nothing of the project, network off, and changes are discarded.
+    /// Requested by the harness alone, from the owner's file.
     Gate,
 }
 
@@ -144,22 +144,22 @@ pub struct Exec {
     pub stdin: Option<String>,
     /// Wall-clock limit, in milliseconds.
     pub timeout_ms: u64,
-    /// Which sandbox.
+    /// The sandbox.
     pub profile: ExecProfile,
     /// Hosts that it may reach through the proxy; empty: no network at all.
     pub hosts: Vec<String>,
 }
 
-/// What to read. Paths are relative to the session's work folder, with `/` between names.
+/// A request to read a file. Paths are relative to the session's work folder, with `/` between names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadFile {
     /// The file or folder, relative to the work folder; empty for the folder itself.
     pub path: String,
-    /// How to read it.
+    /// The part or form to read.
     pub mode: ReadMode,
 }
 
-/// How something is read.
+/// The part or form of something to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum ReadMode {
@@ -183,7 +183,7 @@ pub enum ReadMode {
     },
 }
 
-/// Where files are written.
+/// The place that files are written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -196,37 +196,37 @@ pub enum Place {
 /// Files to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteFile {
-    /// Where.
+    /// The place.
     pub place: Place,
     /// The folder that the paths are relative to: `/work` in the overlay, the project's own path otherwise.
     pub root: String,
-    /// What changes, sorted by path.
+    /// The changes, sorted by path.
     pub changes: Vec<FileChange>,
     /// The new text, for a single change in the overlay; `None` when the bytes lie in the overlay already.
     pub content: Option<String>,
-    /// How the text becomes the bytes of the file; the digest is of these.
+    /// The encoding of the text as bytes of the file; the digest is of these.
     #[serde(default, skip_serializing_if = "TextEncoding::is_utf8")]
     pub encoding: TextEncoding,
 }
 
-/// What happens to one file.
+/// A change of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
     /// Path relative to the root, `/` between names.
     pub path: String,
-    /// What happens.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// Digest of the content before, when there was a file.
     pub before: Option<Digest>,
     /// Digest of the content after, when there is a file.
     pub after: Option<Digest>,
-    /// Whether the file is executable afterwards.
+    /// True if the file is executable afterwards.
     pub executable: bool,
     /// Size afterwards, in bytes.
     pub bytes: u64,
 }
 
-/// What happens to a file.
+/// The kind of a change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -247,11 +247,11 @@ pub struct Fetch {
     pub url: String,
     /// The body that is sent, whole, so that it is shown and hashed with the rest.
     pub body: Option<String>,
-    /// What the body is: its media type.
+    /// The media type of the body.
     pub content_type: Option<String>,
-    /// Where the answer is saved, relative to the work folder.
+    /// The file that the answer is saved to, relative to the work folder.
     pub save_to: Option<String>,
-    /// Whether more than the usual 50 MiB may be saved, which a person must want.
+    /// True if more than the usual 50 MiB may be saved, which a person must ask for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
 }
@@ -276,7 +276,7 @@ pub struct Recall {
     pub limit: u64,
 }
 
-/// What kind of thing is remembered.
+/// The kind of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
@@ -284,15 +284,15 @@ pub enum MemoryKind {
     Fact,
     /// Something that happened.
     Episode,
-    /// What the owner likes.
+    /// A preference of the owner.
     Preference,
-    /// How something is done.
+    /// Steps of a procedure.
     Procedure,
-    /// Who the owner is: pinned when a session is opened.
+    /// A fact about the owner: pinned when a session is opened.
     Profile,
 }
 
-/// How firmly a memory is held.
+/// The confidence in a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryTrust {
@@ -309,30 +309,30 @@ pub enum MemoryTrust {
 pub struct Remember {
     /// The text.
     pub text: String,
-    /// What kind it is.
+    /// Its kind.
     pub memory_kind: MemoryKind,
-    /// How firmly it is to be held.
+    /// The confidence to store it with.
     pub trust: MemoryTrust,
-    /// How far the text may be trusted; set by the harness.
+    /// The text's trust level; set by the harness.
     pub taint: Taint,
-    /// Whether it rests on what the owner has called secret; set by the harness.
+    /// True if it depends on text that the owner has marked secret; set by the harness.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
-    /// The session whose memory this is; `None`: every session's.
+    /// The session that this memory belongs to; `None`: all sessions.
     pub session: Option<SessionId>,
 }
 
 /// Something to forget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forget {
-    /// Which memory.
+    /// The memory.
     pub memory: MemoryId,
 }
 
 /// Something to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Say {
-    /// To whom: `owner` on the session's own channel.
+    /// The recipient: `owner` on the session's own channel.
     pub to: String,
     /// The text.
     pub text: String,
@@ -341,7 +341,7 @@ pub struct Say {
 /// A file to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFile {
-    /// To whom.
+    /// The recipient.
     pub to: String,
     /// The file, relative to the work folder.
     pub path: String,
@@ -363,7 +363,7 @@ pub struct CreateTool {
 pub struct InstallSkill {
     /// Its name.
     pub name: String,
-    /// Where it comes from.
+    /// Its source.
     pub origin: String,
     /// Digest of the exact version.
     pub digest: Digest,
@@ -387,7 +387,7 @@ pub struct Subscribe {
     pub lines: Option<(u64, u64)>,
     /// For how many turns after this one.
     pub turns: u64,
-    /// Whether to stop rather than start.
+    /// True to stop, false to start.
     pub stop: bool,
 }
 
@@ -413,7 +413,7 @@ pub struct AgentMessage {
 pub struct Handoff {
     /// The agent, or the capability that it must prove.
     pub to: String,
-    /// What to do.
+    /// The task.
     pub task: String,
 }
 
@@ -422,16 +422,16 @@ pub struct Handoff {
 pub struct Spawn {
     /// The agent's name.
     pub agent: String,
-    /// What to do.
+    /// The task.
     pub task: String,
-    /// What it may spend.
+    /// The most that it may spend.
     pub budget: MicroUsd,
 }
 
 /// A question to a stronger model or a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Escalate {
-    /// Whom to ask: `oracle` or `person`.
+    /// The recipient of the question: `oracle` or `person`.
     pub to: String,
     /// The question.
     pub question: String,
@@ -475,14 +475,14 @@ pub struct Connect {
     pub port: u16,
 }
 
-/// A search of the web. The provider's key is no part of it: whoever performs it adds that.
+/// A search of the web. The provider's key is no part of it: the performer adds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
     /// The provider's name in the configuration.
     pub provider: String,
     /// Host and port that the words go to.
     pub host: String,
-    /// What is searched for.
+    /// The search text.
     pub query: String,
     /// The most results returned.
     pub max_results: u64,

@@ -1,4 +1,4 @@
-//! What models are told and what they answer, in no vendor's words.
+//! Messages to and from models, independent of any vendor's format.
 
 mod reasoning;
 
@@ -14,7 +14,7 @@ use crate::unit::Tokens;
 
 pub use reasoning::{MAX_REASONING_BYTES, Reasoning, ReasoningForm, assistant_parts};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -28,7 +28,7 @@ pub enum Role {
     Tool,
 }
 
-/// A model's wish to use a tool.
+/// A model's request to use a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id of this call; the result carries it back.
@@ -39,23 +39,23 @@ pub struct ToolCall {
     pub arguments: serde_json::Value,
 }
 
-/// What a model is told about a call.
+/// The result of a call, as given to the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The id of the call.
     pub call_id: String,
     /// The tool's name.
     pub name: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: ToolOutcome,
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
-    /// How far the text may be trusted.
+    /// The text's trust label.
     pub label: Label,
     /// The values of a structured result, each with its path: an argument that is one of them was not composed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
-    /// The label of what was kept back, where the text only names it: the fields are labelled so, too.
+    /// The label of a withheld result, where the text only names it: the fields carry it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Box<Label>>,
 }
@@ -64,7 +64,7 @@ pub struct ToolResult {
 pub const STRUCTURED: &str = "\n[structured result]\n";
 
 impl ToolResult {
-    /// The texts that it consists of: what was said, and behind [`STRUCTURED`] the structured result.
+    /// Returns its texts: the main text, and after [`STRUCTURED`] the structured result.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         match self.text.rsplit_once(STRUCTURED) {
             Some((said, structured)) => [Some(said), Some(structured)],
@@ -74,15 +74,15 @@ impl ToolResult {
         .flatten()
     }
 
-    /// How far its fields may be trusted, and who may read them.
+    /// Returns the label of its fields.
     pub fn field_label(&self) -> &Label {
         self.kept.as_deref().unwrap_or(&self.label)
     }
 }
 
-/// The most fields that are kept of one result.
+/// The most fields stored of one result.
 pub const MAX_FIELDS: usize = 1_000;
-/// The longest value that is kept as a field, in bytes: longer ones are text, not names.
+/// The longest value stored as a field, in bytes: longer ones are text, not names.
 pub const MAX_FIELD_BYTES: usize = 2_048;
 /// The most that the fields of one result take together, in bytes.
 pub const MAX_FIELDS_BYTES: usize = 64 * 1024;
@@ -90,7 +90,7 @@ pub const MAX_FIELDS_BYTES: usize = 64 * 1024;
 /// A leaf of a structured result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Where it stands, as a JSON Pointer (RFC 6901).
+    /// Its place, as a JSON Pointer (RFC 6901).
     pub path: String,
     /// Its value: a text as it is, a number as JSON writes it.
     pub value: String,
@@ -156,7 +156,7 @@ impl Fields {
     }
 }
 
-/// What came of a tool call.
+/// The outcome of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
@@ -196,11 +196,11 @@ pub enum Part {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatMessage {
-    /// Who speaks.
+    /// The author.
     pub role: Role,
-    /// What is said.
+    /// The content.
     pub parts: Vec<Part>,
-    /// How far it may be trusted.
+    /// Its trust label.
     pub label: Label,
 }
 
@@ -209,13 +209,13 @@ pub struct ChatMessage {
 pub struct ToolSpec {
     /// Its name.
     pub name: String,
-    /// What it does, for the model.
+    /// A description for the model.
     pub description: String,
     /// JSON Schema of its arguments.
     pub schema: serde_json::Value,
 }
 
-/// What a tool's schema takes as JSON text.
+/// The size of a tool's schema as JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaSize {
     /// Its characters.
@@ -237,7 +237,7 @@ struct SharedSpecs {
 }
 
 impl ToolSpecs {
-    /// What the schema of each takes, in their order.
+    /// Returns the size of each tool's schema, in the order of the tools.
     pub fn schema_sizes(&self) -> &[SchemaSize] {
         let size = |spec: &ToolSpec| {
             let text = spec.schema.to_string();
@@ -307,11 +307,11 @@ pub struct ModelRequest {
     pub max_output_tokens: Tokens,
 }
 
-/// Why a model stopped.
+/// The reason that a model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It has said what it wanted.
+    /// The answer is complete.
     EndTurn,
     /// It wants tools.
     ToolUse,
@@ -359,9 +359,9 @@ pub struct ModelReply {
     pub text: String,
     /// The tools that it wants, in order.
     pub calls: Vec<ToolCall>,
-    /// Why it stopped.
+    /// The reason that it stopped.
     pub stop: StopReason,
-    /// What it took.
+    /// The tokens used.
     pub usage: Usage,
     /// The model that answered, in the provider's word.
     pub model: String,

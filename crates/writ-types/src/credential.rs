@@ -25,7 +25,7 @@ pub struct Reference(String);
 )]
 pub struct InvalidReference;
 
-/// Where a credential in the configuration comes from. Never the credential itself.
+/// The source of a credential in the configuration. Never the credential itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum CredentialRef {
@@ -44,7 +44,7 @@ pub enum CredentialRef {
     },
 }
 
-/// Why a text is not a credential reference. No variant holds the text: it may be the secret.
+/// The reason that a text is no credential reference. No variant holds the text: it may be the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCredential {
     /// It is none of the three forms: most likely a plain value.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The byte order mark, as a character.
 pub const MARK: char = '\u{feff}';
 
-/// How much of a file is searched for zero bytes to tell whether it is text, in bytes: git's own measure.
+/// The most bytes of a file that are searched for zero bytes to decide if it is text: git's own measure.
 const TEXT_PROBE: usize = 8_000;
 
 /// The encoding of a text file.
@@ -71,7 +71,7 @@ fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
     rest.is_empty().then(|| char::decode_utf16(units).collect::<Result<String, _>>().ok())?
 }
 
-/// How the lines of a text end.
+/// The line ends of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineEnds {
@@ -91,7 +91,7 @@ pub struct TextForm {
     pub encoding: TextEncoding,
     /// True if it begins with a byte order mark.
     pub mark: bool,
-    /// How its lines end.
+    /// Its line ends.
     pub ends: LineEnds,
     /// False if its last line has no end.
     pub last_end: bool,

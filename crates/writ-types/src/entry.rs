@@ -1,4 +1,4 @@
-//! What the ledger keeps: one [`Entry`] for every fact.
+//! The records of the ledger: one [`Entry`] for every fact.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ mod judged;
 pub use connection::{ConnectionRecord, Verdict};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 
-/// The most connections that one entry tells of; more are told by further entries.
+/// The most connections in one entry; further ones are recorded by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
 
 /// One fact: who, when, in which turn, and what.
@@ -33,7 +33,7 @@ pub struct Entry {
     pub turn: Option<TurnId>,
     /// The number of that turn in its session, counted from one; zero outside turns.
     pub turn_number: u64,
-    /// What happened.
+    /// The recorded fact.
     pub fact: Fact,
 }
 
@@ -46,9 +46,9 @@ pub struct InboundRecord {
     pub session: SessionId,
     /// The number of the turn that it opens or joins.
     pub turn_number: u64,
-    /// Who sent it, as in the directory: `owner`, `member:NAME`, …
+    /// The sender, as in the directory: `owner`, `member:NAME`, …
     pub principal: String,
-    /// How far it may be trusted.
+    /// Its trust level.
     pub taint: Taint,
     /// Digest of its text.
     pub text: Digest,
@@ -56,7 +56,7 @@ pub struct InboundRecord {
     pub at: Timestamp,
 }
 
-/// Why the door refused, in a form that machines can compare.
+/// The reason for a refusal of the door, in a form that machines can compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DenyReason {
@@ -74,7 +74,7 @@ pub enum DenyReason {
     Binding,
     /// An amount lies outside a key's limits.
     Limit,
-    /// A hook, gate or access level said no.
+    /// A hook, gate or access level refused.
     Gate,
     /// A rule forbids it, or none permits it.
     Rule,
@@ -84,17 +84,17 @@ pub enum DenyReason {
     Budget,
     /// The approval does not match, is used up, or was made for something else.
     Approval,
-    /// A person said no.
+    /// A person refused.
     Person,
     /// The same call was repeated without progress.
     Loop,
-    /// A hook said no, and ended the turn.
+    /// A hook refused, and ended the turn.
     Halt,
     /// Only what an approved plan names is done here, and none names it.
     Plan,
 }
 
-/// How much harm a wrong approval can do.
+/// The harm that a wrong approval can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
@@ -108,15 +108,15 @@ pub enum Risk {
     Irreversible,
 }
 
-/// How far the answer to an ask reaches.
+/// The scope of the answer to an ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
     /// To what was asked about, once.
     #[default]
     Once,
-    /// Also to what its session wishes later that is alike ([`Pattern`](crate::frame::Pattern)), for a while and some
-    /// times.
+    /// Also similar later requests of its session ([`Pattern`](crate::frame::Pattern)), for a limited time
+    /// and number of uses.
     Task,
     /// Also to what is alike in any session of the agent, for days and some times: a standing approval.
     Standing,
@@ -127,13 +127,13 @@ pub enum ApprovalScope {
 }
 
 impl ApprovalScope {
-    /// Whether it is [`Self::Once`].
+    /// Returns true for [`Self::Once`].
     pub const fn is_once(&self) -> bool {
         matches!(self, Self::Once)
     }
 }
 
-/// How an answer to an ask was given.
+/// The answer to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -159,13 +159,13 @@ pub enum TurnPhase {
     Cancelled,
 }
 
-/// What happened.
+/// A fact in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Fact {
     /// A message came in.
     Received {
-        /// What was received.
+        /// The received message.
         record: InboundRecord,
         /// Its text.
         text: String,
@@ -174,13 +174,13 @@ pub enum Fact {
     },
     /// A gate judged a text or an action.
     Gated {
-        /// Where.
+        /// The gate's point.
         point: GatePoint,
         /// The gate's name.
         gate: String,
-        /// What it said.
+        /// The verdict.
         verdict: GateVerdict,
-        /// Why, when it did not pass.
+        /// The reason, when it did not pass.
         reason: String,
     },
     /// A hook was called.
@@ -191,12 +191,12 @@ pub enum Fact {
         hook: String,
         /// Digest of its program; `None`: there was none that might run.
         digest: Option<Digest>,
-        /// What it said: `pass` for one that allows or abstains.
+        /// The verdict: `pass` for one that allows or abstains.
         verdict: GateVerdict,
-        /// Why, in its words.
+        /// The reason, in the hook's words.
         reason: String,
     },
-    /// Rules that are only tried would have said something else of an action than those in force.
+    /// Shadow rules would have decided otherwise about an action than the rules in force.
     Shadowed {
         /// Their name.
         set: String,
@@ -204,11 +204,11 @@ pub enum Fact {
         policy: Digest,
         /// Hash of the prepared action.
         prepared: Digest,
-        /// What was wished.
+        /// The requested action's kind.
         kind: ActionKind,
-        /// What the rules in force say.
+        /// The verdict of the rules in force.
         does: Leaning,
-        /// What they would have said with them.
+        /// The verdict with the shadow rules.
         would: Leaning,
         /// The rules that would have decided.
         rules: Vec<String>,
@@ -225,22 +225,22 @@ pub enum Fact {
         call: Option<String>,
         /// The approval that allowed it, if one was needed.
         approval: Option<AskId>,
-        /// Whether it may safely be performed again.
+        /// True if it may safely be performed again.
         idempotent: bool,
-        /// What it rests on.
+        /// The label of everything it depends on.
         label: Label,
     },
     /// An action was performed, or not.
     Outcome {
         /// The attempt.
         attempt: AttemptId,
-        /// What came of it.
+        /// The outcome.
         outcome: ToolOutcome,
         /// In short, redacted.
         summary: String,
         /// Digest of the full result.
         result: Digest,
-        /// How far the result may be trusted.
+        /// The label of the result.
         label: Label,
     },
     /// A person is asked.
@@ -251,9 +251,9 @@ pub enum Fact {
         prepared: Digest,
         /// The action.
         action: Action,
-        /// How much harm a wrong answer can do.
+        /// The harm that a wrong answer can do.
         risk: Risk,
-        /// Why it is asked.
+        /// The reason for asking.
         reason: String,
         /// Hash of the text that is shown.
         shown: Digest,
@@ -266,30 +266,30 @@ pub enum Fact {
         ask: AskId,
         /// The answer. A denial for the task takes an approval for it back.
         decision: Decision,
-        /// How far it reaches.
+        /// The scope of the approval.
         #[serde(default, skip_serializing_if = "ApprovalScope::is_once")]
         scope: ApprovalScope,
-        /// What it covers, how often and until when, where that is more than what was asked about.
+        /// The actions covered, the uses and the end, where that is more than the action asked about.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         covers: String,
-        /// Who: the key's id or the principal.
+        /// The person: the key's id or the principal.
         by: String,
-        /// Why, in the person's words.
+        /// The reason, in the person's words.
         reason: String,
     },
     /// The door refused.
     Denied {
         /// Hash of the prepared action, when there was one.
         prepared: Option<Digest>,
-        /// What was wished.
+        /// The requested action's kind.
         kind: ActionKind,
-        /// Why, for machines.
+        /// The reason, for machines.
         reason: DenyReason,
         /// The rule, key, gate or bound that decided.
         rule: String,
-        /// Why, for people.
+        /// The reason, for people.
         text: String,
-        /// What the model was told: never more than it may know.
+        /// The text for the model: never more than it may know.
         outside: String,
     },
     /// A model answered, or failed to.
@@ -300,11 +300,11 @@ pub enum Fact {
         requested: String,
         /// The model that answered, in the provider's word; empty if none did.
         actual: String,
-        /// Why it stopped; `None` if it failed.
+        /// The reason that it stopped; `None` if it failed.
         stop: Option<StopReason>,
-        /// What it took.
+        /// The tokens used.
         usage: Usage,
-        /// What it cost; `None`: the price is unknown.
+        /// The cost; `None`: the price is unknown.
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
@@ -317,7 +317,7 @@ pub enum Fact {
         role: String,
         /// `minted`, `renewed`, `enrolled`, `revoked` or `expired`.
         change: String,
-        /// What it grants, in words.
+        /// A description of the authority that it grants.
         grants: String,
     },
     /// A plan was made.
@@ -331,41 +331,41 @@ pub enum Fact {
     Phase {
         /// The new phase.
         phase: TurnPhase,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Something was remembered or forgotten.
     Remembered {
         /// The memory.
         memory: MemoryId,
-        /// Whether it was forgotten.
+        /// True if it was deleted.
         forgotten: bool,
-        /// How firmly it is held.
+        /// The confidence in it.
         trust: MemoryTrust,
-        /// How far it may be trusted.
+        /// Its trust level.
         taint: Taint,
         /// Digest of its text.
         text: Digest,
     },
     /// Something was escalated.
     Escalated {
-        /// To whom.
+        /// The recipient.
         to: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Rules, gates or configuration changed.
     PolicyChanged {
         /// Hash of all rules now in force.
         policy: Digest,
-        /// What changed, in words.
+        /// A description of the change.
         summary: String,
     },
     /// The store was restored from a backup.
     Restored {
-        /// The first entry that was lost.
+        /// The first missing entry.
         from: EntrySeq,
-        /// How many entries were lost, if known.
+        /// The number of missing entries, if known.
         lost: Option<u64>,
         /// The epoch now in force.
         epoch: u64,
@@ -374,14 +374,14 @@ pub enum Fact {
     Applied {
         /// The project's folder.
         project: String,
-        /// What changed.
+        /// The changed files.
         files: Vec<(ChangeKind, String)>,
     },
     /// The sandbox that commands now run in.
     SandboxReady {
         /// The rung of the ladder: 1 full, 2 reduced, 3 nothing is run.
         rung: u8,
-        /// What is missing against the full recipe, in words; empty on rung 1.
+        /// The parts of the full recipe that are missing; empty on rung 1.
         reduced: String,
     },
     /// Connections left, or tried to: after their end, several at once.
@@ -391,11 +391,11 @@ pub enum Fact {
     },
     /// The payloads of entries were erased; the entries themselves stay, and are proven as before.
     Erased {
-        /// Which: the first and the last of each run.
+        /// The first and last entry of each run.
         entries: Vec<(EntrySeq, EntrySeq)>,
-        /// Who wanted it: `owner`, or `retention`.
+        /// The principal that asked for it: `owner`, or `retention`.
         by: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A place in a session was given a name.
@@ -411,7 +411,7 @@ pub enum Fact {
         to: EntrySeq,
         /// Digest of its text.
         text: Digest,
-        /// How far it may be trusted.
+        /// Its trust label.
         label: Label,
     },
 }

@@ -1,4 +1,4 @@
-//! How failure is told: exit codes, stable error codes, and two messages for each error.
+//! Errors: exit codes, stable error codes, and two messages for each error.
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ impl Exit {
         self as u8
     }
 
-    /// What to do about what ends like this, where nothing closer is known.
+    /// Returns general advice for this exit code.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Done => "nothing is to be done",
@@ -89,16 +89,16 @@ pub struct Report {
     pub exit: Exit,
     /// A stable code such as `store.disk_full`.
     pub code: String,
-    /// What happened, for those outside.
+    /// The failure in words fit for clients and models.
     pub outside: String,
-    /// What happened, in full, for the log.
+    /// The failure in full, for the log.
     pub inside: String,
-    /// What to do about it; may be empty.
+    /// A hint for the reader; may be empty.
     pub hint: String,
 }
 
 impl Report {
-    /// A report whose inside text is its outside text.
+    /// Creates a report whose inside text is its outside text.
     pub fn new(exit: Exit, code: &str, outside: impl Into<String>) -> Self {
         let outside = outside.into();
         Self { exit, code: code.to_owned(), inside: outside.clone(), outside, hint: String::new() }
@@ -111,7 +111,7 @@ impl Report {
         self
     }
 
-    /// What a person is told to do about it: the hint, else what its exit code says. Never empty.
+    /// Returns advice for a person: the hint, else the exit code's. Never empty.
     pub fn advice(&self) -> &str {
         if self.hint.is_empty() { self.exit.advice() } else { &self.hint }
     }

@@ -16,19 +16,19 @@ pub const MAX_FORM_CHARS: u32 = 2_000;
 pub struct FormField {
     /// Its name in the answer.
     pub name: String,
-    /// What it is called; the server's words, escaped.
+    /// The field's title, in the server's words, escaped.
     pub title: String,
-    /// What it is for; the server's words, escaped. May be empty.
+    /// Its purpose, in the server's words, escaped. May be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// What fits.
+    /// The accepted values.
     pub takes: FormValue,
-    /// Whether it must be filled in.
+    /// True if it must be filled in.
     #[serde(default)]
     pub required: bool,
 }
 
-/// What fits into a field.
+/// The values that a field accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FormValue {
@@ -47,12 +47,12 @@ pub enum FormValue {
     Boolean,
     /// One of these.
     Choice {
-        /// What can be chosen.
+        /// The choices.
         choices: Vec<String>,
     },
 }
 
-/// What was filled in does not fit.
+/// The reason that an entered value does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
     /// There is no such field.
@@ -93,11 +93,11 @@ impl FormValue {
     }
 }
 
-/// What was filled in, as the answer has it: each value of the kind that its field takes.
+/// Converts the entered values to the kinds that their fields take.
 ///
 /// # Errors
 ///
-/// If a value fits no field, or one that must be there is not.
+/// If a value fits no field, or a required one is missing.
 pub fn filled_in(
     fields: &[FormField],
     answers: &BTreeMap<String, String>,

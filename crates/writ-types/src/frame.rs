@@ -20,7 +20,7 @@ pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 /// number that not every reader of JSON can tell from its neighbours (RFC 8259, section 6); no session has as many frames.
 pub const NEWS_ONLY: u64 = 1 << 53;
 
-/// What a client says.
+/// A frame from a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ClientFrame {
@@ -40,10 +40,10 @@ pub enum ClientFrame {
         /// The project folder to work in, for a new session on a local surface.
         #[serde(default)]
         project: Option<String>,
-        /// Whether changes go to the project as they are made, for a new session.
+        /// True if changes of a new session go to the project as they are made.
         #[serde(default)]
         write: bool,
-        /// Whether actions are decided and logged but not performed, for a new session.
+        /// True if actions of a new session are decided and logged but not performed.
         #[serde(default)]
         dry_run: bool,
     },
@@ -52,8 +52,8 @@ pub enum ClientFrame {
         /// The text.
         #[serde(alias = "content")]
         text: String,
-        /// More text, which the person has not written, as what a program has sent into a pipe: it is quoted below the text, and
-        /// the message is trusted no more than external content.
+        /// Further text that the person did not write, such as a program's output from a pipe: it is quoted
+        /// below the text, and the message is trusted no more than external content.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         quoted: String,
         /// Unique per session; a duplicate returns the entry of the first. Without one, the engine chooses it.
@@ -62,7 +62,7 @@ pub enum ClientFrame {
         /// The owner's signature over it, as `writ keys sign` makes it; a wrong one refuses the message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<serde_json::Value>,
-        /// Who said it, as whoever relays it has verified: the text is theirs then, unless it is signed.
+        /// The author, as verified by the relay: the text counts as theirs, unless it is signed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sender: Option<String>,
     },
@@ -72,7 +72,7 @@ pub enum ClientFrame {
         ask_id: AskId,
         /// The answer.
         decision: Decision,
-        /// How far an approval reaches. A signed one says so itself, and must say the same.
+        /// The scope of an approval. A signed one names its own scope, which must be the same.
         #[serde(default)]
         scope: ApprovalScope,
         /// The signed approval; absent where the surface itself proves the person.
@@ -81,7 +81,7 @@ pub enum ClientFrame {
         /// Hash of the text that the person was shown; the answer to another one is refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown_hash: Option<Digest>,
-        /// Why, in the person's words.
+        /// The reason, in the person's words.
         #[serde(default)]
         reason: String,
     },
@@ -91,14 +91,14 @@ pub enum ClientFrame {
         ask_id: AskId,
         /// The answer.
         decision: Decision,
-        /// Why, in the person's words.
+        /// The reason, in the person's words.
         #[serde(default)]
         reason: String,
-        /// What was filled in, by the names of the fields.
+        /// The entered values, by the names of the fields.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         answers: BTreeMap<String, String>,
     },
-    /// Gives the place that the session has come to a name, for whoever watches and for the ledger.
+    /// Names the current point of the session, for clients and for the ledger.
     Checkpoint {
         /// The name: 1 to 100 characters that can be seen.
         name: String,
@@ -112,7 +112,7 @@ pub enum ClientFrame {
     Call {
         /// The client's id of this call; the answer carries it back.
         id: u64,
-        /// What is asked: `status`, `approvals.list`, `diff`, …
+        /// The requested method: `status`, `approvals.list`, `diff`, …
         method: String,
         /// Its parameters.
         #[serde(default)]
@@ -120,11 +120,11 @@ pub enum ClientFrame {
     },
 }
 
-/// What the engine says. Every frame of a session has a durable `seq` beside it.
+/// A frame from the engine. Every frame of a session has a durable `seq` beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ServerFrame {
-    /// The session is joined. The `seq` beside it is that of the session's last kept frame.
+    /// The session is joined. The `seq` beside it is that of the session's last stored frame.
     Hello {
         /// The session.
         session: SessionId,
@@ -173,7 +173,8 @@ pub enum ServerFrame {
         /// Its arguments, as JSON, masked; what is long loses its middle.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         arguments: String,
-        /// What the agent got, masked; what is long loses its middle. Empty until it has ended.
+        /// The result that the agent received, masked; long ones are cut in the middle. Empty until it has
+        /// ended.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         output: String,
     },
@@ -183,13 +184,13 @@ pub enum ServerFrame {
         turn: TurnId,
         /// The text.
         text: String,
-        /// How far it may be trusted.
+        /// Its trust level.
         taint: Taint,
         /// The entries that it rests on, first and last.
         entries: (EntrySeq, EntrySeq),
-        /// Whether the turn ends with it.
+        /// True if the turn ends with it.
         last: bool,
-        /// How the turn ended, as an exit code for scripts.
+        /// The end of the turn as an exit code for scripts.
         exit: Exit,
         /// The `client_id`s of the messages that the turn has taken in, those that came during it included; empty
         /// unless the turn ends with it.
@@ -208,13 +209,14 @@ pub enum ServerFrame {
         bytes: u64,
         /// Digest of its content.
         digest: Digest,
-        /// Where it lies on the machine of the engine.
+        /// Its path on the machine of the engine.
         path: String,
-        /// How far its content may be trusted.
+        /// The trust level of its content.
         taint: Taint,
     },
-    /// A gate asks a person about a text, and the turn waits for the answer ([`ClientFrame::GateResponse`]). Who answers
-    /// is told to all by [`Self::ApprovalResolved`]. It comes again, with the same id, where the engine has ended meanwhile.
+    /// A gate asks a person about a text, and the turn waits for the answer ([`ClientFrame::GateResponse`]).
+    /// The answer is announced to all clients by [`Self::ApprovalResolved`]. The question is sent again, with
+    /// the same id, after a restart of the engine.
     GateApproval {
         /// The turn that waits.
         turn: TurnId,
@@ -222,16 +224,16 @@ pub enum ServerFrame {
         ask_id: AskId,
         /// The gate.
         gate: String,
-        /// `input`: what a person has said; `output`: what the agent would say; `server`: what a server of tools asks a
-        /// person, where the gate is `mcp:` and its name.
+        /// `input`: a person's message; `output`: an answer of the agent; `server`: a question of a server of
+        /// tools, where the gate is `mcp:` and its name.
         point: String,
-        /// Why it asks.
+        /// The reason for asking.
         reason: String,
         /// The complete text, escaped.
         shown: String,
         /// The answers and what each leads to.
         choices: Vec<Choice>,
-        /// What is to be filled in with a yes, where a server of tools asks.
+        /// The fields to fill in with a yes, where a server of tools asks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<FormField>,
     },
@@ -244,14 +246,14 @@ pub enum ServerFrame {
         turn: u64,
         /// When.
         at: Timestamp,
-        /// How that can be undone, where it can.
+        /// The way to undo it, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo: Option<Undo>,
     },
-    /// What the client has seen is not the history of this session (its home was restored from a backup): it forgets
-    /// that, and all frames come from the first. Follows [`Self::Hello`].
+    /// The client's copy is not the history of this session (its home was restored from a backup): the client
+    /// discards it, and all frames are sent from the first. Follows [`Self::Hello`].
     Reset {
-        /// Why.
+        /// The reason.
         text: String,
     },
     /// A person is asked.
@@ -264,21 +266,22 @@ pub enum ServerFrame {
         /// `approved`, and then `applied`, `simulated`, `failed` or `unknown`; `denied` or `expired`. Frames that were stored
         /// before say `used` for `applied`.
         state: String,
-        /// Why it was not done, in a few words, such as `changed since the approval: a.txt`; empty where it was.
+        /// The reason that it was not done, in a few words, such as `changed since the approval: a.txt`;
+        /// empty if it was.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
-        /// What came of it.
+        /// The result.
         text: String,
-        /// How it went, as the exit code that a command ends with.
+        /// The result as the exit code that a command ends with.
         #[serde(default = "done")]
         exit: Exit,
-        /// How it can be undone, where it can.
+        /// The way to undo it, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo: Option<Undo>,
     },
     /// Something about the session changed.
     Status {
-        /// What.
+        /// The text.
         text: String,
     },
     /// The answer to a [`ClientFrame::Call`].
@@ -297,11 +300,11 @@ pub enum ServerFrame {
         exit: Exit,
         /// A stable code.
         code: String,
-        /// What happened.
+        /// The failure.
         text: String,
-        /// What to do about it.
+        /// A hint for the reader.
         hint: String,
-        /// The `client_id`s of the messages of the session that it is about; empty in what is said to one client
+        /// The `client_id`s of the messages of the session that it is about; empty in errors for one client
         /// alone.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<String>,
@@ -315,8 +318,8 @@ const fn done() -> Exit {
 /// A server frame with its place in the session's stream: one flat object, `{"seq":7,"type":"status",…}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbered {
-    /// Durable, per session, counted from one; zero for frames that are not kept (deltas, answers, errors). Beside
-    /// [`ServerFrame::Hello`], which is not kept, the number of the session's last frame.
+    /// Durable, per session, counted from one; zero for frames that are not stored (deltas, answers, errors).
+    /// Beside [`ServerFrame::Hello`], which is not stored, the number of the session's last frame.
     pub seq: u64,
     /// The frame.
     #[serde(flatten)]
@@ -330,13 +333,13 @@ pub struct Card {
     pub ask_id: AskId,
     /// The session that asks.
     pub session: Option<SessionId>,
-    /// What kind of action.
+    /// The kind of action.
     pub action: String,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub intent: String,
-    /// How much harm a wrong answer can do.
+    /// The harm that a wrong answer can do.
     pub risk: Risk,
-    /// Why it is asked.
+    /// The reason for asking.
     pub rationale: String,
     /// The answers and what each leads to.
     pub choices: Vec<Choice>,
@@ -352,22 +355,23 @@ pub struct Card {
     pub expires_at: Timestamp,
     /// `open`, `approved`, `denied`, `expired` or `used`.
     pub state: String,
-    /// What an approval for the task would cover, where one can be given.
+    /// The coverage of an approval for the task, where one can be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Box<TaskOffer>>,
-    /// What a standing approval would cover, where one can be given.
+    /// The coverage of a standing approval, where one can be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Box<StandingOffer>>,
-    /// What would count as the owner's from then on, where a yes can say so: argument and value.
+    /// The values that would count as the owner's from then on, where a yes can include them: argument and
+    /// value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(String, String)>,
     /// The host, with its port, that would be trusted from then on, where a yes can say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// How many people must say yes, each with a key of their own.
+    /// The number of people who must approve, each with a key of their own.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub approvers: u8,
-    /// Who has said yes so far, where more than one must.
+    /// The people who have approved so far, where more than one must.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approved_by: Vec<String>,
     /// For how many seconds it can be undone with one tap when it is done; zero: it cannot.
@@ -375,13 +379,13 @@ pub struct Card {
     pub undo_secs: u64,
 }
 
-/// What an approval for the task covers, and for how long. Who signs it signs the pattern's digest, the risk of the
-/// card and the uses.
+/// The coverage of an approval for the task, and its duration. The signer signs the pattern's digest, the
+/// risk of the card and the uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskOffer {
-    /// What is covered.
+    /// The pattern covered.
     pub pattern: Pattern,
-    /// How often at most, what was asked about included.
+    /// The most uses, the action asked about included.
     pub uses: u32,
     /// For how many seconds from the signature on, at most.
     pub secs: u64,
@@ -396,16 +400,16 @@ const fn is_one(number: &u8) -> bool {
     *number == 1
 }
 
-/// What a standing approval covers, and its limits. Who signs it signs the digest of the pattern (of one total's, if a
-/// total is signed), the risk of the card, and limits within these.
+/// The coverage of a standing approval, and its limits. The signer signs the digest of the pattern (of one
+/// total's, if a total is signed), the risk of the card, and limits within these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StandingOffer {
-    /// What is covered.
+    /// The pattern covered.
     pub pattern: Pattern,
     /// Arguments that may vary, if a total for them is signed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<TotalOffer>,
-    /// How often at most, what was asked about included.
+    /// The most uses, the action asked about included.
     pub max_uses: u32,
     /// For how many seconds from the signature on, at most.
     pub max_secs: u64,
@@ -416,17 +420,17 @@ pub struct StandingOffer {
 pub struct TotalOffer {
     /// The argument.
     pub argument: String,
-    /// What is covered then.
+    /// The pattern covered then.
     pub pattern: Pattern,
-    /// How much of it was asked about.
+    /// The amount of the action asked about.
     pub amount: Amount,
 }
 
-/// What actions have in common that one approval for the task, or a standing one, covers.
+/// The common properties of actions that one approval for the task, or a standing one, covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {
-    /// The agent that wishes them.
+    /// The agent that requests them.
     pub agent: String,
     /// The session that they belong to; none: any of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -435,9 +439,9 @@ pub struct Pattern {
     pub tool: String,
     /// The kind of action.
     pub action: String,
-    /// What they touch, by name.
+    /// The resources they touch, by name.
     pub parameters: BTreeMap<String, String>,
-    /// How far what they rest on may be trusted.
+    /// The trust level of everything that they depend on.
     pub taint: Taint,
     /// The rules that ask about them.
     pub rules: BTreeSet<String>,
@@ -448,7 +452,7 @@ pub struct Pattern {
 /// A way back: the call `undo` with the attempt, or `POST /api/v1/undo/ATTEMPT`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Undo {
-    /// What would be undone.
+    /// The attempt that would be undone.
     pub attempt: AttemptId,
     /// Until when one tap is enough; later, it is asked about.
     pub until: Timestamp,
@@ -459,10 +463,10 @@ pub struct Undo {
 pub struct Choice {
     /// The answer.
     pub decision: Decision,
-    /// How far it reaches.
+    /// The scope of the approval.
     #[serde(default, skip_serializing_if = "ApprovalScope::is_once")]
     pub scope: ApprovalScope,
-    /// What it leads to, in words.
+    /// A description of the consequence.
     pub consequence: String,
 }
 

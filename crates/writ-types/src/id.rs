@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::unit::Timestamp;
 
-/// What is wrong with the text of an id.
+/// The reason that a text is no id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a valid {kind} id")]
 pub struct InvalidId {
-    /// Which kind of id was expected.
+    /// The expected kind of id.
     pub kind: &'static str,
     /// The text that was found, cut to a sane length.
     pub text: String,

@@ -1,13 +1,11 @@
 //! The vocabulary of Writ: ids, units, labels, actions, ledger entries, chat and frames.
 //!
-//! Everything here is data. Nothing here decides, performs or knows a vendor.
-//! Read in this order: [`mod@unit`] and [`id`] name things, [`taint`] says how far
-//! to trust them, [`action`] is what an agent may wish, [`entry`] is what the
-//! ledger keeps, [`chat`] is what models speak, [`frame`] is what clients
-//! speak, [`credential`] is how secrets are named, [`error`] how failure is told, [`visible`] how
-//! foreign text is shown, [`quarantine`] how results are named that models do not read, [`schema`] how foreign
-//! schemas are brought into one form, [`similar`] which name somebody may have meant,
-//! [`encoding`] how text files are read and written.
+//! Everything here is data. Nothing here decides, performs or knows a vendor. Read in this order:
+//! [`mod@unit`] and [`id`] name things, [`taint`] labels their trust, [`action`] lists the requests of
+//! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients,
+//! [`credential`] names secrets, [`error`] reports failures, [`visible`] escapes foreign text, [`quarantine`]
+//! names results that models do not read, [`schema`] brings foreign schemas into one form, [`similar`]
+//! suggests names, [`encoding`] reads and writes text files.
 
 pub mod unit;
 pub mod zone;

@@ -1,4 +1,4 @@
-//! Results that models do not read: when they are kept back, and how they are named then.
+//! Withheld results: the rule for withholding, and the handles that name them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::taint::Taint;
 
-/// When the result of a tool is kept back from the model, which is given a [`Handle`] of it.
+/// The rule for withholding a tool's result from the model, which is given a [`Handle`] of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quarantine {
     /// Never: the model reads it.
     #[default]
     Never,
-    /// Where it is external.
+    /// If it is external.
     External,
     /// Always.
     Always,
 }
 
 impl Quarantine {
-    /// Whether a result of this taint is kept back.
+    /// Returns true if a result of this taint is withheld.
     pub const fn keeps(self, taint: Taint) -> bool {
         match self {
             Self::Never => false,
@@ -34,7 +34,7 @@ impl Quarantine {
 /// The longest number in a handle, in digits: more results than that no session has.
 const MAX_DIGITS: usize = 9;
 
-/// What a result that is kept back is called in its session: `$r7`; or one field of it: `$r7.12`.
+/// The name of a withheld result in its session: `$r7`; or of one field of it: `$r7.12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     /// The result's number in its session.

@@ -6,13 +6,14 @@ use serde_json::{Map, Value, json};
 pub const MAX_EXPANDED: usize = 20_000;
 /// The deepest nesting of a schema with its references in their places.
 const MAX_DEPTH: usize = 96;
-/// How often a part may stand within itself before it is cut, in the order in which this is tried.
+/// The number of times that a part may stand within itself before it is cut, in the order in which this is
+/// tried.
 const NESTINGS: [usize; 3] = [2, 1, 0];
 /// The depth at which shortening begins.
 const MAX_SHORTENED: usize = 6;
-/// Maps whose values are schemas of parts of a value.
+/// Maps from names to the schemas of parts of a value.
 const PART_MAPS: [&str; 2] = ["properties", "patternProperties"];
-/// Keywords whose value is a schema, or a list of schemas, of parts of a value.
+/// Keywords with a schema, or a list of schemas, of parts of a value.
 const PARTS: [&str; 9] = [
     "items",
     "prefixItems",
@@ -24,7 +25,7 @@ const PARTS: [&str; 9] = [
     "propertyNames",
     "contentSchema",
 ];
-/// Keywords whose value is a schema, or a list of schemas, of the same value.
+/// Keywords with a schema, or a list of schemas, of the same value.
 const SAME: [&str; 7] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 /// Keywords that only describe a value.
 const ANNOTATIONS: [&str; 8] =
@@ -32,7 +33,7 @@ const ANNOTATIONS: [&str; 8] =
 /// The names of types.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 
-/// Why references cannot be put in their places.
+/// The reason that references cannot be expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
     /// A reference that leaves the schema, or that is of another form.
@@ -91,7 +92,7 @@ struct Expansion<'a> {
     left: usize,
 }
 
-/// How deep something lies: in the schema that is written, and in the values that it describes.
+/// The depth of a place: in the schema that is written, and in the values that it describes.
 type Depth = (usize, usize);
 
 impl<'a> Expansion<'a> {
@@ -224,7 +225,7 @@ fn decoded(pointer: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What a reference leads to, together with what stands beside it.
+/// Merges the target of a reference with the keywords beside it.
 fn merged(target: Value, mut beside: Map<String, Value>) -> Value {
     let Value::Object(mut target) = target else {
         return if beside.is_empty() { target } else { Value::Object(beside) };

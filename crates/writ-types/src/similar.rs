@@ -1,4 +1,4 @@
-//! Which name somebody may have meant.
+//! Suggests the name that was probably meant.
 
 /// The least similarity, of at most 1, at which a name is suggested.
 const LEAST: f64 = 0.6;

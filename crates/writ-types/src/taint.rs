@@ -1,4 +1,4 @@
-//! How far a value may be trusted, and where it came from.
+//! Trust in values, and their sources.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,9 +14,9 @@ use crate::id::EntrySeq;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Taint {
-    /// Said by the owner, proven.
+    /// Written by the owner, proven.
     Owner,
-    /// Said by somebody whose identity is proven, who is not the owner.
+    /// Written by a person with a proven identity who is not the owner.
     Auth,
     /// Anything else: files, command output, web pages, mail, other programs.
     External,
@@ -45,15 +45,15 @@ impl fmt::Display for Taint {
     }
 }
 
-/// Who may be told a value, and what somebody may be told: least first.
+/// The secrecy of a value, and the clearance of a recipient: least first.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Clearance {
-    /// What anybody may know.
+    /// Everybody may read it.
     Public,
-    /// The owner's own affairs. The default of who is told something.
+    /// The owner's own affairs. The default clearance of recipients.
     #[default]
     Personal,
     /// Secrets: for models on the owner's own machines.
@@ -72,42 +72,44 @@ impl fmt::Display for Clearance {
 
 /// The most sources that a [`Label`] names; past it, [`Label::truncated`] is set.
 ///
-/// Taint itself is never lost: it is joined before the list is cut.
+/// Taint itself is never reduced: it is joined before the list is cut.
 pub const MAX_SOURCES: usize = 32;
 
 /// The most persons that a [`Label`] names as readers; of more, some are left out, who then count as strangers.
 pub const MAX_READERS: usize = 64;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
-    /// What produced it: `message`, `model`, or a tool's name.
+    /// The producer: `message`, `model`, or a tool's name.
     pub origin: String,
-    /// What was touched: a path, a command's first word, a host, a memory id.
+    /// The resource: a path, a command's first word, a host, a memory id.
     pub detail: String,
     /// The ledger entry that recorded it, when it has one already.
     pub entry: Option<EntrySeq>,
 }
 
-/// What the harness knows of a value. Computed by the harness, never read from a model.
+/// The harness's knowledge about a value. Computed by the harness, never read from a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
-    /// How far it may be trusted.
+    /// Its trust level.
     pub taint: Taint,
-    /// Where it came from; at most [`MAX_SOURCES`]. Shared: what follows from a value carries the same ones.
+    /// Its sources; at most [`MAX_SOURCES`]. Shared: values derived from it carry the same ones.
     pub sources: Arc<BTreeSet<Source>>,
-    /// Whether sources were left out.
+    /// True if sources were left out.
     pub truncated: bool,
-    /// Whether it rests on what came from outside the sandbox: after that the tools of a request are fixed.
+    /// True if it depends on content from outside the sandbox: after that the tools of a request are fixed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outside: bool,
-    /// Whether it rests on external content that only the owner may be assumed to read.
+    /// True if it depends on external content that only the owner may be assumed to read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
-    /// Who besides the owner can read all of what is private in it, as results name them; at most [`MAX_READERS`].
+    /// The people besides the owner who can read all that is private in it, as results name them; at most
+    /// [`MAX_READERS`].
     #[serde(default, skip_serializing_if = "is_nobody")]
     pub readers: Arc<BTreeSet<String>>,
-    /// Whether it rests on what the owner has called secret: only models that are cleared for secrets are told it.
+    /// True if it depends on text that the owner has marked secret: only models that are cleared for secrets
+    /// receive it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
@@ -117,7 +119,7 @@ fn is_nobody(readers: &BTreeSet<String>) -> bool {
 }
 
 impl Label {
-    /// What a model must be cleared for to be told it.
+    /// Returns the clearance that a model needs to receive it.
     pub const fn clearance(&self) -> Clearance {
         match (self.secret, self.private) {
             (true, _) => Clearance::Secret,
@@ -126,7 +128,8 @@ impl Label {
         }
     }
 
-    /// A label without sources. What is external is from outside and private, unless somebody knows better.
+    /// Creates a label without sources. External content counts as from outside and private, unless the
+    /// caller knows better.
     pub fn new(taint: Taint) -> Self {
         let external = taint == Taint::External;
         Self {
@@ -145,7 +148,8 @@ impl Label {
         Self { sources: Arc::new(BTreeSet::from([source])), ..Self::new(taint) }
     }
 
-    /// The same for what a sandbox without a network or the work folder in it said: a tool that stays inside has read it.
+    /// Marks content of a sandbox without a network, or of its work folder, as from inside: a tool that stays
+    /// inside has read it.
     #[must_use]
     pub fn inside(mut self) -> Self {
         self.outside = false;
@@ -193,7 +197,7 @@ impl Label {
         }
     }
 
-    /// Who can read both: what is not private excludes nobody.
+    /// Keeps the readers of both: content that is not private excludes no reader.
     fn join_readers(&mut self, other: &Self) {
         match (self.private, other.private) {
             (_, false) => {}

@@ -46,7 +46,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time from `earlier` to this; zero if it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -161,8 +161,8 @@ impl fmt::Display for MicroUsd {
     }
 }
 
-/// An amount of whatever an argument counts (money, pieces, litres), in millionths: positive, and small enough to have
-/// a canonical form.
+/// An amount in an argument's own unit (money, pieces, litres), in millionths: positive, and small enough to
+/// have a canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Amount(u64);
@@ -188,7 +188,7 @@ impl Amount {
         if millionths == 0 || millionths > Self::MAX.0 { Err(NoAmount) } else { Ok(Self(millionths)) }
     }
 
-    /// How many millionths it has.
+    /// Returns the amount in millionths.
     pub const fn millionths(self) -> u64 {
         self.0
     }

@@ -32,10 +32,10 @@ fn escape_where(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether a character acts on a terminal or the eye without being seen.
+/// Returns true if a character acts on a terminal or the eye without being seen.
 ///
-/// Controls, and what Unicode calls format characters as far as they are invisible (Unicode 16, categories Cc,
-/// Cf, Zl, Zp), fillers that look like nothing, and variation selectors other than the one of emoji.
+/// Controls, and what Unicode calls format characters as far as they are invisible (Unicode 16, categories
+/// Cc, Cf, Zl, Zp), fillers that look like nothing, and variation selectors other than the one of emoji.
 pub fn acts_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,4 +1,4 @@
-//! Which messages belong together.
+//! Groups messages that belong together.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn keep_pairs(group: &mut Vec<Arc<ChatMessage>>) {
                 Part::Text { .. } => true,
                 Part::Call(call) => answered.contains(&call.id),
                 Part::Result(result) => called.contains(&result.call_id),
-                // It belongs to calls, of which some are gone.
+                // It belongs to calls, some of which were evicted.
                 Part::Reasoning(_) => false,
             });
         }

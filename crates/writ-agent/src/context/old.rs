@@ -17,7 +17,7 @@ const MAX_QUOTED: usize = 20;
 /// The most characters of one that are quoted.
 const MAX_QUOTED_CHARS: usize = 160;
 
-/// Which results of tools are shown.
+/// The selection of tool results that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Results {
     /// All of them.
@@ -28,10 +28,10 @@ pub enum Results {
     OfTheLastStep,
 }
 
-/// A message whose results are masked.
+/// Masks the results of a message.
 pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     let is_long = |part: &Part| match part {
-        // One that is kept back is asked about by the name that its text gives.
+        // A withheld result is referred to by the name in its text.
         Part::Result(result) => result.kept.is_none() && !text::fits(&result.text, MIN_MASKED_CHARS),
         Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => false,
     };
@@ -55,7 +55,7 @@ pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     message
 }
 
-/// What was evicted of the conversation before this turn.
+/// The part of the conversation before this turn that was evicted.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     messages: usize,

@@ -1,4 +1,4 @@
-//! How a turn ends.
+//! Ends turns.
 
 use writ_types::chat::{ChatMessage, Part, Role};
 use writ_types::error::Exit;
@@ -9,13 +9,13 @@ use crate::effect::{Effect, Finish, Status};
 use crate::event::{ModelFailure, Verdict};
 use crate::notice;
 
-/// How the turn is about to end.
+/// The end that a turn is about to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     /// `Done` here is a normal end: whether it waits or was denied is decided when it is over.
     pub(super) status: Status,
     pub(super) exit: Exit,
-    /// Why the answer is not the one that was wanted.
+    /// The reason that the answer is incomplete.
     pub(super) incomplete: Option<String>,
     /// The same as the conversation keeps it, where that is less.
     pub(super) noted: Option<String>,
@@ -28,7 +28,7 @@ impl Default for Ending {
 }
 
 impl Turn {
-    /// The model has said what it wanted.
+    /// Ends the turn after a complete answer.
     pub(super) fn conclude(&mut self, text: String, out: &mut Vec<Effect>) {
         let something_happened = self.achieved || self.last_was_denied || !self.open_asks.is_empty();
         self.ending = Ending::default();
@@ -59,7 +59,7 @@ impl Turn {
             }
             ModelFailure::TooLong { text, noted, .. } => (Exit::Model, text, noted),
         };
-        // A failure is never a success, whatever it says of itself.
+        // A failure never counts as success, even if its exit code claims so.
         let exit = if exit == Exit::Done { Exit::Model } else { exit };
         let status = if exit == Exit::Budget { Status::Incomplete } else { Status::Failed };
         self.ending = Ending { status, exit, incomplete: Some(reason), noted };
@@ -127,7 +127,7 @@ impl Turn {
         self.deliver("", out);
     }
 
-    /// Shows the model what it has said and why that was withheld. Neither is kept after the turn.
+    /// Shows the model its withheld answer and the reason. Neither is stored after the turn.
     fn pass_on(&mut self, draft: String, why: &str) {
         let parts = vec![Part::Text { text: draft }];
         let said = ChatMessage { role: Role::Assistant, parts, label: self.label.clone() };

@@ -9,7 +9,7 @@ use writ_types::id::{AskId, MessageId};
 use crate::config::ConfigError;
 use crate::event::EventKind;
 
-/// Where a turn stands.
+/// The phase of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -37,15 +37,15 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{event} cannot happen in phase {phase}: {why}")]
 pub struct Illegal {
-    /// Where the turn stands.
+    /// The phase of the turn.
     pub phase: Phase,
     /// The event.
     pub event: EventKind,
-    /// Why not.
+    /// The reason.
     pub why: Why,
 }
 
-/// Why an event cannot happen.
+/// The reason that an event is illegal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// It belongs to another phase.
@@ -77,7 +77,7 @@ pub enum Why {
     UnknownAsk(AskId),
 }
 
-/// Why a turn cannot be recovered.
+/// The reason that a turn cannot be recovered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// There are no events.
@@ -88,7 +88,7 @@ pub enum RecoverError {
     Illegal {
         /// Its place, counted from zero.
         n: usize,
-        /// What is wrong with it.
+        /// The illegal event.
         source: Illegal,
     },
 }

@@ -10,28 +10,28 @@ use crate::effect::Effect;
 use crate::event::ModelFailure;
 use crate::text;
 
-/// How often one request is shortened and sent again: without old results, then compacted.
+/// The most times that one request is shortened and sent again: without old results, then compacted.
 const MAX_TRIES: u32 = 2;
 
 /// The most parts that an explanation names.
 const MAX_NAMED: usize = 4;
 
-/// How to go on, for the person.
+/// Advice for the person.
 const HINT: &str = "Send a shorter message, or put a long text into a file and name the file; offer fewer tools; or use a model \
 that can read more. A local server can be started with a larger context: `--ctx-size` of llama.cpp, \
 `OLLAMA_CONTEXT_LENGTH` of Ollama, `--max-model-len` of vLLM, the context length in LM Studio.";
 
-/// What is also true where the texts that stand in every request leave some room.
+/// Added where the texts that stand in every request leave some room.
 const GOES_ON: &str = " Your next message in this session is answered without its older parts.";
 
-/// How far this turn's requests are shortened.
+/// The state of shortening this turn's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortening {
     /// The results that are shown at most.
     pub(super) results: Results,
     /// The estimated tokens of the last request.
     pub(super) sent: Tokens,
-    /// How often this request was shortened.
+    /// The number of times that this request was shortened.
     pub(super) tries: u32,
 }
 

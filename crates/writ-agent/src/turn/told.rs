@@ -1,4 +1,4 @@
-//! What the model was told, for whoever judges what it does then.
+//! The texts in a turn's context, for judging the actions that follow from them.
 
 use writ_types::chat::{ChatMessage, Role};
 use writ_types::taint::{Label, Taint};
@@ -12,7 +12,7 @@ impl Turn {
         self.seed.history.iter().map(AsRef::as_ref).chain(&self.conversation)
     }
 
-    /// The texts of memories in the context that nothing external has gone into.
+    /// Returns the texts of memories in the context that nothing external has gone into.
     pub fn trusted_memories(&self) -> impl Iterator<Item = &str> {
         let items = self.seed.owner_profile.iter().chain(&self.hits);
         items.filter(|item| item.label.taint == Taint::Owner).map(|item| item.text.as_str())
@@ -30,8 +30,8 @@ impl Turn {
         memories.chain(kept).chain(system.map(|text| text.text.as_str()))
     }
 
-    /// Whether the model was told what nobody but the owner is known to have read, besides the newest request and what
-    /// came of it: earlier turns, further messages, memories, rules, notes.
+    /// Returns true if the context holds text that only the owner is known to have read, besides the newest
+    /// request and its results: earlier turns, further messages, memories, rules, notes.
     pub fn confides(&self) -> bool {
         let seed = &self.seed;
         let is_own = |source| source != SystemSource::Constitution;

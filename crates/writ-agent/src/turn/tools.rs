@@ -16,7 +16,7 @@ use crate::notice;
 use crate::repeat::Repeat;
 use crate::text;
 
-/// How much of arguments that are no object is shown to the model again, in characters.
+/// The most characters of invalid arguments that are shown to the model again.
 const INVALID_SHOWN_CHARS: usize = 200;
 
 /// The calls of the last reply.
@@ -36,14 +36,14 @@ struct Queued {
     fault: Option<String>,
 }
 
-/// What is done with a call.
+/// The treatment of a call.
 enum Judged {
     Run,
     /// It cannot be performed at all.
     Fault(String),
     /// It would close a circle.
     Repeated,
-    /// The turn ends here: what the model is told about the call, and the person about the turn.
+    /// Ends the turn, with a text for the model about the call and one for the person about the turn.
     Stop(String, String),
 }
 
@@ -62,8 +62,8 @@ impl Turn {
         self.run_next(out);
     }
 
-    /// Makes a call fit to be kept and sent back to a provider: an id that is
-    /// unique in the turn, a plain name, an object as arguments.
+    /// Makes a call fit to be stored and sent back to a provider: an id that is unique in the turn, a plain
+    /// name, an object as arguments.
     fn admit(&mut self, call: ToolCall) -> Queued {
         let ToolCall { id, name, arguments } = call;
         let offered: Vec<&str> = self.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -200,8 +200,9 @@ impl Turn {
         Ok(())
     }
 
-    /// The result of a call whose end was lost in a crash, for [`Event::Acted`](crate::event::Event::Acted).
-    /// `label` is what is known of its effects; external, unless the caller knows better.
+    /// Returns the result of a call whose outcome is unknown after a crash, for
+    /// [`Event::Acted`](crate::event::Event::Acted). `label` covers its known effects; external, unless the
+    /// caller knows better.
     pub fn unknown_result(call: &ToolCall, label: Label) -> ToolResult {
         own_result(call, ToolOutcome::Unknown, notice::UNKNOWN.to_owned(), &label)
     }

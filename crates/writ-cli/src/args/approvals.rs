@@ -28,13 +28,13 @@ pub(crate) enum ApprovalsCommand {
         /// This, and the host that it names is trusted from now on, in every conversation; `hosts` lists them
         #[arg(long, conflicts_with_all = ["task", "standing", "values"])]
         host: bool,
-        /// A field that a server of tools asks for, and what it is told: `--set account=main`; once for each field
+        /// A field that a server of tools asks for, and its value: `--set account=main`; once for each field
         #[arg(long, value_name = "NAME=VALUE", value_parser = field)]
         set: Vec<(String, String)>,
         /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
         #[arg(long, conflicts_with = "task")]
         standing: bool,
-        /// How often a standing approval is good
+        /// Number of uses of a standing approval
         #[arg(long, value_name = "N", requires = "standing", default_value_t = standing::USES)]
         uses: u32,
         /// For how many days a standing approval is good
@@ -43,22 +43,22 @@ pub(crate) enum ApprovalsCommand {
         /// An argument that may vary, and the most that all uses may come to: `--total amount=500`
         #[arg(long, value_name = "ARGUMENT=MAX", requires = "standing", value_parser = total)]
         total: Option<(String, Amount)>,
-        /// Sign without being asked again; the text is printed all the same
+        /// Sign without being asked again; the text is still printed
         #[arg(long)]
         yes: bool,
-        /// Why, for the record
+        /// Reason, for the record
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
     /// Review what is asked in groups of what is alike, with what is unusual about each
     Review {
-        /// Approve those asks of a group that are marked by nothing, each signed by itself
+        /// Approve the asks of a group that have no mark, each signed by itself
         #[arg(long, value_name = "GROUP")]
         approve: Option<usize>,
-        /// Sign without being asked again; the texts are printed all the same
+        /// Sign without being asked again; the texts are still printed
         #[arg(long, requires = "approve")]
         yes: bool,
-        /// Why, for the record
+        /// Reason, for the record
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
@@ -75,13 +75,13 @@ pub(crate) enum ApprovalsCommand {
     Deny {
         /// Its id
         ask: AskId,
-        /// Why, for the record and for the agent
+        /// Reason, for the record and for the agent
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
 }
 
-/// A field and what it is told: `account=main`.
+/// Reads a field and its value: `account=main`.
 fn field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, as in account=main")?;
     Ok((name.to_owned(), value.to_owned()))

@@ -1,4 +1,4 @@
-//! What `writ audit` takes.
+//! Arguments of `writ audit`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::{PublicKey, parse_entry};
 pub(crate) enum AuditCommand {
     /// Verify every row, the tree, its heads and heads that you hold
     Verify {
-        /// Heads that you kept: `audit export --heads FILE` writes them
+        /// Heads that you saved: `audit export --heads FILE` writes them
         #[arg(long, value_name = "FILE")]
         heads: Option<PathBuf>,
         /// Another database file, such as a copy
@@ -29,7 +29,7 @@ pub(crate) enum AuditCommand {
     },
     /// Show the newest entries
     Tail {
-        /// How many
+        /// Number of entries
         #[arg(short = 'n', long, default_value_t = 20, value_name = "N")]
         lines: usize,
     },
@@ -44,7 +44,7 @@ pub(crate) enum AuditCommand {
         /// Only this session
         #[arg(long, value_name = "ID")]
         session: Option<SessionId>,
-        /// How many
+        /// Number of entries
         #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
         lines: usize,
     },
@@ -53,7 +53,7 @@ pub(crate) enum AuditCommand {
         /// The entries' numbers
         #[arg(value_parser = parse_entry, required = true, value_name = "ENTRY")]
         entries: Vec<EntrySeq>,
-        /// Why; it stays in the ledger
+        /// Reason; it stays in the ledger
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },

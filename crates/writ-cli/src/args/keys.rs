@@ -10,23 +10,23 @@ use writ_types::id::{KeyId, SessionId};
 pub(crate) enum KeysCommand {
     /// Show the public half of the root key, which signs what agents may do
     Root {
-        /// What to do with it
+        /// Operation
         #[command(subcommand)]
         command: Option<RotateCommand>,
     },
     /// Show the public half of the harness key, which signs the ledger and task keys
     Harness {
-        /// What to do with it
+        /// Operation
         #[command(subcommand)]
         command: Option<RotateCommand>,
     },
     /// Show the public half of the approver key, which signs your approvals; list, enrol and remove such keys
     Approver {
-        /// What to do with approver keys
+        /// Operation on approver keys
         #[command(subcommand)]
         command: Option<ApproverCommand>,
     },
-    /// Show all keys and where they are kept, or what a key in a file says
+    /// Show all keys and their places, or the content of a key in a file
     Inspect {
         /// A file with a base key or a task key
         file: Option<PathBuf>,
@@ -45,11 +45,11 @@ pub(crate) enum KeysCommand {
     Order(OrderCommand),
     /// Sign a message with your approver key, for a channel that others relay: prints it as a frame, good once and for five minutes
     Sign(SignArgs),
-    /// Make a copy of a key to which nobody can add anything
+    /// Make a copy of a key to which no one can add anything
     Seal {
         /// The file with the key
         file: PathBuf,
-        /// Where it goes
+        /// Output
         #[command(flatten)]
         out: KeyOut,
     },
@@ -61,7 +61,7 @@ pub(crate) enum KeysCommand {
     Revoke {
         /// Its id, as listed
         key: KeyId,
-        /// Why, for the ledger
+        /// Reason, for the ledger
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
@@ -81,7 +81,7 @@ pub(crate) enum ApproverCommand {
     List,
     /// Give leave to enrol one passkey in the page: prints a link that is good once and for ten minutes
     Enrol {
-        /// What the passkey is called in lists and in the ledger
+        /// Name of the passkey in lists and in the ledger
         #[arg(long, default_value = "passkey", value_name = "NAME")]
         name: String,
     },
@@ -94,7 +94,7 @@ pub(crate) enum ApproverCommand {
     },
 }
 
-/// Where a key that was made goes.
+/// The output of a new key.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeyOut {
     /// Write the key to this new file, which only you can read, instead of printing it
@@ -107,9 +107,9 @@ pub(crate) struct KeyOut {
 pub(crate) enum BaseCommand {
     /// Sign a base key with the root key
     Issue {
-        /// What it says, as JSON or TOML: agent, capabilities, expires
+        /// Its content, as JSON or TOML: agent, capabilities, expires
         file: PathBuf,
-        /// Where it goes
+        /// Output
         #[command(flatten)]
         out: KeyOut,
     },
@@ -120,12 +120,12 @@ pub(crate) enum BaseCommand {
 pub(crate) enum TaskCommand {
     /// Let the router sign a task key
     Mint {
-        /// What it says, as JSON or TOML: task_id, customer_token, case_token, granted_by, expires
+        /// Its content, as JSON or TOML: task_id, customer_token, case_token, granted_by, expires
         file: PathBuf,
         /// The file with the base key
         #[arg(long, value_name = "FILE")]
         base: PathBuf,
-        /// Where it goes
+        /// Output
         #[command(flatten)]
         out: KeyOut,
     },
@@ -133,12 +133,12 @@ pub(crate) enum TaskCommand {
     Attenuate {
         /// The file with the task key
         key: PathBuf,
-        /// What the copy is narrowed to, as JSON or TOML: capabilities, expires, or one of them
+        /// The narrower content of the copy, as JSON or TOML: capabilities, expires, or one of them
         file: PathBuf,
         /// The file with the base key
         #[arg(long, value_name = "FILE")]
         base: PathBuf,
-        /// Where it goes
+        /// Output
         #[command(flatten)]
         out: KeyOut,
     },
@@ -149,7 +149,7 @@ pub(crate) enum TaskCommand {
         /// The file with the base key
         #[arg(long, value_name = "FILE")]
         base: PathBuf,
-        /// Where it goes
+        /// Output
         #[command(flatten)]
         out: KeyOut,
     },
@@ -160,9 +160,10 @@ pub(crate) enum TaskCommand {
 pub(crate) enum OrderCommand {
     /// Sign a standing order with your approver key
     Issue {
-        /// What it says, as JSON or TOML: name, capabilities, max_turns, max_tokens, expires; project, max_cost if wanted
+        /// Its content, as JSON or TOML: name, capabilities, max_turns, max_tokens, expires; optional:
+        /// project, max_cost
         file: PathBuf,
-        /// Sign without being asked; the text is printed all the same
+        /// Sign without being asked; the text is still printed
         #[arg(long)]
         yes: bool,
     },
@@ -172,7 +173,7 @@ pub(crate) enum OrderCommand {
     Revoke {
         /// Its id, as listed
         order: KeyId,
-        /// Why, for the ledger
+        /// Reason, for the ledger
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
@@ -195,7 +196,7 @@ pub(crate) struct SignArgs {
 /// `writ keys check`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The operation; `escalate_to` with `--set to=WHOM` asks somebody
+    /// The operation; `escalate_to` with `--set to=RECIPIENT` asks a person or an oracle
     pub(crate) operation: String,
     /// The file with the base key
     #[arg(long, value_name = "FILE")]
@@ -206,7 +207,7 @@ pub(crate) struct CheckArgs {
     /// A parameter of it
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) set: Vec<(String, String)>,
-    /// How much of a parameter was used today; 0 where it is not said
+    /// The use of a parameter today; 0 if not given
     #[arg(long, value_name = "NAME=N", value_parser = counted)]
     pub(crate) used: Vec<(String, i64)>,
 }

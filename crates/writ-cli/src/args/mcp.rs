@@ -16,7 +16,7 @@ pub(crate) enum McpCommand {
         name: ServerName,
         /// This tool alone
         tool: Option<String>,
-        /// Trust without being asked; what is different is printed all the same
+        /// Trust without being asked; the differences are still printed
         #[arg(long)]
         yes: bool,
     },
@@ -30,9 +30,9 @@ pub(crate) enum McpCommand {
 /// `writ mcp add`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AddServer {
-    /// What it is called: its tools are NAME__TOOL
+    /// Name of the server: its tools are NAME__TOOL
     pub(crate) name: ServerName,
-    /// Where it is reached over HTTP, instead of a program
+    /// URL of a server over HTTP, instead of a program
     #[arg(long, value_name = "URL", conflicts_with_all = ["argv", "hosts", "env"])]
     pub(crate) url: Option<String>,
     /// The stored secret that it wants as a bearer token: secret:REF
@@ -44,10 +44,11 @@ pub(crate) struct AddServer {
     /// A variable of its environment; NAME=secret:REF puts a stored secret in
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// How long it may take to start, 1 to 600 seconds: npx and uvx download packages at a first start [default: 60]
+    /// Time limit for its start, 1 to 600 seconds: npx and uvx download packages at a first start [default:
+    /// 60]
     #[arg(long, value_name = "SECS")]
     pub(crate) start_timeout: Option<u64>,
-    /// Trust without being asked; what its tools are is printed all the same
+    /// Trust without being asked; the tools are still printed
     #[arg(long)]
     pub(crate) yes: bool,
     /// The program that speaks MCP over its standard input and output, and its arguments

@@ -10,15 +10,15 @@ pub(crate) enum MemoryCommand {
     Search {
         /// The words
         query: String,
-        /// How many
+        /// Number of memories
         #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
         limit: u32,
     },
     /// Remember something
     Add {
-        /// What
+        /// Text
         text: String,
-        /// What kind of thing it is
+        /// Kind of memory
         #[arg(long, default_value = "fact", value_parser = ["fact", "episode", "preference", "procedure", "profile"])]
         kind: String,
     },

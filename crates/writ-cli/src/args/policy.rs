@@ -10,7 +10,7 @@ use writ_types::id::EntrySeq;
 pub(crate) enum PolicyCommand {
     /// Check the rules, and list them
     Check {
-        /// A project whose rules are added; they can only forbid
+        /// A project with additional rules; they can only forbid
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
     },
@@ -20,15 +20,15 @@ pub(crate) enum PolicyCommand {
         #[arg(value_parser = super::parse_entry)]
         entry: EntrySeq,
     },
-    /// Find what could be said once instead of answered again and again, in what was asked before
+    /// Find asks of the past that one rule or standing approval could answer
     Suggest {
-        /// How far to look back, in days: 30 or 30d
+        /// Days to look back: 30 or 30d
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
     /// Show what rules that are only tried would have changed
     Shadow {
-        /// How far to look back, in days: 30 or 30d
+        /// Days to look back: 30 or 30d
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = parse_days)]
         since: u32,
     },
@@ -41,7 +41,7 @@ pub(crate) enum PolicyCommand {
     Test {
         /// A TOML file of `[[case]]` tables
         file: PathBuf,
-        /// A project whose rules are added
+        /// A project with additional rules
         #[arg(long, value_name = "DIR")]
         project: Option<PathBuf>,
     },

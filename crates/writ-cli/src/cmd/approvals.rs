@@ -125,7 +125,7 @@ fn server_of(asks: &Value) -> Option<&str> {
     field("gate").strip_prefix("mcp:").filter(|_| field("point") == "server")
 }
 
-/// Who asks about a text, and why.
+/// Returns the line that names the gate and its reason.
 fn head(asks: &Value) -> String {
     let field = |name: &str| asks.get(name).and_then(Value::as_str).unwrap_or_default();
     escape_line(&match server_of(asks) {
@@ -152,7 +152,7 @@ pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure
     ended(answered.exit)
 }
 
-/// What was approved for longer than once.
+/// Returns the approvals that cover more than one action.
 async fn in_force(client: &mut Client) -> Result<Vec<Value>, Failure> {
     let in_force = client.call("approvals.in_force", json!({})).await?.get("approvals").cloned();
     Ok(in_force.and_then(|list| list.as_array().cloned()).unwrap_or_default())

@@ -25,9 +25,9 @@ use crate::ledger::{open_to_read, require};
 
 /// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
 const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
-/// Where a file of heads comes from.
+/// Advice about the source of a file of heads.
 const WRITES_HEADS: &str = "name a file that `writ audit export --heads FILE` has written";
-/// How much of an entry's payload one line shows, in characters.
+/// The most characters of an entry's payload in one line.
 const MAX_LINE_CHARS: usize = 160;
 
 /// Runs `writ audit …`.
@@ -137,7 +137,7 @@ fn line(row: &LedgerRow) -> String {
     format!("{:>6}  {}  {:<13} {short}{mark}", row.seq.0, row.at, row.event)
 }
 
-/// What entries say is erased by the engine: it knows what is still needed.
+/// The engine erases payloads of entries: it knows which are still needed.
 fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
     let erased = block_on(async {
         let mut client = Client::ensure(context).await?;

@@ -1,7 +1,7 @@
 //! `writ backup`: making, listing and restoring backups of the home.
 //!
 //! Restoring puts the database and the agent's own files back. It raises the epoch, so that earlier approvals
-//! and task keys are void, and writes into the ledger how many entries are gone.
+//! and task keys are void, and records in the ledger the number of missing entries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ mod agent;
 mod epoch;
 mod set;
 
-/// A backup, as it is told.
+/// A backup as printed.
 #[derive(Serialize)]
 struct Told<'a> {
     number: usize,
@@ -70,7 +70,7 @@ pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
     }
 }
 
-/// Every backup, newest first; what is damaged is told of and left out.
+/// Returns every backup, newest first; damaged ones are reported and left out.
 fn list(context: &Context) -> Result<Vec<BackupSet>, Failure> {
     let (sets, damaged) = set::list(&folder(context))?;
     for why in damaged {
@@ -208,8 +208,8 @@ impl Staged {
     }
 }
 
-/// Which approver keys were removed since the backup was made; of a database that is not there, cannot be read or does
-/// not verify nobody can tell.
+/// Returns the approver keys removed since the backup was made; unknown for a database that is missing,
+/// cannot be read or does not verify.
 fn withdrawn(context: &Context, config: &Config) -> Withdrawn {
     let known = public_keys(&context.home, Role::Harness).ok().and_then(|keys| {
         let keys = keys.iter().map(VerifyingKey::to_bytes).collect();
@@ -224,8 +224,8 @@ fn withdrawn(context: &Context, config: &Config) -> Withdrawn {
     })
 }
 
-/// What the present database holds; `None`: there is none, or it is damaged. Nothing is changed but that its log
-/// is folded into it.
+/// Copies the content of the present database; `None`: there is none, or it is damaged. Nothing is changed
+/// but that its log is folded into it.
 fn present(config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
     let database = config.database();
     if !database.exists() {
@@ -272,7 +272,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Removes the log files beside a database that nobody has open; what they held is in the file.
+/// Removes the log files beside a database that is not open; their content is in the file.
 fn clear_logs(path: &Path) -> Result<(), Failure> {
     LOGS.iter().try_for_each(|suffix| remove(&with_suffix(path, suffix)))
 }

@@ -1,4 +1,4 @@
-//! Files of cases that rules and gates are tried with: read within bounds, and told as what passed and what did not.
+//! Files of cases for trying rules and gates: read within bounds, and reported as passed and failed cases.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -48,8 +48,8 @@ pub(crate) fn read<T: DeserializeOwned>(
     Ok(case)
 }
 
-/// Has the engine judge each case with the parameters that `params` makes of it, in a conversation that is gone afterwards, and
-/// tells what `compared` makes of each answer.
+/// Asks the engine to judge each case with the parameters that `params` makes of it, in a temporary
+/// conversation, and prints the result that `compared` makes of each answer.
 ///
 /// # Errors
 ///

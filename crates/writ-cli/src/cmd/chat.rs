@@ -62,7 +62,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
             return talk.once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
         }
         let session = match join(&mut client, args, project.clone()).await {
-            // Nobody named this folder: without it one can still talk.
+            // This folder was not named by the person: without it a conversation is still possible.
             Err(failure) if is_only_here(args, project.as_ref()) && failure.is("sandbox.project") => {
                 context.out.remark("this folder cannot be worked on, so the agent sees no project");
                 join(&mut client, args, None).await?
@@ -78,7 +78,7 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     })
 }
 
-/// Whether the folder is the current one, taken because none was named.
+/// Returns true if the folder is the current one, taken because none was named.
 const fn is_only_here(args: &ChatArgs, project: Option<&String>) -> bool {
     args.project.is_none() && !args.write && project.is_some()
 }

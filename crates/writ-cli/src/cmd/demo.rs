@@ -38,7 +38,7 @@ use crate::wiring;
 
 use super::{init, start};
 
-/// How the demo's project is tested.
+/// The test command of the demo's project.
 const TEST_COMMAND: [&str; 4] = ["cargo", "test", "--offline", "--quiet"];
 /// The name of the scripted model's provider in the demo's configuration.
 const PROVIDER: &str = "demo";
@@ -47,7 +47,7 @@ const PROVIDER: &str = "demo";
 ///
 /// # Errors
 ///
-/// If anything does not happen as it is told.
+/// If anything differs from the demo's text.
 pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     let place = Place::make(context)?;
     let context = Context::at(&place.home, context)?;
@@ -101,7 +101,7 @@ fn check_cargo(sandbox: &SandboxStatus) -> Result<(), Failure> {
     Err(Failure::new(Exit::Config, "demo.no_cargo", text, hint))
 }
 
-/// Where the demo works: a folder of its own, which stays so that one can look around.
+/// The demo's own folder, which stays so that one can look at it.
 struct Place {
     root: PathBuf,
     home: PathBuf,
@@ -209,7 +209,7 @@ impl Show<'_> {
         asked.map(|card| *card).ok_or_else(|| not_so("nothing was asked"))
     }
 
-    /// What the hidden text in the notes wanted, and what came of it: read from the ledger.
+    /// Prints the orders of the hidden text in the notes and their outcomes, read from the ledger.
     fn refusals(&self) -> Result<(), Failure> {
         say(
             self.context,

@@ -15,7 +15,7 @@ mod checks;
 
 mod network;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
@@ -30,13 +30,13 @@ pub(super) enum Verdict {
 /// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    /// What was checked.
+    /// The subject of the check.
     pub(super) name: &'static str,
-    /// How it is.
+    /// The result.
     pub(super) verdict: Verdict,
-    /// What was found.
+    /// The finding.
     pub(super) text: String,
-    /// What to do about it; may be empty.
+    /// A hint for the reader; may be empty.
     pub(super) hint: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     if healthy { Ok(()) } else { Err(Failure::Code(Exit::Bug.code())) }
 }
 
-/// What works with the model that answers the owner.
+/// Tries the model that answers the owner, and returns the features that work.
 fn tried(context: &Context) -> Vec<Check> {
     let trial = match models::trial(context, None) {
         Ok(trial) => trial,

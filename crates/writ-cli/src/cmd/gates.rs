@@ -28,7 +28,7 @@ struct Case {
     action: Option<Value>,
     #[serde(default)]
     tool: String,
-    /// What the model's call would say, for scripts.
+    /// The arguments of the model's call, for scripts.
     #[serde(default)]
     arguments: Option<Value>,
     expect: GateVerdict,
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &Context, command: &GatesCommand) -> Result<(), Failu
     cases::judge(context, &cases, params, compared, line)
 }
 
-/// What was expected, what was said, and whether they are the same.
+/// Returns the expected and the actual verdict, and if they are equal.
 fn compared(case: &Case, judged: &Value) -> Value {
     let said = |name: &str| judged.get(name).cloned().unwrap_or_default();
     let verdict = said("verdict");

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// The most cases of one file: programs run for each.
 const MAX_CASES: usize = 1_000;
 
-/// What all hooks of an event together come to, in their words.
+/// The joined verdict of all hooks of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Word {
@@ -62,7 +62,7 @@ struct Case {
     action: Option<Value>,
     #[serde(default)]
     tool: String,
-    /// What the model's call would say.
+    /// The arguments of the model's call.
     #[serde(default)]
     arguments: Option<Value>,
     expect: Word,

@@ -30,7 +30,7 @@ use crate::terminal;
 
 mod agent;
 
-/// What `policies/README.md` says.
+/// The content of `policies/README.md`.
 const POLICIES: &str = "\
 # Rules that are enforced
 
@@ -39,7 +39,7 @@ an `@id` of its own; `@ask(\"reason\")` before a `forbid` asks you instead of re
 says what is wrong with them.
 ";
 
-/// What was done.
+/// A finished step.
 #[derive(Debug, Serialize)]
 struct Done {
     home: String,
@@ -107,7 +107,7 @@ fn make(context: &Context, folder: &Path, made: &mut Vec<String>) -> Result<(), 
     Ok(check_folder(folder)?)
 }
 
-/// A path as it is told: below the home where it is.
+/// Shortens a path for printing: relative to the home if it is below it.
 fn short(context: &Context, path: &Path) -> String {
     let below = path.strip_prefix(context.home.root()).unwrap_or(path);
     if below.as_os_str().is_empty() { path.display().to_string() } else { below.display().to_string() }
@@ -179,7 +179,7 @@ fn keys_and_store(
     Ok((secrets.backend(), store.installation().to_string()))
 }
 
-/// Whether a key was made now; one that is there is kept.
+/// Returns true if a key was made now; an existing one stays.
 fn generated<T>(result: Result<T, SecretsError>) -> Result<bool, SecretsError> {
     match result {
         Ok(_) => Ok(true),

@@ -92,7 +92,7 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
     Ok(spec)
 }
 
-/// What the engine answers to `mcp.probe`.
+/// The engine's answer to `mcp.probe`.
 #[derive(Deserialize)]
 struct Probed {
     tools: Vec<Definition>,
@@ -100,8 +100,8 @@ struct Probed {
     left_out: Vec<String>,
 }
 
-/// What a server offers, started in the sandbox for this. Hidden characters in it end everything: they are there to
-/// deceive.
+/// Returns the tools of a server, started in the sandbox for this. Hidden characters in them end everything:
+/// they are there to deceive.
 fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Listing, Failure> {
     let params = json!({ "name": name, "spec": spec });
     let found = block_on(probe(context, (name, spec), params))?;
@@ -123,7 +123,7 @@ fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result
     Ok(Listing { tools, left_out })
 }
 
-/// How often a person is told that a server is still starting.
+/// The time between two messages that a server is still starting.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the engine for a server's tools, and says meanwhile how long it takes to start.
@@ -170,7 +170,7 @@ fn excerpt(tool: &Definition, place: &str) -> String {
     text.chars().skip(at.saturating_sub(EXCERPT_CHARS / 2)).take(EXCERPT_CHARS).collect()
 }
 
-/// What of it can be offered to models, and why the rest cannot.
+/// Separates the tools that can be offered to models from the reasons against the others.
 fn usable(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
     let (mut usable, mut left_out) = (Vec::new(), listing.left_out);
     for tool in listing.tools {
@@ -331,7 +331,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
     })
 }
 
-/// What is different, line by line: `-` was pinned, `+` is said now.
+/// Returns the differences line by line: `-` was pinned, `+` is the current text.
 fn difference(drift: Drift, before: Option<&Definition>, after: Option<&Definition>) -> Vec<String> {
     let (before, after) = (before.map(words).unwrap_or_default(), after.map(words).unwrap_or_default());
     if drift == Drift::None {

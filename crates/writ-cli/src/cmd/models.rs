@@ -57,7 +57,7 @@ fn line(model: &Value) -> String {
     )
 }
 
-/// What came of the requests to a model, as the engine tells it.
+/// The results of trial requests to a model, as the engine reports them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
     /// The model, as `provider/name`.
@@ -70,23 +70,23 @@ pub(crate) struct Trial {
     pub(crate) input_tokens: u64,
     /// Tokens of the answers.
     pub(crate) output_tokens: u64,
-    /// What they cost; `None`: the price is not known.
+    /// Their cost; `None`: the price is unknown.
     pub(crate) cost_micro_usd: Option<u64>,
 }
 
-/// What came of one kind of request.
+/// The result of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Check {
     /// The kind.
     pub(crate) check: String,
     /// `works`, `limited` or `fails`.
     pub(crate) verdict: String,
-    /// What was found.
+    /// The finding.
     pub(crate) text: String,
-    /// What to do about it; may be empty.
+    /// A hint for the reader; may be empty.
     #[serde(default)]
     pub(crate) hint: String,
-    /// What the command ends with because of it.
+    /// The exit code that the command ends with because of it.
     pub(crate) exit: Exit,
 }
 
@@ -126,7 +126,7 @@ fn told(check: &Check) -> Vec<String> {
     lines
 }
 
-/// What the requests have taken.
+/// Returns the tokens and the cost of the requests.
 pub(crate) fn taken(tried: &Trial) -> String {
     let Trial { checks, input_tokens, output_tokens, cost_micro_usd, .. } = tried;
     let cost = match cost_micro_usd {

@@ -49,7 +49,7 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
     })
 }
 
-/// What a rule set says of an action.
+/// The verdict of a rule set about an action.
 struct Said {
     outcome: &'static str,
     rules: BTreeSet<String>,
@@ -70,7 +70,7 @@ impl Said {
     }
 }
 
-/// What the rules may look at besides the action itself.
+/// Returns the facts that the rules may look at besides the action itself.
 fn standing(config: &Config, action: &Action, (preapproved, owned): (bool, bool)) -> Standing {
     let reach = reach::of(action, &config.egress.scope(&config.models));
     Standing { preapproved, reach, owned: owned && reach::only_reads(action) }
@@ -96,7 +96,7 @@ fn explain(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
     context.out.either(&result, lines)
 }
 
-/// What was decided then and, where the action is kept, what the rules say now.
+/// Returns the past decision and, if the action is stored, the verdict of the present rules.
 fn decided(store: &Store, config: &Config, rules: &RuleSet, fact: &Fact) -> Result<Option<Value>, Failure> {
     let now = |prepared: &Prepared| {
         let said = Said::new(rules.judge(prepared, standing(config, &prepared.action, (false, false))));

@@ -50,7 +50,8 @@ pub(crate) fn probe(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
     block_on(async { Ok(sandbox.status().await) })
 }
 
-/// How many sandboxes the engine has ready; `None`: none runs, or it does not say.
+/// Returns the number of sandboxes that the engine has ready; `None`: no engine runs, or it does not report
+/// it.
 pub(crate) fn ready(context: &Context) -> Option<u64> {
     let asked = block_on(async {
         let Some(mut client) = Client::connect(context).await? else { return Ok(None) };

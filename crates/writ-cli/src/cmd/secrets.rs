@@ -40,7 +40,8 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
     }
 }
 
-/// Tells an engine that runs what it must mask from now on. One that cannot be told says so: the secret is stored.
+/// Tells a running engine to reload the secrets that it masks. If that fails, the message says so: the secret
+/// is stored.
 fn tell(context: &Context) -> Result<(), Failure> {
     block_on(async {
         if let Some(mut client) = Client::connect(context).await? {

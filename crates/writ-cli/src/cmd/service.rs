@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, command: &ServiceCommand) -> Result<(), Fai
     }
 }
 
-/// Who starts services on this system.
+/// Returns the service manager of this system.
 const fn own_manager() -> Manager {
     if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd }
 }
@@ -84,7 +84,7 @@ fn install(context: &Context, args: &ServiceArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the unit is to say.
+/// Returns the content of the unit.
 fn wanted(context: &Context, run_as: Option<&str>) -> Result<Unit, Failure> {
     let system = geteuid().is_root();
     let user = match (system, run_as) {
@@ -110,7 +110,7 @@ fn render(manager: Manager, unit: &Unit) -> Result<String, Failure> {
     })
 }
 
-/// Where the unit lies, and the link that makes the manager start it.
+/// The path of the unit, and the link that makes the manager start it.
 #[derive(Debug)]
 struct Places {
     unit: PathBuf,
@@ -230,7 +230,7 @@ fn lines(status: &Value) -> Vec<String> {
     lines
 }
 
-/// Whether this system restricts user namespaces to programs with a profile.
+/// Returns true if this system restricts user namespaces to programs with a profile.
 fn restricted() -> bool {
     fs::read_to_string(RESTRICTED).is_ok_and(|text| text.trim() == "1")
 }

@@ -1,4 +1,4 @@
-//! `writ start`: the engine, until it is told to stop or is idle.
+//! `writ start`: the engine, until it is stopped or idle.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
             context.out.remark(format!("posture: {posture}"));
         }
         context.out.remark("engine ready");
-        // Clients of the server are told at once how long the end may take; without it, turns get their own time.
+        // Clients of the server learn at once the time limit of the end; without it, turns get their own
+        // time.
         let drain = match &wired.http {
             Some(_) => Duration::from_secs(config.server.graceful_shutdown_secs),
             None => DRAIN_DEADLINE,
@@ -125,7 +126,7 @@ async fn serve(
     served
 }
 
-/// Serves an engine until told to stop, for the demo.
+/// Serves an engine until it is stopped, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     let Wired { engine, control, http: _, locks, traces: _ } = wired;
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));

@@ -28,7 +28,7 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
     context.out.either(&status, lines)
 }
 
-/// What the engine says of itself, if one runs.
+/// Returns the status that a running engine reports.
 async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
     let Some(mut client) = Client::connect(context).await? else {
         return Ok(json!({ "engine": "not running", "posture": config.posture() }));
@@ -48,8 +48,8 @@ pub(super) fn in_words(posture: &Value) -> Option<String> {
     Some(format!("{}, page for {}{strict}", text("users")?, text("page")?))
 }
 
-/// Shows it again whenever it has changed. The connection is closed in between: who looks on keeps no engine from
-/// draining, and an engine that comes and goes is looked at all the same.
+/// Prints the status again when it has changed. The connection is closed in between, so that watching does
+/// not keep an engine from ending, and an engine that comes and goes can be watched.
 async fn watch(context: &Context, config: &Config, every: Duration) -> Result<(), Failure> {
     let terminal = std::io::stdout().is_terminal();
     let mut shown = Value::Null;
@@ -84,7 +84,7 @@ async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
     context.out.either(&json!({ "link": link }), |_| vec![link.clone()])
 }
 
-/// What was used, and what it cost.
+/// Returns the tokens used, and their cost.
 pub(crate) fn costs(status: &Value) -> Vec<String> {
     vec![
         format!("session    {}", used(status.get("session"))),

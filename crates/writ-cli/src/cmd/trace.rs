@@ -36,11 +36,11 @@ struct Trace {
     ended_at: Option<String>,
     /// From its begin to its end, in milliseconds.
     duration_ms: Option<u64>,
-    /// How long its message waited before, in milliseconds.
+    /// The time that its message waited before, in milliseconds.
     waited_ms: Option<u64>,
     totals: Totals,
     steps: Vec<Step>,
-    /// Whether there are more entries than are shown.
+    /// True if there are more entries than are shown.
     truncated: bool,
 }
 

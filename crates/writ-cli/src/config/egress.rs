@@ -12,13 +12,13 @@ use writ_policy::egress::credential::Binding;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::egress::{EgressScope, Pin, Registry};
 
-/// What may be reached, in the owner's words.
+/// The hosts that may be reached, as the owner lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EgressLists {
     /// Hosts that may be reached without a question. Default: none.
     pub(crate) allowed: Vec<HostPattern>,
-    /// Hosts that are refused, whoever approves. Default: none.
+    /// Hosts that are refused, also after an approval. Default: none.
     pub(crate) blocked: Vec<HostPattern>,
     /// Hosts that are asked about for each piece of work, even where allowed. Default: none.
     pub(crate) always_ask: Vec<HostPattern>,
@@ -55,7 +55,7 @@ impl Default for EgressLists {
 }
 
 impl EgressLists {
-    /// What every session may reach, before anything is granted to it.
+    /// Returns the hosts that every session may reach, before any approval.
     pub(crate) fn scope(&self, models: &ModelsConfig) -> EgressScope {
         EgressScope {
             allowed: self.allowed.clone(),
@@ -72,7 +72,7 @@ impl EgressLists {
     }
 }
 
-/// Whether what a secret is bound to may change something there.
+/// Returns true if the secret's binding allows changes at its host.
 fn changes(binding: &Binding) -> bool {
     binding.methods.iter().any(|method| !matches!(method.as_str(), "GET" | "HEAD"))
 }

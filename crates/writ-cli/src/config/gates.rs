@@ -41,11 +41,11 @@ pub(super) fn read<T: DeserializeOwned>(
 }
 
 impl Config {
-    /// The hooks and gates, made ready.
+    /// Builds the hooks and gates.
     ///
     /// # Errors
     ///
-    /// The first that cannot stand, or a hook of the home whose program cannot be read.
+    /// The first invalid one, or a hook of the home with a program that cannot be read.
     pub(crate) fn gate_set(&self) -> Result<GateSet, GateError> {
         let hooks = self.hooks_with(|hook| self.program(hook));
         for hook in &hooks {

@@ -12,40 +12,41 @@ use super::{Config, Finding};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct General {
-    /// Who owns the home. Default `owner`.
+    /// The owner of the home. Default `owner`.
     pub(crate) owner_id: String,
     /// The agent's name. Default `main`.
     pub(crate) agent: String,
-    /// Where the database and the overlays are; relative to the home. Default `data`.
+    /// The folder of the database and the overlays; relative to the home. Default `data`.
     pub(crate) data_dir: PathBuf,
-    /// Where verification runs; relative to the home. Default `data/verify`.
+    /// The folder in which verification runs; relative to the home. Default `data/verify`.
     pub(crate) verify_dir: PathBuf,
-    /// Where what is known of customers is kept; relative to the home. Default `data/customers`.
+    /// The folder of customers' context; relative to the home. Default `data/customers`.
     pub(crate) customer_context_dir: PathBuf,
-    /// How long an ask lives, in seconds. Default one day (design 3.2).
+    /// The lifetime of an ask, in seconds. Default one day.
     pub(crate) approval_ttl_secs: u64,
     /// Goes on with a turn once what it has asked is answered. Default `true`.
     pub(crate) continue_after_answer: bool,
     /// The owner's time zone, as a name of the IANA database. Default: the machine's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_zone: Option<String>,
-    /// Whether the shipped gates are in force. Default `true`.
+    /// True if the shipped gates are in force. Default `true`.
     pub(crate) gates_shipped: bool,
     /// Names of the tools that the agent is offered; empty is all of them. Default empty.
     pub(crate) tools: Vec<String>,
-    /// Whether everything asks that would leave the sandbox after external content was read. Default `false`.
+    /// True if everything asks that would leave the sandbox after external content was read. Default `false`.
     pub(crate) strict: bool,
-    /// Whether programs are run and files written in an approved plan alone. Default `free`.
+    /// The execution mode: with `planned`, programs run and files are written in an approved plan alone.
+    /// Default `free`.
     pub(crate) execution: Execution,
-    /// What a session begins with after a restart.
+    /// The context of a session after a restart.
     pub(crate) rehydration: Rehydration,
 }
 
-/// What a session begins with after a restart.
+/// The context of a session after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rehydration {
-    /// How many entries of its history a turn begins with. Default 50.
+    /// The number of entries of its history that a turn begins with. Default 50.
     pub(crate) max_chronicle_entries: usize,
 }
 

@@ -18,13 +18,13 @@ pub(crate) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 const MAX_SETTINGS: usize = 10_000;
 /// Variables with our prefix that are no settings. The last two are for tests, in debug builds alone.
 const RESERVED: [&str; 4] = ["WRIT_HOME", "WRIT_KILL_POINT", "WRIT_MAX_PAGES", "WRIT_MCP_IDLE_MS"];
-/// What names of variables begin with.
+/// The prefix of variables' names.
 const PREFIX: &str = "WRIT_";
 
-/// Where a value comes from. Files are ordered by name and line.
+/// The source of a value. Files are ordered by name and line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Nobody set it.
+    /// The built-in default.
     Default,
     /// A file, by its short name, and the line in it, counted from one.
     File {
@@ -50,30 +50,30 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One value that somebody set.
+/// One value that a source sets.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     /// Its key.
     pub(crate) path: KeyPath,
     /// Its value.
     pub(crate) value: Value,
-    /// Where it was set.
+    /// The place where it was set.
     pub(crate) origin: Origin,
 }
 
 /// Something that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Where.
+    /// The place.
     pub(crate) origin: Origin,
-    /// What.
+    /// The error.
     pub(crate) text: String,
-    /// What to do about it; may be empty.
+    /// A hint for the reader; may be empty.
     pub(crate) hint: String,
 }
 
 impl Finding {
-    /// What to do about it: the hint, else where settings are written down. Never empty.
+    /// Returns advice for the reader: the hint, else the place where settings are documented. Never empty.
     pub(crate) fn advice(&self) -> &str {
         if self.hint.is_empty() {
             "correct it there; the comments in the config.toml of `writ init` show every key and its default"
@@ -97,9 +97,9 @@ impl fmt::Display for Finding {
 /// The settings of one source, and what is wrong with it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Layer {
-    /// What it sets.
+    /// Its settings.
     pub(crate) settings: Vec<Setting>,
-    /// What is wrong.
+    /// Its errors.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -162,7 +162,7 @@ impl Reader<'_> {
         self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
     }
 
-    /// Which character of its line, counted from one.
+    /// Returns the position in its line, in characters, counted from one.
     fn column(&self, at: usize) -> usize {
         let before = self.text.get(..at).unwrap_or(self.text);
         before.rsplit('\n').next().unwrap_or_default().chars().count() + 1

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::layer::{Finding, Origin, Setting};
 use super::schema::{InProject, KeyPath, Place, dotted, place};
 
-/// Which source is laid over the others.
+/// The source that is laid over the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The home's file.
@@ -25,7 +25,7 @@ pub(crate) enum Which {
 pub(crate) struct InForce {
     /// The value.
     pub(crate) value: Value,
-    /// Where it was set.
+    /// The place where it was set.
     pub(crate) origin: Origin,
 }
 
@@ -75,7 +75,7 @@ impl Effective {
         findings
     }
 
-    /// Why a project may not set this; `None`: it may.
+    /// Returns the reason that a project may not set this; `None`: it may.
     fn refusal(&self, path: &[String], value: &Value) -> Option<String> {
         let Place::Key(key) = place(path) else { return Some("it is no key".into()) };
         match key.in_project {
@@ -145,7 +145,7 @@ impl Effective {
         tree
     }
 
-    /// Where the value at a path, or below it, or right above it, was set.
+    /// Returns the place where the value at a path, or below it, or right above it, was set.
     pub(crate) fn blame(&self, path: &[String]) -> Origin {
         let below = |path: &[String]| {
             let set = self
@@ -157,7 +157,8 @@ impl Effective {
         (1..=path.len()).rev().find_map(|length| below(path.get(..length)?)).unwrap_or(Origin::Default)
     }
 
-    /// Where a setting that a text names was set, by key or by the name of a table; else somewhere in `section`.
+    /// Returns the place where a setting that a text names was set, by key or by the name of a table; else
+    /// one in `section`.
     pub(crate) fn blame_by_text(&self, text: &str, section: &str) -> Origin {
         let named = |path: &KeyPath, in_force: &InForce| {
             let table = path.len() > 2 && path.get(path.len() - 2).is_some_and(|name| quotes(text, name));

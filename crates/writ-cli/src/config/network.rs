@@ -34,7 +34,7 @@ pub(crate) const VARIABLES: [&str; 10] = [
 ];
 const CERT_FILE: &str = "SSL_CERT_FILE";
 const CERT_DIR: &str = "SSL_CERT_DIR";
-/// Where systems keep their authorities in one file.
+/// The files in which systems store their certificate authorities.
 const SYSTEM_BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -61,13 +61,13 @@ pub(crate) struct NetworkConfig {
     pub(crate) proxy_password: Option<CredentialRef>,
     /// Hosts that are reached without the proxy, besides those of `NO_PROXY`. Default: none.
     pub(crate) no_proxy: Vec<String>,
-    /// Whether names that this machine cannot look up are left to the proxy. Default: no.
+    /// True if names that this machine cannot look up are left to the proxy. Default: false.
     pub(crate) unchecked_names: bool,
     /// Files with certificate authorities that are trusted besides the system's, in PEM. Default: none.
     pub(crate) ca_file: Vec<PathBuf>,
 }
 
-/// What is wrong with the settings of the network.
+/// An error in the settings of the network.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
     /// The proxy is none that can be used.

@@ -12,7 +12,7 @@ pub(crate) struct LogConfig {
     pub(crate) level: String,
     /// The size at which the log file is set aside, in bytes. Default 10 MiB.
     pub(crate) max_bytes: u64,
-    /// How many files are kept. Default 5.
+    /// The number of log files that stay. Default 5.
     pub(crate) keep: u32,
 }
 
@@ -22,14 +22,14 @@ impl Default for LogConfig {
     }
 }
 
-/// Where traces go.
+/// Traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TelemetryConfig {
-    /// Where a collector takes OTLP over HTTP; `None`, the default: nothing is collected.
+    /// The URL at which a collector takes OTLP over HTTP; `None`, the default: nothing is collected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp_endpoint: Option<String>,
-    /// What it wants to see as a bearer token. Default: nothing.
+    /// The bearer token that it expects. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) otlp_token: Option<CredentialRef>,
 }

@@ -21,15 +21,15 @@ pub(crate) enum PolicyError {
     /// A folder or file cannot be read.
     #[error("{name} cannot be read: {source}")]
     Unreadable {
-        /// Which, relative to the home or project.
+        /// Its path, relative to the home or project.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Too many files.
     #[error("{folder} holds more than {MAX_FILES} files of rules")]
     TooMany {
-        /// Which, relative to the home or project.
+        /// Its path, relative to the home or project.
         folder: &'static str,
     },
     /// Too many sets are tried.
@@ -154,10 +154,10 @@ pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
     std::fs::remove_file(&from).map_err(unreadable)
 }
 
-/// Where the rules of projects lie, for the engine.
+/// The files of projects' rules, for the engine.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// The home, whose rules hold everywhere.
+    /// The home; its rules hold everywhere.
     pub(crate) home: Home,
 }
 
@@ -200,8 +200,8 @@ fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec
     files.into_iter().map(read).collect()
 }
 
-/// Reads a text, at most one byte more than `most`: whoever wants it refuses what is longer.
-/// Not through a link, which a project can set wherever it wants.
+/// Reads a text, at most one byte more than `most`: the caller refuses longer ones. Links are not followed,
+/// since a project can set them to any target.
 pub(super) fn read_bounded(path: &Path, most: usize) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;

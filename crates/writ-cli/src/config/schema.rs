@@ -20,13 +20,13 @@ pub(crate) type KeyPath = Vec<String>;
 pub(crate) struct Key {
     /// Its segments, joined by dots.
     pub(crate) path: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub(crate) kind: Kind,
-    /// What a project's file may do to it.
+    /// The right of a project's file to change it.
     pub(crate) in_project: InProject,
 }
 
-/// What the values of a key are.
+/// The kind of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `true` or `false`.
@@ -63,7 +63,7 @@ pub(crate) enum Kind {
     Credential,
 }
 
-/// What a project's file may do to a key. A project can only narrow.
+/// The right of a project's file to change a key. A project can only narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InProject {
     /// Nothing.
@@ -90,7 +90,7 @@ const MOST_RECORDS: u64 = 65_536;
 const MOST_HEAD: u64 = 1024 * 1024;
 /// The last minute of a day.
 const LAST_MINUTE: u64 = 24 * 60 - 1;
-/// The longest that payloads may be told to be kept: a hundred years; 0 is for ever.
+/// The longest retention of payloads: a hundred years; 0 is for ever.
 const MAX_RETENTION_DAYS: u64 = 36_500;
 /// The longest that an approval may be good for: 30 days.
 const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
@@ -320,7 +320,7 @@ pub(crate) const KEYS: &[Key] = &[
 /// Sections that are lists: `[[gates]]`.
 pub(crate) const LISTS: [&str; 4] = ["gates", "hooks", "egress.pin", "egress.credentials"];
 
-/// What stands at a path.
+/// The setting or table at a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// A key.
@@ -333,7 +333,7 @@ pub(crate) enum Place {
     Nothing,
 }
 
-/// What stands at a path.
+/// Returns the setting or table at a path.
 pub(crate) fn place(path: &[String]) -> Place {
     if LISTS.contains(&dotted(path).as_str()) {
         return Place::List;
@@ -364,8 +364,8 @@ pub(crate) fn dotted(path: &[String]) -> String {
 }
 
 impl Kind {
-    /// Whether a value is of this kind; else what was expected. The value is never repeated: it may be a
-    /// secret in the wrong place.
+    /// Checks that a value is of this kind; the error is the expected kind. The value is never repeated: it
+    /// may be a secret in the wrong place.
     pub(crate) fn check(self, value: &Value) -> Result<(), String> {
         let fits = match self {
             Self::Flag => value.is_bool(),
@@ -410,7 +410,7 @@ impl Kind {
         if fits { Ok(()) } else { Err(self.expected()) }
     }
 
-    /// What its values are, in words.
+    /// Describes the kind of its values.
     fn expected(self) -> String {
         match self {
             Self::Flag => "true or false".into(),

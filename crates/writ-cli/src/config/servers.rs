@@ -16,9 +16,9 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::home::{Home, HomeError, make_folder};
 
-/// How the file of a server ends.
+/// The suffix of a server's file.
 const SPEC: &str = "toml";
-/// How the file of its pins ends.
+/// The suffix of the file of its pins.
 const PINS: &str = "pins.json";
 /// The largest file of pins: what all tools of a server take at most.
 const MAX_PINS_BYTES: u64 = 16 * 1024 * 1024;
@@ -31,17 +31,17 @@ pub(crate) enum ServersError {
     /// A file or the folder cannot be used.
     #[error("{name} cannot be used: {source}")]
     Unusable {
-        /// Which, relative to the home.
+        /// Its path, relative to the home.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file says something that cannot stand. Its text is not repeated: it may be a secret.
     #[error("{name}: {why}")]
     Wrong {
-        /// Which, relative to the home.
+        /// Its path, relative to the home.
         name: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
     /// Too many servers.

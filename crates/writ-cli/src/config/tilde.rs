@@ -7,7 +7,7 @@ use toml::Value;
 use super::layer::{Finding, Setting};
 use super::schema::{Kind, Place, dotted, place};
 
-/// Replaces a leading `~` in the settings that are paths; one that stands for nobody's folder is a finding.
+/// Replaces a leading `~` in the settings that are paths; one that stands for no user's folder is a finding.
 pub(super) fn expand(settings: Vec<Setting>, home: Option<&Path>) -> (Vec<Setting>, Vec<Finding>) {
     let mut findings = Vec::new();
     let settings = settings.into_iter().filter_map(|setting| {

@@ -1,5 +1,5 @@
-//! A stream that is told what happens and may not hold anybody up: a pipe that nobody reads is full one day, and whoever
-//! writes to it then stands still.
+//! A stream whose reader may not block the engine: a pipe that is not read becomes full one day, and each
+//! writer to it then stops.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Lines that may wait to be written. What comes while they all wait is left out: the log's file has it.
 const WAITING: usize = 256;
 
-/// How long the last lines are waited for.
+/// The time to wait for the last lines.
 const LAST: Duration = Duration::from_millis(200);
 
 /// The way to the thread that writes.
@@ -48,7 +48,7 @@ fn write(listening: &Receiver<Told>, mut stream: impl Write) {
         match told {
             Told::Line(line) => {
                 if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
-                    // Nobody is there any more.
+                    // The reader has closed the stream.
                     return;
                 }
             }

@@ -19,9 +19,9 @@ use super::rotate::Rotating;
 
 /// The longest text of a field, in bytes; what is longer is cut and marked.
 const MAX_TEXT_BYTES: usize = 2048;
-/// What follows a text that was cut.
+/// Marks a text that was cut.
 const CUT: &str = "(truncated)";
-/// The fields of spans that lines carry: which turn, and whose session.
+/// The fields of spans that lines carry: the turn, and the scope of its session.
 const CARRIED: [&str; 2] = ["turn_id", "scope_id"];
 
 /// Writes each event as one line of JSON.
@@ -42,7 +42,7 @@ impl Lines {
     }
 }
 
-/// What a span gives the lines inside it.
+/// The fields that a span gives the lines inside it.
 struct Ids(Map<String, Value>);
 
 impl<S> Layer<S> for Lines
@@ -79,7 +79,7 @@ where
         let Ok(mut text) = serde_json::to_vec(&Value::Object(line)) else { return };
         text.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A log that cannot be written is no reason to stop, and there is nobody left to tell.
+        // A log that cannot be written is no reason to stop, and there is no other place to report it.
         let _written = file.write_all(&text);
     }
 }

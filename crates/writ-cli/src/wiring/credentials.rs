@@ -1,4 +1,4 @@
-//! Where credentials come from, and which of them must stand in no text.
+//! The sources of credentials, and the values among them that must stand in no text.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,7 +47,7 @@ pub(crate) fn proxy_password(
     found.ok_or_else(|| format!("'{reference}' is not set"))
 }
 
-/// Where keys of providers lie: in the home's secrets, in the environment, or in a vault server.
+/// The sources of providers' keys: the home's secrets, the environment, or a vault server.
 pub(crate) struct Credentials {
     pub(crate) secrets: Arc<SecretStore>,
     env: Env,

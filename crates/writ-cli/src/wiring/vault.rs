@@ -16,7 +16,7 @@ use writ_types::credential::CredentialRef;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Where the server is.
+/// The variable with the server's address.
 pub(super) const ADDRESS: &str = "VAULT_ADDR";
 /// Its namespace, where it has several.
 pub(super) const NAMESPACE: &str = "VAULT_NAMESPACE";
@@ -27,14 +27,15 @@ pub(super) const VARIABLES: [&str; 5] =
 const TOKEN_FILE: &str = ".vault-token";
 /// The longest token that is read from a file, in bytes.
 const MAX_TOKEN_BYTES: u64 = 16 * 1024;
-/// How long one question may take.
+/// The time limit of one request.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Reads what `named` holds of a vault server.
+/// Reads the secrets in `named` from a vault server.
 ///
 /// # Errors
 ///
-/// If something is named, and the server is not known, does not answer, lets nobody in, or has no such secret.
+/// If a secret is named, and the server is not known, does not answer, refuses the login, or has no such
+/// secret.
 pub(super) async fn fetch(
     context: &Context,
     named: &BTreeSet<CredentialRef>,

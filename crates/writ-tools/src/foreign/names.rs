@@ -16,8 +16,8 @@ pub fn called(server: &str, tool: &str) -> String {
     if name.len() > MAX_CALLED_NAME { marked(server, tool) } else { name }
 }
 
-/// The names under which models call the tools of a server, by the tools' own names. Where two would be called the same,
-/// the one whose own name is that stays, and the others end with a digest of theirs.
+/// Returns the names under which models call the tools of a server, by the tools' own names. Where two names
+/// would be equal, the tool with exactly that name keeps it, and the others end with a digest of theirs.
 pub fn called_all<'a>(server: &str, tools: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
     let tools: BTreeSet<&str> = tools.into_iter().collect();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();

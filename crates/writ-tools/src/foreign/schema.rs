@@ -1,4 +1,4 @@
-//! Schemas that somebody else wrote: bounded before they are used, since checking against one is running it.
+//! Foreign schemas: bounded before they are used, since checking against one is running it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const MAX_PROBLEMS: usize = 8;
 /// The longest path or name in a problem, in characters.
 const MAX_NAME_CHARS: usize = 80;
 
-/// Why a schema cannot be used.
+/// The reason that a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// Its references cannot be put in their places.
@@ -62,7 +62,7 @@ impl Checked {
         Ok(Self { validator, expanded })
     }
 
-    /// What is wrong with arguments, in our own words.
+    /// Checks arguments, and returns the problems in our own words.
     pub(crate) fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
         if count(arguments).saturating_mul(self.expanded) > MAX_WORK {
             return Err(vec!["the arguments are too large to be checked".to_owned()]);
@@ -94,7 +94,7 @@ impl jsonschema::Retrieve for Nothing {
     }
 }
 
-/// How many values there are in one.
+/// Counts the values in one.
 fn count(value: &Value) -> usize {
     let inside: usize = match value {
         Value::Array(values) => values.iter().map(count).sum(),

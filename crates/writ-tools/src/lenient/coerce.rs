@@ -63,7 +63,7 @@ fn part(schema: &Value, value: &Value, depth: usize) -> Value {
             Some(_) | None => value.clone(),
         },
         ("string", Value::String(text)) => one_of(schema, text).unwrap_or_else(|| value.clone()),
-        // A list could be one of lines, of words or of records: nobody knows which text it is.
+        // A list could be one of lines, of words or of records: its text form is ambiguous.
         ("string", Value::Object(_) | Value::Number(_) | Value::Bool(_)) => Value::String(value.to_string()),
         ("integer" | "number", Value::String(text)) => number(text.trim())
             .filter(|found| *kind == "number" || is_whole(found))
@@ -94,7 +94,7 @@ fn is_whole(number: &Number) -> bool {
 
 /// A number without a fraction as an integer, as `5` for `5.0`.
 fn whole(number: Number) -> Value {
-    /// Beyond this, a fraction cannot be told from none.
+    /// Beyond this, a fraction cannot be represented.
     const MOST: f64 = 9_007_199_254_740_992.0;
     let written =
         number.as_f64().filter(|value| number.is_f64() && value.fract() == 0.0 && value.abs() < MOST);

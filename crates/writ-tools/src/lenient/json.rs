@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// How often a text may be encoded again.
+/// The most layers of encoding that are removed from a text.
 const MAX_LAYERS: usize = 3;
 
 /// The object that a value is, or that its text holds; `None`: it is none, or it is not clear which. Nothing at all is an
@@ -31,7 +31,7 @@ pub(super) fn parsed(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&plain(text)?).ok())
 }
 
-/// What stands within a fence, where there is one around all of it.
+/// Returns the text within a code fence, if there is one around all of it.
 fn unfenced(text: &str) -> &str {
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
     let inner = match inner.split_once('\n') {

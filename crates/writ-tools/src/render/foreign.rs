@@ -1,4 +1,4 @@
-//! What a foreign tool answered, as the model reads it.
+//! Renders the answer of a foreign tool for the model.
 
 use serde_json::Value;
 use writ_types::chat::{STRUCTURED, ToolOutcome};

@@ -38,7 +38,7 @@ const MAX_HREF_CHARS: usize = 300;
 /// The longest name of an entity, in bytes: the longest that is known here has six.
 const MAX_ENTITY_BYTES: usize = 12;
 
-/// Whether an answer is a web page, by its media type or, where it has none, by how it begins.
+/// Returns true if an answer is a web page, by its media type or, where it has none, by its beginning.
 pub(super) fn is_page(media: &str, text: &str) -> bool {
     let media = media.to_ascii_lowercase();
     if media.is_empty() {
@@ -111,12 +111,12 @@ fn read_tag(text: &str) -> Option<(Token<'_>, &str)> {
     Some((if closes { Token::Close { name } } else { Token::Open { name, attributes } }, rest))
 }
 
-/// What follows `skip` bytes at a place.
+/// Returns the text after `skip` bytes at a place.
 fn after(text: &str, at: usize, skip: usize) -> &str {
     text.get(at.saturating_add(skip)..).unwrap_or_default()
 }
 
-/// Where the `>` of a tag is, which quotes can hide; the end of the text where there is none.
+/// Returns the place of the `>` of a tag, which quotes can hide; the end of the text if there is none.
 fn end_of_tag(attributes: &str) -> usize {
     let mut quote = None;
     for (at, c) in attributes.char_indices() {
@@ -130,7 +130,7 @@ fn end_of_tag(attributes: &str) -> usize {
     attributes.len()
 }
 
-/// What follows the closing tag of an element; nothing where it is never closed.
+/// Returns the text after the closing tag of an element; empty if it is never closed.
 fn after_closing<'a>(text: &'a str, name: &str) -> &'a str {
     let mut rest = text;
     while let Some(at) = rest.find("</") {
@@ -251,9 +251,9 @@ struct Out {
     text: String,
     space: bool,
     newlines: usize,
-    /// How many `pre` are open: in them, white space counts.
+    /// The number of open `pre` elements: in them, white space counts.
     pre: usize,
-    /// Whether a cell of this row has been read.
+    /// True once a cell of this row has been read.
     cells: bool,
     /// The target of the open link, and where its text began.
     link: Option<(String, usize)>,
@@ -353,7 +353,7 @@ impl Out {
         }
     }
 
-    /// Where a link leads, behind its text.
+    /// Writes the target of a link behind its text.
     fn end_link(&mut self) {
         let Some((href, began)) = self.link.take() else { return };
         let own = self.text.get(began..).unwrap_or_default().trim();

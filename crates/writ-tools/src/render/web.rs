@@ -1,11 +1,11 @@
-//! What a URL answered, as text.
+//! Renders the answer of a URL as text.
 
 use super::html;
 use crate::outcome::WebHit;
 use crate::render::{MAX_FETCHED_BYTES, MAX_LINE_CHARS, MAX_NAME_CHARS};
 use crate::text::one_line;
 
-/// What stands where the rest of a text is missing.
+/// Marks the place where the rest of a text is missing.
 const CUT: &str = "\n[cut here: the text goes on]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
@@ -34,14 +34,14 @@ pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
     format!("{head}{media}{more}\n{kept}{CUT}")
 }
 
-/// What was saved, and where.
+/// Reports a saved file and its path.
 pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64) -> String {
     let url = one_line(url, MAX_NAME_CHARS);
     let media = if media.is_empty() { "of no named type" } else { &one_line(media, MAX_NAME_CHARS) };
     format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
 }
 
-/// What was found, one hit after another. Each stands on lines of its own, so that none can pass for two.
+/// Lists the hits one after another. Each stands on lines of its own, so that none can pass for two.
 pub(super) fn searched(hits: &[WebHit]) -> String {
     if hits.is_empty() {
         return "(nothing was found)".to_owned();

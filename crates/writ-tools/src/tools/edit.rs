@@ -25,10 +25,10 @@ impl From<String> for FileText {
     }
 }
 
-/// A replacement whose places are found.
+/// A replacement with known places.
 #[derive(Debug)]
 pub(super) struct Edit<'a> {
-    /// Where the old text stands, as byte ranges in order.
+    /// The places of the old text, as byte ranges in order.
     pub(super) places: Vec<Range<usize>>,
     new: Cow<'a, str>,
     /// The line end of lines that replace none; `None`: the new text has ends of its own, which are written as they stand.
@@ -94,7 +94,7 @@ impl<'a> Plain<'a> {
         Self { text, left_out }
     }
 
-    /// Where a byte of the plain text stands in the original; for a line end, where that begins.
+    /// Returns the place in the original of a byte of the plain text; for a line end, its beginning.
     fn place(&self, at: usize) -> usize {
         at + self.left_out.partition_point(|before| *before < at)
     }
@@ -112,8 +112,8 @@ fn split_end(line: &str) -> (&str, &str) {
     (content, line.get(content.len()..).unwrap_or_default())
 }
 
-/// A new text whose lines end as those of the old one that they replace: what is the same at the beginning and at the end
-/// line by line, what is between by its number, and what is more as `usual`.
+/// Returns a new text with the line ends of the old one that it replaces: equal lines at the beginning and at
+/// the end keep theirs, those between take them by line number, and further ones are `usual`.
 fn with_ends_of(old: &str, new: &str, usual: &str) -> String {
     if !old.contains("\r\n") && usual == "\n" {
         return new.to_owned();
@@ -152,7 +152,7 @@ pub(super) fn rewrite(old: &str, encoding: TextEncoding, new: &str) -> FileText 
     FileText { text, encoding }
 }
 
-/// The same for a file whose text is not at hand.
+/// Does the same for a file whose text is not available.
 pub(super) fn rewrite_large(form: Option<TextForm>, new: &str) -> FileText {
     let Some(form) = form else { return new.to_owned().into() };
     let new = new.strip_prefix(MARK).unwrap_or(new);

@@ -142,7 +142,7 @@ fn replaced(path: &WorkPath, bytes: &[u8], content: String) -> Result<FileText, 
     Ok(content.into())
 }
 
-/// What is said of links, devices and the like.
+/// The message about links, devices and the like.
 pub(super) const NOT_REGULAR: &str = "is a link or a special file, or leads through one";
 
 /// A write of one file in the overlay.

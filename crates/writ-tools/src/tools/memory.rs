@@ -54,11 +54,11 @@ pub(super) static MEMORY_SEARCH: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StoreArgs {
-    /// What to remember.
+    /// The text to remember.
     text: String,
-    /// What kind of thing it is; fact if not given.
+    /// Kind of memory; fact if not given.
     kind: Option<Kind>,
-    /// Whether only this session remembers it.
+    /// If true, only this session remembers it.
     this_session: Option<bool>,
 }
 

@@ -28,7 +28,7 @@ const MAX_COMPARED_BYTES: usize = 200;
 /// The most lines that are quoted when a text is not found.
 const MAX_NEAREST: usize = 3;
 
-/// How alike a line must be to be quoted: more than half of it.
+/// The least similarity of a line that is quoted: more than half of it.
 const MIN_LIKENESS: f32 = 0.6;
 
 /// The most places named when a text is found more than once.

@@ -36,14 +36,14 @@ pub(crate) static PLAN_PROPOSE: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PlanArgs {
-    /// What it is for.
+    /// Purpose of the plan.
     title: String,
     /// Each: tool, arguments as in the call, times (1), free ("content" of a message or "page" of a host stays open).
     #[schemars(with = "Vec<Map<String, Value>>")]
     steps: Vec<StepArgs>,
-    /// How long it is good, 30 if not given.
+    /// How long it is valid, 30 if not given.
     minutes: Option<u64>,
-    /// What models may cost meanwhile.
+    /// The most that models may cost meanwhile.
     max_cost_cents: Option<u64>,
     /// Target branch.
     branch: Option<String>,
@@ -59,7 +59,7 @@ struct StepArgs {
     free: Option<FreeArg>,
 }
 
-/// What stays open of a step.
+/// The part of a step that stays open.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FreeArg {

@@ -14,7 +14,7 @@ use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
 
-/// How many turns a subscription lasts when the model names no number.
+/// The turns that a subscription lasts when the model gives no number.
 const DEFAULT_TURNS: u64 = 10;
 /// The longest id of a subscription, in bytes.
 const MAX_ID_BYTES: usize = 64;

@@ -17,7 +17,7 @@ use crate::schema::schema_of;
 const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
 /// The methods that carry a body.
 const WITH_BODY: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
-/// The media types that tell nobody anything; any other is as much a text as the body is.
+/// The media types that carry no information; any other is a text like the body.
 const USUAL_MEDIA: [&str; 8] = [
     "application/json",
     "application/json; charset=utf-8",

@@ -29,9 +29,9 @@ pub(crate) static WEB_SEARCH: ToolDef = ToolDef {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SearchArgs {
-    /// What to search for, in at most 400 bytes.
+    /// The search text, at most 400 bytes.
     query: String,
-    /// How many results, fewer than usual.
+    /// The number of results, fewer than usual.
     max_results: Option<u64>,
 }
 

@@ -21,12 +21,13 @@ pub struct ModelCall {
     pub input_tokens: Tokens,
     /// The most tokens that the answer may have.
     pub max_output_tokens: Tokens,
-    /// What the call may cost at most by the price table; `None`: the price is unknown.
+    /// The most that the call may cost by the price table; `None`: the price is unknown.
     pub ceiling: Option<MicroUsd>,
-    /// What its provider may be told; set by the harness, from the owner's word alone.
+    /// The provider's clearance; set by the harness, from the owner's file alone.
     #[serde(default)]
     pub clearance: Clearance,
-    /// Why it is not just the first model of its role that is asked, or what is withheld from it; empty: neither.
+    /// The reason that it is not simply the first model of its role, or that text is withheld from it; empty:
+    /// neither.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }

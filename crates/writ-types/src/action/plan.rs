@@ -13,13 +13,13 @@ use crate::unit::MicroUsd;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub title: String,
     /// The steps, in the order in which they are meant to be done.
     pub steps: Vec<PlanStep>,
     /// For how many minutes from the approval on they may be done.
     pub minutes: u64,
-    /// What models may cost in its session meanwhile; none: as the session's own limits say.
+    /// The most that models may cost in its session meanwhile; none: the session's own limits apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<MicroUsd>,
     /// The branch that what is made is meant for, if any.
@@ -39,22 +39,22 @@ pub struct PlanStep {
     pub sinks: Vec<(String, String)>,
     /// Digests of what is executed or read, by name.
     pub bindings: BTreeMap<String, Digest>,
-    /// How often it may be done.
+    /// The most times that it may be done.
     pub times: u32,
-    /// What of it may be otherwise when it is done.
+    /// The part of it that may differ when it is done.
     pub free: Free,
-    /// The names of those of its sinks that nobody but external content vouches for.
+    /// The names of its sinks that rest on external content alone.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub external: BTreeSet<String>,
 }
 
-/// What of a step may be otherwise when it is done.
+/// The part of a step that may differ when it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Free {
     /// Nothing: it is done exactly as shown.
     Nothing,
-    /// Whatever names nobody and no place: the text of a file or a message.
+    /// Content that names no recipient and no place: the text of a file or a message.
     Content,
     /// The page of a host that is read.
     Page,

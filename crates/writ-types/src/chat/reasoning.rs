@@ -9,8 +9,8 @@ use super::{Part, ToolCall};
 /// one call with tools, are about a quarter of it; signatures add a few kilobytes.
 pub const MAX_REASONING_BYTES: usize = 1024 * 1024;
 
-/// A piece of reasoning that goes back, as it came, to the model that made it. It is shown to nobody and read by nobody
-/// else.
+/// A piece of reasoning that goes back unchanged to the model that made it. No person and no other model
+/// reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
     /// The provider's name in the configuration.

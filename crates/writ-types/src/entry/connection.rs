@@ -1,14 +1,14 @@
-//! What is kept of every connection that leaves.
+//! Records of connections that leave.
 
 use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a connection.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It was made, and ended by itself.
+    /// It was made, and ended normally.
     Allowed,
     /// A person is asked about the host.
     Asked,
@@ -45,15 +45,15 @@ pub struct ConnectionRecord {
     pub port: u16,
     /// The address that was connected to, if one was.
     pub address: Option<IpAddr>,
-    /// What became of it.
+    /// Its end.
     pub verdict: Verdict,
-    /// What decided: the rule's name, or the code of what went wrong.
+    /// The rule's name, or the error code, that decided.
     pub rule: String,
     /// Bytes that went out to the host.
     pub sent: u64,
     /// Bytes that came in from the host.
     pub received: u64,
-    /// How long it took, in milliseconds.
+    /// Its duration in milliseconds.
     pub ms: u64,
     /// The name of the credential that was put into its request, if one was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

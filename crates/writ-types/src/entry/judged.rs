@@ -1,8 +1,8 @@
-//! What gates, hooks and rules say, and where they are asked.
+//! Verdicts of gates, hooks and rules, and the points at which they are asked.
 
 use serde::{Deserialize, Serialize};
 
-/// What a gate said.
+/// The verdict of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateVerdict {
@@ -20,7 +20,7 @@ pub enum GateVerdict {
     Halt,
 }
 
-/// What a hook is called at.
+/// The event at which a hook is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookEvent {
@@ -52,7 +52,8 @@ impl HookEvent {
         }
     }
 
-    /// Where what a hook says of it decides; `None`: it has happened, and is only told.
+    /// Returns the point at which a hook's verdict about this event decides; `None`: the event has happened,
+    /// and the hook is only notified.
     pub const fn point(self) -> Option<GatePoint> {
         match self {
             Self::MessageReceived => Some(GatePoint::Input),
@@ -63,7 +64,7 @@ impl HookEvent {
     }
 }
 
-/// Where a gate stands.
+/// The point at which a gate judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GatePoint {
@@ -77,7 +78,7 @@ pub enum GatePoint {
     Access,
 }
 
-/// What rules say of an action.
+/// The verdict of rules about an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Leaning {

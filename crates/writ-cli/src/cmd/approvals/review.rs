@@ -28,19 +28,19 @@ struct Member {
     ask_id: AskId,
     intent: Option<String>,
     risk: Option<Risk>,
-    /// What is unusual about it.
+    /// The properties that make it unusual.
     anomalies: Vec<String>,
-    /// Why it is answered by itself in any case.
+    /// The reason that it must be answered by itself.
     alone: Option<String>,
-    /// Whether a yes to its group is one to it.
+    /// True if a yes to its group counts for it.
     together: bool,
 }
 
-/// What waits, in groups.
+/// Returns the open asks in groups.
 ///
 /// # Errors
 ///
-/// If the engine does not say.
+/// If the engine does not answer.
 pub(super) async fn groups(client: &mut Client) -> Result<Vec<Group>, Failure> {
     let mut answer = client.call("approvals.review", json!({})).await?;
     let groups = answer.get_mut("groups").map(serde_json::Value::take).unwrap_or_default();
@@ -66,12 +66,12 @@ pub(super) fn lines(groups: &[Group]) -> Vec<String> {
     lines
 }
 
-/// Shows what of a group is marked by nothing, asks once, and signs each by itself.
+/// Shows the asks of a group that have no mark, asks once, and signs each by itself.
 ///
 /// # Errors
 ///
-/// If there is no such group or nothing of it can be approved together, nobody says yes, or one of them is refused or
-/// does not go well: the first error, after all that came of them was told.
+/// If there is no such group or nothing of it can be approved together, the person does not agree, or one of
+/// them is refused or fails: the first error, after all results were printed.
 pub(super) async fn approve(
     context: &Context,
     config: &Config,
@@ -108,21 +108,21 @@ pub(super) async fn approve(
     conclude(ends)
 }
 
-/// What came of a yes to one of several asks.
+/// The result of a yes to one of several asks.
 #[derive(Debug)]
 enum End {
     /// It counts; how the action went stands in it.
     Approved(Answered),
     /// It does not count.
     Refused(Failure),
-    /// It was sent, and the engine has not said what came of it.
+    /// It was sent, and the engine did not report the outcome.
     Unknown(Failure),
     /// Nothing was signed after what went wrong before it.
     NotTried,
 }
 
-/// Approves each by itself. A refused answer is no reason to keep the others back, to which the person has said yes,
-/// too; where nothing can be signed or the engine does not answer, nothing further is tried.
+/// Approves each by itself. A refused answer is no reason to hold back the others, which the person has
+/// approved, too; where nothing can be signed or the engine does not answer, nothing further is tried.
 async fn each(
     cards: &[Card],
     mut approve: impl AsyncFnMut(&Card) -> Result<Result<Answered, Failure>, Failure>,
@@ -186,7 +186,7 @@ fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
     ends.iter().map(line).collect()
 }
 
-/// Ends as the first does that has not gone well.
+/// Ends with the first failure.
 fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
     for (_, end) in ends {
         match end {

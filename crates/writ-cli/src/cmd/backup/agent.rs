@@ -40,8 +40,8 @@ pub(super) fn stage(home: &Home, bundle: &Path) -> Result<Option<PathBuf>, Failu
     Ok(Some(staged))
 }
 
-/// Lets a staged repository take the place of the agent's own, which is kept under another name, and makes the
-/// agent's folder what it holds.
+/// Moves a staged repository into the place of the agent's own, which stays under another name, and checks
+/// its content out into the agent's folder.
 pub(super) fn swap(home: &Home, staged: &Path) -> Result<(), Failure> {
     let repository = home.agent_git();
     let before = repository.with_extension("git.before-restore");

@@ -1,4 +1,4 @@
-//! The epoch, kept beside the database too, so that no restore can bring an earlier one back.
+//! The epoch, stored beside the database too, so that no restore can bring an earlier one back.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// The longest number that is read.
 const MAX_DIGITS: u64 = 20;
 
-/// An epoch that no database of this home has had: kept before anything is exchanged.
+/// Chooses an epoch that no database of this home has had, and stores it before anything is exchanged.
 pub(super) fn raise(config: &Config, sets: &[BackupSet], held: &Copied) -> Result<u64, Failure> {
     let file = config.data_dir().join("epoch");
     let known = sets.iter().map(|set| set.manifest.epoch).chain([held.epoch]);

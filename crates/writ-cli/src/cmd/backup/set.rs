@@ -21,11 +21,11 @@ use crate::home::make_folder;
 pub(super) const DATABASE: &str = "writ.db";
 /// The history of the agent's own files.
 pub(super) const AGENT: &str = "agent.bundle";
-/// What tells of the rest; written last, so that a folder without one is no backup.
+/// The file that describes the others; written last, so that a folder without one is no backup.
 const MANIFEST: &str = "manifest.json";
-/// How the names of backups end that are being made.
+/// The suffix of backups that are being made.
 const UNFINISHED: &str = ".unfinished";
-/// What is held while a backup is made.
+/// The lock held while a backup is made.
 const LOCK: &str = ".lock";
 /// The version of the manifest's form.
 const VERSION: u32 = 1;
@@ -36,7 +36,7 @@ const MAX_FILES: usize = 1_000;
 /// The most backups that are looked at.
 const MAX_LISTED: usize = 10_000;
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     version: u32,
@@ -167,7 +167,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Gone already where the backup was finished.
+        // It does not exist after a finished backup.
         let _removed = fs::remove_dir_all(&self.folder);
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum Command {
     Stop,
 }
 
-/// What a line is.
+/// An input line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// A message to the agent.
@@ -56,7 +56,7 @@ pub(super) fn read(line: &str) -> Line<'_> {
     found.map_or(Line::Unknown(line), |(_, command, _)| Line::Command(*command))
 }
 
-/// What is shown for a line that is no command.
+/// Returns the message about a line that is no command.
 pub(super) fn refusal(line: &str) -> String {
     let word = line.split_whitespace().next().unwrap_or(line);
     format!(

@@ -12,7 +12,7 @@ use crate::args::ChatArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// How long nothing may come before the person is shown what is waited for.
+/// The time without input after which the person is shown that input is awaited.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Takes what stands in a pipe: without `-m` it is the message, as if it were typed; beside `-m` it is quoted. Returns the
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// If there is neither a message nor a terminal to ask for one, or the text is too long or no UTF-8.
 pub(super) fn taken(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, String), Failure> {
     let (args, nothing) = (args.clone(), String::new());
-    // A standing order runs unattended, where the input may be a pipe that nobody closes.
+    // A standing order runs unattended, where the input may be a pipe that is never closed.
     if io::stdin().is_terminal() || args.order.is_some() {
         return Ok((args, nothing));
     }

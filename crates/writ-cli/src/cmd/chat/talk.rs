@@ -27,10 +27,10 @@ use crate::failure::Failure;
 use super::commands::{self, Command, Line};
 use super::ended;
 
-/// What stands before a message.
+/// The prompt of a message.
 const MESSAGE_PROMPT: &str = "> ";
 
-/// What stands before an answer, or a message in its place.
+/// The prompt of an answer, or a message in its place.
 const ANSWER_PROMPT: &str = "answer> ";
 
 /// A client in a session.
@@ -42,7 +42,7 @@ pub(super) struct Talk<'a> {
     pub(super) mode: Mode,
 }
 
-/// What a frame means for the conversation.
+/// The meaning of a frame for the conversation.
 enum News {
     /// Nothing beyond what is shown.
     Nothing,
@@ -65,7 +65,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// What a line answers: yes, with what it fills in, or no; `None`: neither, or not all of what must be filled in.
+    /// Reads an answer: yes, with the values entered, or no; `None`: neither, or a required value is missing.
     fn answer(&self, line: &str) -> Option<(Decision, BTreeMap<String, String>)> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word.to_lowercase().as_str() {
@@ -85,7 +85,7 @@ impl Gate {
     }
 }
 
-/// What a person is asked: one after the other, so that an answer is to what was shown last.
+/// A question to the person: one after the other, so that an answer is to the one shown last.
 enum Question {
     Card(Box<Card>),
     Gate(Gate),
@@ -189,7 +189,8 @@ impl Talk<'_> {
                 }
                 News::Ended(..) => running = None,
                 News::Asked(card) => self.hint(&card),
-                // Whoever says one thing and leaves cannot answer; the turn waits for somebody who can.
+                // A client that sends one message and leaves cannot answer; the turn waits for another
+                // client.
                 News::Gate(gate) => {
                     self.context.out.remark(format!("hint: writ approvals approve {}", gate.ask));
                 }
@@ -417,7 +418,7 @@ fn settle<W: Write>(
     if was_asked { question(asked, renderer) } else { Ok(()) }
 }
 
-/// How long nothing may come before the time is shown.
+/// The time without frames after which the elapsed time is shown.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A tick for each second.
@@ -456,7 +457,7 @@ fn put<W: Write>(
     if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
 }
 
-/// What can be answered to a gate, or to a server of tools.
+/// Returns the possible answers to a gate, or to a server of tools.
 fn gate_answers(frame: &ServerFrame) -> String {
     let ServerFrame::GateApproval { point, fields, .. } = frame else { return String::new() };
     let set: Vec<String> = fields.iter().map(|field| format!("{}=\u{2026}", field.name)).collect();
@@ -467,7 +468,7 @@ fn gate_answers(frame: &ServerFrame) -> String {
     }
 }
 
-/// What can be answered to a card: each letter with the name that the answer has everywhere.
+/// Returns the possible answers to a card: each letter with the answer's usual name.
 fn answers(card: &Card) -> String {
     let offered = [
         ("y", ApprovalScope::Once, true),

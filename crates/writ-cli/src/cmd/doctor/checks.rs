@@ -181,7 +181,7 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
     checks
 }
 
-/// What can be approved how, and what cannot until a key is enrolled.
+/// Checks the kinds of approval that the enrolled keys allow.
 fn approvers(context: &Context, keys: &[ApproverKey]) -> Vec<Check> {
     let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
     let mut in_force = keys.iter().filter(|key| key.revoked_at.is_none());
@@ -244,7 +244,7 @@ fn git(context: &Context) -> Check {
     }
 }
 
-/// Whether a model is configured and its key is there. Nothing is sent anywhere.
+/// Checks that a model is configured and its key is there. Nothing is sent anywhere.
 fn models(context: &Context, config: &Config) -> Vec<Check> {
     let routes = match Routes::new(&config.models) {
         Ok(routes) => routes,

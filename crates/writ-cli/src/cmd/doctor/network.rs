@@ -19,10 +19,10 @@ use crate::interrupt::block_on;
 use crate::keyring::open_secrets;
 use crate::wiring::credentials::proxy_password;
 
-/// How long the connection that is tried may take.
+/// The time limit of the trial connection.
 const TRY_LIMIT: Duration = Duration::from_secs(15);
 
-/// What is used of the network; nothing where it has neither a proxy nor an authority of its own.
+/// Checks the network settings; none if it has neither a proxy nor an authority of its own.
 pub(super) fn all(context: &Context, config: &Config) -> Vec<Check> {
     let network = &config.network;
     let password = |reference: &CredentialRef| -> Result<SecretString, String> {

@@ -1,4 +1,4 @@
-//! The folder that the agent may change, as a git work tree whose git directory is out of its reach.
+//! The folder that the agent may change, as a git work tree with its git directory out of the agent's reach.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::home::{Home, NOTES, make_folder};
 use crate::interrupt::block_on;
 
-/// Makes the repository with a first commit; `false`: it is there. A failure is no obstacle: it is told as
+/// Makes the repository with a first commit; `false`: it exists. A failure is no obstacle: it is reported as
 /// a warning, and the next `init` tries again.
 pub(super) fn set_up(home: &Home) -> Result<bool, String> {
     let git = home.agent_git();

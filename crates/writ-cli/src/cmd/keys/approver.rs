@@ -35,7 +35,7 @@ fn list(context: &Context) -> Result<(), Failure> {
     context.out.either(&json!({ "approvers": rows }), |_| keys.iter().map(line).collect())
 }
 
-/// What a key reaches: the rung of the risk ladder, and where it can be used.
+/// Describes the reach of a key: the rung of the risk ladder, and the surfaces where it can be used.
 fn row(key: &ApproverKey) -> Value {
     let passkey = Passkey::from_bytes(&key.public_key);
     json!({

@@ -1,7 +1,7 @@
 //! `writ keys base|task|seal|inspect|check`: keys that are given out to agents of the owner's own.
 //!
-//! The root key is opened here and by nobody else: an engine has it for the moment of its start only. Task keys are
-//! signed by the router, which is the engine.
+//! The root key is opened here alone: an engine has it for the moment of its start only. Task keys are signed
+//! by the router, which is the engine.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -73,7 +73,7 @@ pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), 
 pub(super) fn task(context: &Context, command: &TaskCommand) -> Result<(), Failure> {
     let (method, params, out) = match command {
         TaskCommand::Mint { file, base, out } => {
-            // What is wrong with a document is told before anybody is asked.
+            // Errors of a document are reported before the person is asked.
             let document = read_document(file)?;
             document::task(document.clone()).map_err(|error| wrong(file, &error))?;
             ("keys.mint", json!({ "base": read_token(base)?, "document": document }), out)
@@ -217,7 +217,7 @@ fn is_revoked(store: &Store, ids: &std::collections::BTreeSet<String>) -> Result
     Ok(false)
 }
 
-/// The owner holds the file: what is wrong with it is told here, and to nobody else.
+/// The owner holds the file: its errors are reported here, and nowhere else.
 fn refused(error: &KeyError) -> Failure {
     Failure::new(Exit::Denied, "key.refused", error.to_string(), "make it again with `writ keys base|task`")
 }

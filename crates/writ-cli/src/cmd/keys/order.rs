@@ -23,7 +23,7 @@ use crate::interrupt::block_on;
 use crate::keyring::open_approver_key;
 use crate::terminal;
 
-/// What an order is to say.
+/// The content of an order.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {

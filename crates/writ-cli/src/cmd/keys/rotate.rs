@@ -1,7 +1,8 @@
 //! `writ keys root|harness|approver rotate`: a new key in the place of one, while no engine runs.
 //!
-//! The new key is made ready, the ledger says that it follows, its public half is listed, and only then the old one goes:
-//! whoever is interrupted has a home that starts, and runs the same command again.
+//! The new key is made ready, the ledger records that it follows, its public half is listed, and only then
+//! the old one is removed: after an interruption the home still starts, and the same command completes the
+//! change.
 
 use ed25519_dalek::VerifyingKey;
 use serde_json::json;
@@ -22,7 +23,7 @@ use crate::failure::Failure;
 use crate::keyring::{Role, open_approver_key, open_secrets, record_public, record_rotation, rotations};
 use crate::ledger::{Locks, open_to_write};
 
-/// How many keys are revoked in one transaction.
+/// The number of keys that are revoked in one transaction.
 const AT_ONCE: usize = 1_000;
 
 /// Exchanges a key.
@@ -59,7 +60,7 @@ fn harness(context: &Context, config: &Config, secrets: &SecretStore) -> Result<
     let next = secrets.prepare_next(EngineKey::Harness)?;
     let known = rotations(&context.home)?.into_iter().find(|step| step.to() == next.as_bytes());
     let rotation = known.unwrap_or_else(|| Rotation::sign(&old, *next.as_bytes()));
-    // Said twice where it was interrupted: the same statement proves the same.
+    // Recorded twice after an interruption: the same statement proves the same.
     let now = clock::now();
     let entry = rotation.entry(KeyId::from_parts(now, clock::random()), now);
     store.commit_blocking(Batch::synced(vec![Op::Append(Box::new(entry))]))?;
@@ -120,7 +121,7 @@ fn told(role: Role, next: &VerifyingKey) -> Op {
     Op::Append(Box::new(Entry { at, session: None, turn: None, turn_number: 0, fact }))
 }
 
-/// Revokes the keys that were given out and that the old key has made: they verify no more, and lists say so.
+/// Revokes the keys that were issued by the old key: they fail to verify from now on, and lists show it.
 fn revoke_issued(store: &Store, made: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let at = clock::now();
     let given = store.issued_keys(at, MAX_ISSUED_KEYS)?;

@@ -1,4 +1,4 @@
-//! `writ keys sign`: a message that its owner has signed, ready to be sent by somebody else.
+//! `writ keys sign`: a message that its owner has signed, ready to be sent by another person.
 
 use std::io::Read as _;
 
@@ -24,7 +24,7 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
     let text = args.text.clone().map_or_else(read, Ok)?;
     let (installation, epoch) = block_on(async {
         let mut client = Client::ensure(context).await?;
-        // A session that is not there is told now, not when the message has come far.
+        // An unknown session is reported now, before the message is passed on.
         client.call("sessions.show", json!({ "session": args.session })).await?;
         approve::here(&mut client).await
     })?;

@@ -29,10 +29,10 @@ struct Case {
     taint: Taint,
     #[serde(default)]
     tool: String,
-    /// Whether the owner approved this kind beforehand.
+    /// True if the owner approved this kind in advance.
     #[serde(default)]
     preapproved: bool,
-    /// Whether what it reads from stands in the owner's own words.
+    /// True if the owner's own words name the sources that it reads.
     #[serde(default)]
     owned: bool,
     expect: Expect,

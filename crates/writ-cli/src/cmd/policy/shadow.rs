@@ -20,7 +20,8 @@ use crate::ledger::open_to_read;
 /// The most differences that are looked through.
 const MAX_DIFFERENCES: usize = 10_000;
 
-/// What is counted together: the set, the kind of action, what is said of it, what would be, and by which rules.
+/// The values that are counted together: the set, the kind of action, the actual verdict, the shadow verdict,
+/// and its rules.
 type Change = (String, &'static str, &'static str, &'static str, Vec<String>);
 
 /// Shows what would have been different in the last `days` days.

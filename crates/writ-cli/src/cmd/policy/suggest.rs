@@ -1,4 +1,4 @@
-//! `writ policy suggest`: what could be said once.
+//! `writ policy suggest`: asks that one rule or standing approval could answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,9 +85,11 @@ fn trusted(store: &Store) -> Result<Vec<HostPattern>, Failure> {
     Ok(rows.iter().filter_map(|(_, token)| host(token)).collect())
 }
 
-/// What the ledger says was answered, at any time. A no counts whatever was said before it: an approval may be taken back.
+/// Reads the answers in the ledger, of any time. A no overrides every earlier answer: an approval may be
+/// taken back.
 ///
-/// What was asked about is in the table of asks alone: the ledger has the action and the hash, not what these rest on.
+/// The table of asks alone holds their subjects: the ledger has the action and the hash, not the values that
+/// these depend on.
 fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
     let query = LedgerQuery { event: Some("answered".to_owned()), limit: MAX_ASKS, ..LedgerQuery::default() };
     let mut answers = BTreeMap::new();
@@ -102,8 +104,8 @@ fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
     Ok(answers)
 }
 
-/// What was said to an ask: by the ledger, and by what became of it where the answer was erased, or where one of several
-/// people has given one.
+/// Returns the answer to an ask: by the ledger, and by the state of the ask where the answer was erased, or
+/// where one of several people has given one.
 fn said(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> Said {
     let answer = answers.get(&ask.card.ask_id);
     match (answer, ask.state) {
@@ -132,7 +134,8 @@ fn shown(one: &Suggestion, days: u32) -> Value {
     value
 }
 
-/// How it is said: for as many days as were looked at, and as often as somebody said yes, within what can stand.
+/// Words a suggestion: for as many days as were looked at, and as many uses as were approved, within the
+/// limits of standing approvals.
 fn say(one: &Suggestion, days: u32) -> String {
     match &one.advice {
         Advice::Allow { host } => format!("[egress] allowed = [\"{host}\"]"),

@@ -7,9 +7,9 @@ use super::unit::{Unit, UnitError, plain};
 /// The name of the unit's file.
 pub(super) const NAME: &str = "writ.service";
 
-/// What holds for both kinds. None of it may close what the sandbox is made of: user namespaces, mounts of its own, a
-/// fresh `/proc` (which the kernel gives only where nothing of the outer one is covered up), and programs that write
-/// machine code as they run.
+/// Settings of both kinds of units. None of them may close what the sandbox needs: user namespaces, mounts of
+/// its own, a fresh `/proc` (which the kernel gives only if nothing of the outer one is covered up), and
+/// programs that write machine code as they run.
 const HARDENED: &str = "\
 NoNewPrivileges=yes
 LockPersonality=yes
@@ -21,7 +21,7 @@ UMask=0077
 LimitCORE=0
 ";
 
-/// What only the system's manager can do besides.
+/// Settings that only the system's manager supports.
 const HARDENED_SYSTEM: &str = "\
 CapabilityBoundingSet=
 AmbientCapabilities=

@@ -1,24 +1,24 @@
-//! What every kind of unit says.
+//! The common part of every kind of unit.
 
 use std::path::{Path, PathBuf};
 
-/// What a unit starts, and for whom.
+/// The program that a unit starts, and its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     /// The program.
     pub(super) exe: PathBuf,
     /// The home.
     pub(super) home: PathBuf,
-    /// Where its log lies.
+    /// The folder of its log.
     pub(super) logs: PathBuf,
-    /// Whether it starts with the machine, not with a user's session.
+    /// True if it starts with the machine, not with a user's session.
     pub(super) system: bool,
     /// The user that it runs as, for a system unit.
     pub(super) user: Option<String>,
 }
 
 impl Unit {
-    /// What starts it.
+    /// Returns the event that starts it.
     pub(super) const fn begins_with(&self) -> &'static str {
         if self.system { "the machine" } else { "your session" }
     }
@@ -38,7 +38,7 @@ impl Unit {
     }
 }
 
-/// Why no unit can be written.
+/// The reason that no unit can be written.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnitError {
     /// A path that a line of text cannot hold.
@@ -56,7 +56,7 @@ pub(super) fn plain(path: &Path) -> Result<&str, UnitError> {
     if path.is_absolute() && !text.chars().any(char::is_control) { Ok(text) } else { Err(refused()) }
 }
 
-/// Whether a unit names this home, in any of the ways of quoting.
+/// Returns true if a unit names this home, in any of the ways of quoting.
 pub(super) fn names(text: &str, home: &Path) -> bool {
     let quoted = [super::systemd::quoted(home).ok(), super::launchd::quoted(home).ok()];
     quoted.into_iter().flatten().any(|home| text.contains(&home))

@@ -17,23 +17,23 @@ use writ_types::unit::Timestamp;
 pub(super) struct Step {
     /// When it began.
     pub(super) at: String,
-    /// How long after the turn's begin, in milliseconds.
+    /// The time after the turn's begin, in milliseconds.
     pub(super) offset_ms: u64,
-    /// How long it took, in milliseconds; `None`: it has no length, or has not ended.
+    /// Its duration in milliseconds; `None`: it has no length, or has not ended.
     pub(super) duration_ms: Option<u64>,
-    /// What kind of step: `model`, `action`, `gate`, …
+    /// The kind of step: `model`, `action`, `gate`, …
     pub(super) kind: &'static str,
-    /// What it was.
+    /// A description.
     pub(super) detail: String,
-    /// What came of it.
+    /// The outcome.
     pub(super) outcome: String,
     /// Its entries in the ledger.
     pub(super) entries: Vec<EntrySeq>,
-    /// Whether these entries fit their signatures.
+    /// True if these entries match their signatures.
     pub(super) intact: bool,
 }
 
-/// What a turn took.
+/// The tokens and the cost of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Totals {
     pub(super) model_calls: u64,
@@ -120,7 +120,7 @@ impl Making {
         Some((place, took))
     }
 
-    /// Takes one entry: as a step of its own, or as the end of one, whose place it gives.
+    /// Takes one entry: as a step of its own, or as the end of one, and returns its place.
     // tidy: table
     fn entry(&mut self, entry: &Entry) -> Option<usize> {
         let at = entry.at;
@@ -258,7 +258,7 @@ impl Making {
     }
 }
 
-/// What was wished, in one line.
+/// Describes a requested action in one line.
 fn describe(action: &Action) -> String {
     if let Action::Exec(exec) = action {
         return format!("exec {}", exec.argv.join(" "));
