@@ -1,25 +1,32 @@
-//! Questions to the engine that are not conversations, by name.
+//! Performs the calls of the table in [`methods`], which are not conversations.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde::Deserialize;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_policy::budget::Spent;
-use writ_policy::enrolment::EnrolmentGrant;
 use writ_policy::prepared::Prepared;
 use writ_policy::principal::Authenticated;
+use writ_sandbox::changes::LeftOut;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render;
 use writ_types::action::{Action, Exec, ExecProfile};
+use writ_types::api::project::{
+    ApplyOutcome, ExcludedFile, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
+};
+use writ_types::api::status::{
+    DaySpending, EngineStatus, OpenAttempt, QueueCounts, RunningTurn, SessionSpending,
+};
+use writ_types::api::{Acknowledgement, NoParams};
 use writ_types::entry::Fact;
 use writ_types::error::Exit;
-use writ_types::id::{KeyId, SessionId};
+use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
@@ -27,7 +34,7 @@ use crate::act::{Place, outcome_entry};
 use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
-use crate::methods;
+use crate::methods::{self, CallAccess, EngineMethod, Method, MethodCall};
 use crate::passage::{Passage, Standing};
 use crate::perform::{self, Performed};
 use crate::project;
@@ -86,134 +93,179 @@ pub(crate) struct Calling<'a> {
 /// If there is no such method, it may not be called from there, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call(
     core: &Arc<Core>,
-    Calling { who, caller, session }: Calling<'_>,
+    calling: Calling<'_>,
     method: &str,
     params: Value,
 ) -> Result<Value, EngineError> {
-    let no_method = || EngineError::NoMethod(method.chars().take(64).collect());
-    match caller {
-        Caller::Elsewhere if methods::TERMINAL_ONLY.contains(&method) => {
-            return Err(EngineError::TerminalOnly(method.to_owned()));
+    let Some(method) = Method::find(method) else {
+        return Err(EngineError::NoMethod(method.chars().take(64).collect()));
+    };
+    match (calling.caller, method.access()) {
+        (Caller::Elsewhere, CallAccess::Terminal) => {
+            return Err(EngineError::TerminalOnly(method.name().to_owned()));
         }
-        Caller::Elsewhere if !methods::ANYWHERE.contains(&method) => return Err(no_method()),
-        Caller::Elsewhere | Caller::Terminal => {}
+        (Caller::Elsewhere, CallAccess::Read | CallAccess::Change(_)) | (Caller::Terminal, _) => {}
     }
-    match method {
-        "ping" => Ok(json!({})),
-        "status" => status(core),
-        "sessions.list" => sessions::list(core),
-        "sessions.show" => sessions::show(core, &read(method, params)?),
-        "sessions.close" => sessions::close(core, read(method, params)?).await,
-        "ledger.list" => ledger::list(core, read(method, params)?),
-        "ledger.erase" => ledger::erase(core, read(method, params)?).await,
-        "ledger.proof" => ledger::proof(core, &read(method, params)?),
-        "ledger.rests_on" => ledger::rests_on(core, &read(method, params)?),
-        "approvals.list" => approvals::list(core, &read(method, params)?),
-        "approvals.show" => approvals::show(core, read(method, params)?),
-        "approvals.review" => approvals::review(core),
-        "approvals.rests_on" => ledger::ask_rests_on(core, read::<approvals::ShowAsk>(method, params)?.ask),
-        "approvals.in_force" => core.approvals_in_force(),
-        "approvals.hosts" => core.hosts(),
-        "approvals.revoke" => {
-            core.revoke_approval(who, &read::<approvals::ShowAsk>(method, params)?.ask).await
+    dispatch(core, calling, MethodCall::read(method, params)?).await
+}
+
+/// Performs a call.
+// tidy: table
+async fn dispatch(
+    core: &Arc<Core>,
+    Calling { who, session, .. }: Calling<'_>,
+    call: MethodCall,
+) -> Result<Value, EngineError> {
+    match call {
+        MethodCall::Ping(NoParams {}) => answer::<methods::Ping>(Ok(Acknowledgement {})),
+        MethodCall::Status(NoParams {}) => answer::<methods::Status>(status(core)),
+        MethodCall::SessionsList(NoParams {}) => answer::<methods::SessionsList>(sessions::list(core)),
+        MethodCall::SessionsShow(name) => answer::<methods::SessionsShow>(sessions::show(core, name)),
+        MethodCall::SessionsClose(name) => {
+            answer::<methods::SessionsClose>(sessions::close(core, name).await)
         }
-        "undo" => approvals::undo(core, who, &read(method, params)?).await,
-        "undo.list" => approvals::undos(core),
-        "undo.last" => approvals::last(core, session, &read(method, params)?),
-        "secrets.changed" => core.learn_secrets().await.map(|()| json!({})),
-        "gates.show" => Ok(gates::show(core, &read(method, params)?)),
-        "gates.answer" => gates::answer(core, read(method, params)?),
-        "approvers.list" => core.list_passkeys(),
-        "keys.list" => keys::list(core),
-        "keys.revoke" => keys::revoke(core, who, read(method, params)?).await,
-        "gates.judge" => gates::judge(core, read(method, params)?).await,
-        "keys.issued" => issued::issued(core, read(method, params)?).await,
-        "keys.mint" => issued::mint(core, read(method, params)?).await,
-        "keys.narrow" => issued::narrow(core, read(method, params)?).await,
-        "keys.renew" => issued::renew(core, read(method, params)?).await,
-        "orders.issue" => orders::issue(core, read(method, params)?).await,
-        "orders.open" => orders::open(core, &read(method, params)?).await,
-        "orders.list" => orders::list(core),
-        "approvers.permit" => core.permit_enrolment(&read::<PermitEnrolment>(method, params)?.grant),
-        "approvers.remove" => core.remove_approver(read::<RemoveApprover>(method, params)?.key).await,
-        "memory.search" => memory::search(core, &read(method, params)?),
-        "memory.add" => memory::add(core, read(method, params)?).await,
-        "memory.forget" => memory::forget(core, read(method, params)?).await,
-        "diff" => diff(core, session, &read(method, params)?).await,
-        "apply" => apply(core, session, &read(method, params)?).await,
-        "mcp.probe" => mcp::probe(core, read(method, params)?).await,
-        "mcp.reload" => mcp::reload(core, &read(method, params)?).await,
-        "models.list" => models::list(core),
-        "models.test" => models::test(core, read(method, params)?).await,
-        "sandbox.exec" => sandbox_exec(core, read(method, params)?).await,
-        _ => Err(no_method()),
+        MethodCall::Diff(which) => answer::<methods::Diff>(diff(core, session, &which).await),
+        MethodCall::Apply(which) => answer::<methods::Apply>(apply(core, session, &which).await),
+        MethodCall::UndoList(NoParams {}) => answer::<methods::UndoList>(approvals::undos(core)),
+        MethodCall::UndoLast(which) => answer::<methods::UndoLast>(approvals::last(core, session, &which)),
+        MethodCall::Undo(name) => answer::<methods::Undo>(approvals::undo(core, who, name).await),
+        MethodCall::SandboxExec(command) => answer::<methods::SandboxExec>(sandbox_exec(core, command).await),
+        MethodCall::ApprovalsList(filter) => answer::<methods::ApprovalsList>(approvals::list(core, filter)),
+        MethodCall::ApprovalsShow(name) => answer::<methods::ApprovalsShow>(approvals::show(core, name)),
+        MethodCall::ApprovalsReview(NoParams {}) => {
+            answer::<methods::ApprovalsReview>(approvals::review(core))
+        }
+        MethodCall::ApprovalsRestsOn(name) => {
+            answer::<methods::ApprovalsRestsOn>(ledger::ask_rests_on(core, name.ask))
+        }
+        MethodCall::ApprovalsInForce(NoParams {}) => {
+            answer::<methods::ApprovalsInForce>(core.approvals_in_force().and_then(typed))
+        }
+        MethodCall::ApprovalsHosts(NoParams {}) => {
+            answer::<methods::ApprovalsHosts>(core.hosts().and_then(typed))
+        }
+        MethodCall::ApprovalsRevoke(name) => {
+            let revoked = core.revoke_approval(who, &name.ask).await;
+            answer::<methods::ApprovalsRevoke>(revoked.and_then(typed))
+        }
+        MethodCall::GatesShow(name) => answer::<methods::GatesShow>(Ok(gates::show(core, &name))),
+        MethodCall::GatesAnswer(decision) => answer::<methods::GatesAnswer>(gates::answer(core, decision)),
+        MethodCall::GatesJudge(case) => answer::<methods::GatesJudge>(gates::judge(core, case).await),
+        MethodCall::ApproversList(NoParams {}) => {
+            answer::<methods::ApproversList>(core.list_passkeys().and_then(typed))
+        }
+        MethodCall::ApproversPermit(request) => {
+            let permitted = core.permit_enrolment(&request.grant);
+            answer::<methods::ApproversPermit>(permitted.and_then(typed))
+        }
+        MethodCall::ApproversRemove(name) => {
+            let removed = core.remove_approver(name.key).await;
+            answer::<methods::ApproversRemove>(removed.and_then(typed))
+        }
+        MethodCall::LedgerList(filter) => answer::<methods::LedgerList>(ledger::list(core, filter)),
+        MethodCall::LedgerProof(name) => answer::<methods::LedgerProof>(ledger::proof(core, name)),
+        MethodCall::LedgerRestsOn(name) => answer::<methods::LedgerRestsOn>(ledger::rests_on(core, name)),
+        MethodCall::LedgerErase(request) => {
+            answer::<methods::LedgerErase>(ledger::erase(core, request).await)
+        }
+        MethodCall::KeysList(NoParams {}) => answer::<methods::KeysList>(keys::list(core)),
+        MethodCall::KeysRevoke(request) => {
+            answer::<methods::KeysRevoke>(keys::revoke(core, who, request).await)
+        }
+        MethodCall::KeysIssued(request) => answer::<methods::KeysIssued>(issued::issued(core, request).await),
+        MethodCall::KeysMint(request) => answer::<methods::KeysMint>(issued::mint(core, request).await),
+        MethodCall::KeysNarrow(request) => answer::<methods::KeysNarrow>(issued::narrow(core, request).await),
+        MethodCall::KeysRenew(pair) => answer::<methods::KeysRenew>(issued::renew(core, pair).await),
+        MethodCall::OrdersIssue(request) => {
+            answer::<methods::OrdersIssue>(orders::issue(core, request).await)
+        }
+        MethodCall::OrdersOpen(name) => answer::<methods::OrdersOpen>(orders::open(core, name).await),
+        MethodCall::OrdersList(NoParams {}) => answer::<methods::OrdersList>(orders::list(core)),
+        MethodCall::MemorySearch(query) => answer::<methods::MemorySearch>(memory::search(core, &query)),
+        MethodCall::MemoryAdd(fact) => answer::<methods::MemoryAdd>(memory::add(core, fact).await),
+        MethodCall::MemoryForget(name) => answer::<methods::MemoryForget>(memory::forget(core, name).await),
+        MethodCall::ModelsList(NoParams {}) => answer::<methods::ModelsList>(models::list(core)),
+        MethodCall::ModelsTest(name) => answer::<methods::ModelsTest>(models::test(core, name).await),
+        MethodCall::McpProbe(request) => answer::<methods::McpProbe>(mcp::probe(core, request).await),
+        MethodCall::McpReload(request) => answer::<methods::McpReload>(mcp::reload(core, &request).await),
+        MethodCall::SecretsChanged(NoParams {}) => {
+            let learned = core.learn_secrets().await;
+            answer::<methods::SecretsChanged>(learned.map(|()| Acknowledgement {}))
+        }
     }
 }
 
-fn read<T: DeserializeOwned>(method: &str, params: Value) -> Result<T, EngineError> {
-    let params = if params.is_null() { json!({}) } else { params };
-    serde_json::from_value(params)
-        .map_err(|error| EngineError::Params { method: method.to_owned(), why: error.to_string() })
+/// Writes the answer of a method as JSON.
+fn answer<M: EngineMethod>(answer: Result<M::Answer, EngineError>) -> Result<Value, EngineError> {
+    value(&answer?)
 }
 
-fn value<T: serde::Serialize>(result: &T) -> Result<Value, EngineError> {
+fn value<T: Serialize>(result: &T) -> Result<Value, EngineError> {
     serde_json::to_value(result)
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
-fn status(core: &Core) -> Result<Value, EngineError> {
+/// Reads an answer that was made as JSON.
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
+    serde_json::from_value(value)
+        .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
+}
+
+fn status(core: &Core) -> Result<EngineStatus, EngineError> {
     let now = core.clock.now();
     let day = core.store.day_usage(core.budget_day(now))?;
     let queue = core.store.queue_depth()?;
     let open_intents = core.store.open_intents()?;
-    let running: Vec<Value> = core
+    let running: Vec<RunningTurn> = core
         .sessions()
         .values()
         .filter_map(|session| {
             let running = session.state().running.clone()?;
-            Some(json!({ "session": session.id, "turn": running.turn, "number": running.number }))
+            Some(RunningTurn { session: session.id, turn: running.turn, number: running.number })
         })
         .collect();
-    Ok(json!({
-        "installation": core.config.installation,
-        "epoch": core.config.epoch,
-        "agent": core.config.agent,
-        "posture": core.config.posture,
-        "started_at": core.started_at.to_string(),
-        "clock_behind_secs": core.valid_now().since(now).as_secs(),
-        "model": core.models.is_some(),
-        "model_found": core.models.as_ref().and_then(writ_models::Models::found),
-        "policy": core.rules.digest(),
-        "running": running,
-        "turns_finished": core.turns_finished.load(Ordering::Relaxed),
-        "queue": { "ready": queue.ready, "leased": queue.leased, "dead": queue.dead },
-        "open_asks": core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
-        "sandboxes_ready": core.sandbox.ready(),
-        "servers_running": core.servers.running(),
-        "open_intents": open_intents.iter().map(|open| json!({
-            "attempt": open.attempt, "entry": open.seq,
-        })).collect::<Vec<_>>(),
-        "ledger": core.store.ledger_size()?,
-        "session": latest_session(core)?,
-        "today": {
-            "tokens": day.usage.total(),
-            "limit": core.config.budget.max_tokens_per_day,
-            "paused": day.usage.total() >= core.config.budget.max_tokens_per_day,
-            "cost_micro_usd": if all_priced(core, now)? { json!(day.cost) } else { Value::Null },
+    let limit = core.config.budget.max_tokens_per_day;
+    Ok(EngineStatus {
+        installation: core.config.installation,
+        epoch: core.config.epoch,
+        agent: core.config.agent.clone(),
+        posture: core.config.posture.clone(),
+        started_at: core.started_at.to_string(),
+        clock_behind_secs: core.valid_now().since(now).as_secs(),
+        model: core.models.is_some(),
+        model_found: core.models.as_ref().and_then(writ_models::Models::found).map(str::to_owned),
+        policy: core.rules.digest(),
+        running,
+        turns_finished: core.turns_finished.load(Ordering::Relaxed),
+        queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
+        open_asks: core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        sandboxes_ready: core.sandbox.ready(),
+        servers_running: core.servers.running(),
+        open_intents: open_intents
+            .iter()
+            .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
+            .collect(),
+        ledger: core.store.ledger_size()?,
+        session: latest_session(core)?,
+        today: DaySpending {
+            tokens: day.usage.total(),
+            limit,
+            paused: day.usage.total() >= limit,
+            cost_micro_usd: all_priced(core, now)?.then_some(day.cost),
         },
-    }))
+    })
 }
 
-/// What the session that was used last has taken of its tokens; `null`: there is none.
-fn latest_session(core: &Core) -> Result<Value, EngineError> {
-    let Some(row) = core.store.sessions(1)?.pop() else { return Ok(Value::Null) };
+/// Returns the spending of the session that was used last.
+fn latest_session(core: &Core) -> Result<Option<SessionSpending>, EngineError> {
+    let Some(row) = core.store.sessions(1)?.pop() else { return Ok(None) };
     let session = core.session(row.id)?;
     let used = core.spent(&session, MicroUsd::ZERO, &[])?.session_tokens;
     let limit = core.config.budget.max_tokens_per_session;
-    Ok(json!({ "session": row.id, "tokens": used, "limit": limit, "paused": used >= limit }))
+    Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
 }
 
-/// Whether the price of every model call of this day is known: a sum without some of them would be too low.
+/// Returns true if the price of every model call of this day is known: a sum without some of them would be too low.
 fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
@@ -225,68 +277,57 @@ fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
     Ok(core.store.ledger_search(&query)?.is_empty())
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PermitEnrolment {
-    grant: EnrolmentGrant,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RemoveApprover {
-    key: KeyId,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WhichSession {
-    #[serde(default)]
-    session: Option<SessionId>,
-    #[serde(default)]
-    project: Option<String>,
-}
-
-impl WhichSession {
-    /// The session named; else the one that is joined; else the latest of the project; else the latest of all.
-    fn find(&self, core: &Core, joined: Option<SessionId>) -> Result<Arc<Session>, EngineError> {
-        if let Some(id) = self.session.or(joined) {
-            return core.session(id);
-        }
-        let project = match &self.project {
-            None => None,
-            Some(path) => {
-                let path = Path::new(path).canonicalize();
-                let path = path.map_err(|error| EngineError::Project(error.to_string()))?;
-                Some(path.to_string_lossy().into_owned())
-            }
-        };
-        let rows = core.store.sessions(MAX_LISTED)?;
-        let found = rows.into_iter().find(|row| match &project {
-            None => row.project.is_some(),
-            Some(project) => row.project.as_ref() == Some(project),
-        });
-        core.session(found.ok_or(EngineError::NoWork)?.id)
+/// Finds the session named; else the one that is joined; else the latest of the project; else the latest of all.
+fn find_session(
+    which: &SessionOrProject,
+    core: &Core,
+    joined: Option<SessionId>,
+) -> Result<Arc<Session>, EngineError> {
+    if let Some(id) = which.session.or(joined) {
+        return core.session(id);
     }
+    let project = match &which.project {
+        None => None,
+        Some(path) => {
+            let path = Path::new(path).canonicalize();
+            let path = path.map_err(|error| EngineError::Project(error.to_string()))?;
+            Some(path.to_string_lossy().into_owned())
+        }
+    };
+    let rows = core.store.sessions(MAX_LISTED)?;
+    let found = rows.into_iter().find(|row| match &project {
+        None => row.project.is_some(),
+        Some(project) => row.project.as_ref() == Some(project),
+    });
+    core.session(found.ok_or(EngineError::NoWork)?.id)
 }
 
-async fn diff(core: &Core, joined: Option<SessionId>, which: &WhichSession) -> Result<Value, EngineError> {
-    let session = which.find(core, joined)?;
+async fn diff(
+    core: &Core,
+    joined: Option<SessionId>,
+    which: &SessionOrProject,
+) -> Result<ProjectDiff, EngineError> {
+    let session = find_session(which, core, joined)?;
     let diff = core.diff(&session, &core.stop_now).await?;
-    Ok(json!({
-        "session": session.id,
-        "project": session.terms.project,
-        "text": diff.text,
-        "changes": diff.changes.changes,
-        "left_out": diff.changes.left_out,
-    }))
+    Ok(ProjectDiff {
+        session: session.id,
+        project: session.terms.project.clone(),
+        text: diff.text,
+        changes: diff.changes.changes,
+        left_out: diff.changes.left_out.into_iter().map(excluded_file).collect::<Result<_, _>>()?,
+    })
+}
+
+fn excluded_file(left_out: LeftOut) -> Result<ExcludedFile, EngineError> {
+    Ok(ExcludedFile { shown: left_out.shown, reason: typed(value(&left_out.reason)?)? })
 }
 
 async fn apply(
     core: &Arc<Core>,
     joined: Option<SessionId>,
-    which: &WhichSession,
-) -> Result<Value, EngineError> {
-    let session = core.session(which.find(core, joined)?.id)?;
+    which: &SessionOrProject,
+) -> Result<ApplyOutcome, EngineError> {
+    let session = core.session(find_session(which, core, joined)?.id)?;
     let over = core.stopping(&session, true);
     let place = core.outside_turn(session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
@@ -302,24 +343,11 @@ async fn apply(
         }
         Proposed::Refused { exit, text } => return Err(EngineError::NotApplied { exit, text }),
     };
-    Ok(json!({ "session": place.session.id, "ask_id": ask, "applied": applied }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SandboxExec {
-    argv: Vec<String>,
-    #[serde(default)]
-    session: Option<SessionId>,
-    #[serde(default)]
-    project: Option<String>,
-    /// On a read-only snapshot, with `PATH` and `HOME` only.
-    #[serde(default)]
-    verification: bool,
+    Ok(ApplyOutcome { session: place.session.id, ask_id: ask, applied })
 }
 
 /// Runs a command of the owner in the sandbox of a session, through the door like any other.
-async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, EngineError> {
+async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
         (Some(id), _) => core.open_one(*id)?,
         (None, project) => core.open_session(project.as_deref(), false, false, Surface::Local).await?,
@@ -363,7 +391,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
         Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
-        Passage::Simulated(_) => return Ok(json!({ "simulated": true })),
+        Passage::Simulated(_) => return Ok(SandboxOutcome::Simulated { simulated: true }),
     };
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
@@ -380,14 +408,14 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxExec) -> Result<Value, En
         ExecEnd::Limit(limit) => (137, limit),
         ExecEnd::Cancelled => (130, "cancelled"),
     };
-    Ok(json!({
-        "session": place.session.id,
-        "exit_code": code,
-        "ended": ended,
-        "stdout": stdout,
-        "stderr": stderr,
-        "dropped_bytes": dropped_bytes,
-    }))
+    Ok(SandboxOutcome::Ran {
+        session: place.session.id,
+        exit_code: code,
+        ended: ended.to_owned(),
+        stdout,
+        stderr,
+        dropped_bytes,
+    })
 }
 
 impl Core {

@@ -1,82 +1,350 @@
-//! The names of what a client may call, by where it may be called from. What is in neither list cannot be called by
-//! pages and programs.
+//! The methods of the engine: one row for each, from which everything else about it comes.
+//!
+//! A row gives the name on the wire, the types of parameters and answer, who may call it, and the route over HTTP if it
+//! has one. Clients name a row's type ([`EngineMethod`]), the dispatcher in `calls` matches on `MethodCall`, which has a variant for
+//! each row, and the HTTP server makes routes and their documentation from [`Method::route`].
 
-/// What the owner's terminal alone may call: it makes keys, decides who may approve, starts what runs outside a session, spends
-/// money outside a conversation, or takes something away for good. Whoever has stolen a page's cookie or the token must not.
-pub const TERMINAL_ONLY: [&str; 16] = [
-    "approvers.permit",
-    "approvers.remove",
-    "gates.judge",
-    "keys.issued",
-    "keys.mint",
-    "keys.narrow",
-    "keys.renew",
-    "keys.revoke",
-    "ledger.erase",
-    "mcp.probe",
-    "mcp.reload",
-    "memory.forget",
-    "models.list",
-    "models.test",
-    "orders.issue",
-    "secrets.changed",
-];
+use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use writ_types::api::approval::{
+    ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskFilter, AskList, AskName, AskReview,
+    EnrolmentPermission, HostList, PasskeyList,
+};
+use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt};
+use writ_types::api::key::{
+    KeyList, NotedKey, OrderList, OrderName, OrderSession, Revocation, RevocationRequest, StoredOrder,
+};
+use writ_types::api::ledger::{EntryName, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance};
+use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
+use writ_types::api::model::{ModelList, ModelName};
+use writ_types::api::project::{
+    ApplyOutcome, AttemptName, LatestUndo, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
+    UndoOffers, UndoOutcome,
+};
+use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName};
+use writ_types::api::status::EngineStatus;
+use writ_types::api::{Acknowledgement, NoParams};
+use writ_types::frame::{Card, ServerFrame};
 
-/// What pages and programs may call, too, once they have shown a secret. The list may only shrink: what is new begins
-/// at the terminal.
-pub const ANYWHERE: [&str; 29] = [
-    "apply",
-    "approvals.hosts",
-    "approvals.in_force",
-    "approvals.list",
-    "approvals.rests_on",
-    "approvals.review",
-    "approvals.revoke",
-    "approvals.show",
-    "approvers.list",
-    "diff",
-    "gates.answer",
-    "gates.show",
-    "keys.list",
-    "ledger.list",
-    "ledger.proof",
-    "ledger.rests_on",
-    "memory.add",
-    "memory.search",
-    "orders.list",
-    "orders.open",
-    "ping",
-    "sandbox.exec",
-    "sessions.close",
-    "sessions.list",
-    "sessions.show",
-    "status",
-    "undo",
-    "undo.last",
-    "undo.list",
-];
+use crate::error::EngineError;
+use params::{
+    EnrolmentRequest, IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest, OrderRequest,
+    ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers,
+};
+
+pub mod params;
+
+/// Who may call a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallAccess {
+    /// The owner's terminal alone. The method makes keys, decides who may approve, starts what runs outside a session, spends
+    /// money outside a conversation, or erases something: a stolen cookie or token must not be enough for it.
+    Terminal,
+    /// Every surface. The method reads and changes nothing.
+    Read,
+    /// Every surface, although the method changes something; the text is the reason. A new method begins at the terminal.
+    Change(&'static str),
+}
+
+/// A method as a type, so that a caller's parameters and the answer are checked by the compiler.
+pub trait EngineMethod {
+    /// The row of the table.
+    const METHOD: Method;
+    /// The parameters.
+    type Params: Serialize + DeserializeOwned;
+    /// The answer.
+    type Answer: Serialize + DeserializeOwned;
+}
+
+/// The verb of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `GET`
+    Get,
+    /// `POST`
+    Post,
+    /// `DELETE`
+    Delete,
+}
+
+/// The thing that a route's path names. It becomes a parameter of the method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathSubject {
+    /// `{id}` is a session.
+    Session,
+    /// `{id}` is an ask.
+    Ask,
+    /// `{attempt}` is an attempt.
+    Attempt,
+    /// `{seq}` is an entry of the ledger.
+    Entry,
+}
+
+impl PathSubject {
+    /// The name of the parameter.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Ask => "ask",
+            Self::Attempt => "attempt",
+            Self::Entry => "seq",
+        }
+    }
+}
+
+/// The route of a method over HTTP. Its answer has status 200. A path that names a subject takes no query; any other route
+/// takes the fields of the parameters as its query.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodRoute {
+    /// The verb.
+    pub verb: Verb,
+    /// The paths: the first is the one of the API, others are older names.
+    pub paths: &'static [&'static str],
+    /// The thing that the path names.
+    pub subject: Option<PathSubject>,
+    /// Statuses of refusals besides those that every method may answer with.
+    pub refusals: &'static [u16],
+    /// Writes the schema of the parameters.
+    pub params: fn(&mut SchemaGenerator) -> Schema,
+    /// Writes the schema of the answer.
+    pub answer: fn(&mut SchemaGenerator) -> Schema,
+}
+
+/// Declares the methods.
+macro_rules! methods {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident = $wire:literal, $params:ty => $answer:ty, $access:expr
+            $(, $verb:ident $paths:expr $(, of $subject:ident)? $(, or $refusals:expr)?)?;
+    )+) => {
+        /// A method of the engine.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Method {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Method {
+            /// Every method, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The name on the wire.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $wire),+ }
+            }
+
+            /// Finds a method by its name on the wire.
+            pub fn find(name: &str) -> Option<Self> {
+                match name { $($wire => Some(Self::$name),)+ _ => None }
+            }
+
+            /// Who may call it.
+            pub const fn access(self) -> CallAccess {
+                match self { $(Self::$name => $access),+ }
+            }
+
+            /// One sentence about it, for documentation.
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+).trim()),+ }
+            }
+
+            /// The route over HTTP; none: it is called in frames alone, or the server has handlers of its own for it.
+            pub const fn route(self) -> Option<MethodRoute> {
+                match self { $(Self::$name => methods!(@route $params, $answer $(, $verb $paths $(, of $subject)? $(, or $refusals)?)?),)+ }
+            }
+        }
+
+        /// A call with its parameters.
+        #[derive(Debug)]
+        pub(crate) enum MethodCall {
+            $($name($params),)+
+        }
+
+        impl MethodCall {
+            /// Reads the parameters of a method.
+            ///
+            /// # Errors
+            ///
+            /// If they are not what the method takes.
+            pub(crate) fn read(method: Method, params: Value) -> Result<Self, EngineError> {
+                match method { $(Method::$name => read_params(method, params).map(Self::$name),)+ }
+            }
+        }
+
+        $(
+            #[doc = concat!("`", $wire, "`:")]
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+
+            impl EngineMethod for $name {
+                const METHOD: Method = Method::$name;
+                type Params = $params;
+                type Answer = $answer;
+            }
+        )+
+    };
+    (@route $params:ty, $answer:ty) => { None };
+    (@route $params:ty, $answer:ty, $verb:ident $paths:expr $(, of $subject:ident)? $(, or $refusals:expr)?) => {
+        Some(MethodRoute {
+            verb: Verb::$verb,
+            paths: &$paths,
+            subject: methods!(@subject $($subject)?),
+            refusals: methods!(@refusals $($refusals)?),
+            params: SchemaGenerator::subschema_for::<$params>,
+            answer: SchemaGenerator::subschema_for::<$answer>,
+        })
+    };
+    (@subject) => { None };
+    (@subject $subject:ident) => { Some(PathSubject::$subject) };
+    (@refusals) => { &[] };
+    (@refusals $refusals:expr) => { &$refusals };
+}
+
+use CallAccess::{Change, Read, Terminal};
+
+methods! {
+    /// Answers at once, as a sign of life.
+    Ping = "ping", NoParams => Acknowledgement, Read;
+    /// Shows the state of the engine.
+    Status = "status", NoParams => EngineStatus, Read, Get ["/api/v1/state"];
+
+    /// Lists all sessions.
+    SessionsList = "sessions.list", NoParams => SessionList, Read, Get ["/api/v1/sessions", "/sessions"];
+    /// Shows a session and the messages that wait in it.
+    SessionsShow = "sessions.show", SessionName => SessionDetails, Read;
+    /// Closes a session: stops its turn, ends what waits in it, and revokes its keys.
+    SessionsClose = "sessions.close", SessionName => SessionClosing,
+        Change("its history stays, and its changes can still be applied and undone"),
+        Delete ["/api/v1/sessions/{id}", "/sessions/{id}"], of Session, or [404];
+
+    /// Shows what a session changed in its project.
+    Diff = "diff", SessionOrProject => ProjectDiff, Change("it looks into the work folder"),
+        Get ["/api/v1/sessions/{id}/diff"], of Session, or [404];
+    /// Applies what a session changed to its project, or asks a person first.
+    Apply = "apply", SessionOrProject => ApplyOutcome, Change("the door judges it as in a turn"),
+        Post ["/api/v1/sessions/{id}/apply"], of Session, or [404, 409, 422];
+    /// Lists what one tap undoes now.
+    UndoList = "undo.list", NoParams => UndoOffers, Read, Get ["/api/v1/undo"];
+    /// Finds the latest attempt of a session that can be undone.
+    UndoLast = "undo.last", SessionOrProject => LatestUndo, Read;
+    /// Undoes what an attempt did, or asks a person first.
+    Undo = "undo", AttemptName => UndoOutcome, Change("the door judges it as in a turn"),
+        Post ["/api/v1/undo/{attempt}"], of Attempt, or [404, 409, 422];
+    /// Runs a command of the owner in the sandbox of a session.
+    SandboxExec = "sandbox.exec", SandboxRun => SandboxOutcome, Change("the door judges it as in a turn");
+
+    /// Lists asks, and gates that ask.
+    ApprovalsList = "approvals.list", AskFilter => AskList, Read, Get ["/api/v1/approvals"];
+    /// Shows an ask completely.
+    ApprovalsShow = "approvals.show", AskName => Card, Read, Get ["/api/v1/approvals/{id}"], of Ask, or [404];
+    /// Groups open asks by likeness, and marks what is unusual.
+    ApprovalsReview = "approvals.review", NoParams => AskReview, Read, Get ["/api/v1/approvals/review"];
+    /// Shows what an ask rests on, entry by entry.
+    ApprovalsRestsOn = "approvals.rests_on", AskName => Provenance, Read,
+        Get ["/api/v1/approvals/{id}/rests-on"], of Ask, or [404];
+    /// Lists the approvals that later actions may rest on.
+    ApprovalsInForce = "approvals.in_force", NoParams => ApprovalList, Read, Get ["/api/v1/approvals/in-force"];
+    /// Lists the hosts of the configuration and those that a person has approved.
+    ApprovalsHosts = "approvals.hosts", NoParams => HostList, Read;
+    /// Takes back an approval that later actions may rest on.
+    ApprovalsRevoke = "approvals.revoke", AskName => ApprovalRevocation, Change("less is granted than before"),
+        Delete ["/api/v1/approvals/{id}"], of Ask, or [404];
+
+    /// Shows the frame of a gate that asks; `null` if none asks under this id.
+    GatesShow = "gates.show", AskName => Option<ServerFrame>, Read;
+    /// Answers a gate that asks.
+    GatesAnswer = "gates.answer", GateDecision => GateReceipt,
+        Change("the turn waits for any person who watches the session");
+    /// Lets the gates judge a case; nothing is performed.
+    GatesJudge = "gates.judge", GateCase => CaseVerdict, Terminal;
+
+    /// Lists the passkeys that may approve.
+    ApproversList = "approvers.list", NoParams => PasskeyList, Read, Get ["/api/v1/passkeys"];
+    /// Permits the enrolment of a passkey.
+    ApproversPermit = "approvers.permit", EnrolmentRequest => EnrolmentPermission, Terminal;
+    /// Removes an approver key.
+    ApproversRemove = "approvers.remove", ApproverName => ApproverRemoval, Terminal;
+
+    /// Lists entries of the ledger, newest first.
+    LedgerList = "ledger.list", LedgerFilter => LedgerPage, Read, Get ["/api/v1/ledger"];
+    /// Proves that an entry is in the ledger.
+    LedgerProof = "ledger.proof", EntryName => writ_store::ledger::proof::Proof, Read;
+    /// Shows what an entry rests on, entry by entry; nothing if it has no label.
+    LedgerRestsOn = "ledger.rests_on", EntryName => Provenance, Read,
+        Get ["/api/v1/ledger/{seq}/rests-on"], of Entry, or [404];
+    /// Erases payloads of entries.
+    LedgerErase = "ledger.erase", ErasureRequest => Erasure, Terminal;
+
+    /// Lists the keys in force.
+    KeysList = "keys.list", NoParams => KeyList, Read;
+    /// Revokes a key and stops what runs under it.
+    KeysRevoke = "keys.revoke", RevocationRequest => Revocation, Terminal;
+    /// Notes a base key that the root key has signed, so that it can be listed and revoked.
+    KeysIssued = "keys.issued", KeyToken => NotedKey, Terminal;
+    /// Mints a task key over a base key, for one case.
+    KeysMint = "keys.mint", MintRequest => IssuedTaskKey, Terminal;
+    /// Makes a narrower copy of a task key.
+    KeysNarrow = "keys.narrow", NarrowRequest => IssuedTaskKey, Terminal;
+    /// Mints a task key that says the same as one in force, for as long again.
+    KeysRenew = "keys.renew", KeyPair => IssuedTaskKey, Terminal;
+
+    /// Stores a standing order that its owner has signed.
+    OrdersIssue = "orders.issue", OrderRequest => StoredOrder, Terminal;
+    /// Opens the session of a standing order.
+    OrdersOpen = "orders.open", OrderName => OrderSession, Change("the order was signed in the terminal");
+    /// Lists the standing orders.
+    OrdersList = "orders.list", NoParams => OrderList, Read;
+
+    /// Searches the memories.
+    MemorySearch = "memory.search", MemoryQuery => MemoryHits, Read;
+    /// Adds a memory of the owner.
+    MemoryAdd = "memory.add", NewFact => MemoryName,
+        Change("it is the owner's own text, like a message sent into a session");
+    /// Forgets a memory.
+    MemoryForget = "memory.forget", MemoryName => MemoryName, Terminal;
+
+    /// Lists the configured models.
+    ModelsList = "models.list", NoParams => ModelList, Terminal;
+    /// Tries a model with one small request of each kind.
+    ModelsTest = "models.test", ModelName => Value, Terminal;
+    /// Starts an MCP server, lists its tools and ends it.
+    McpProbe = "mcp.probe", ProbeRequest => ProbedServer, Terminal;
+    /// Reads the files about MCP servers again.
+    McpReload = "mcp.reload", ReloadRequest => ReloadedServers, Terminal;
+    /// Reads the secrets again, so that they are masked from now on.
+    SecretsChanged = "secrets.changed", NoParams => Acknowledgement, Terminal;
+}
+
+/// Reads parameters from JSON. `null` stands for an empty object.
+fn read_params<T: DeserializeOwned>(method: Method, params: Value) -> Result<T, EngineError> {
+    let params = if params.is_null() { Value::Object(Map::new()) } else { params };
+    serde_json::from_value(params)
+        .map_err(|error| EngineError::Params { method: method.name().to_owned(), why: error.to_string() })
+}
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use super::*;
 
-    /// What pages and programs may call that is more than a look into the store, and why they may.
-    const MORE: [(&str, &str); 9] = [
-        ("apply", "the door judges it as in a turn"),
-        ("approvals.revoke", "less is granted than before"),
-        ("diff", "it looks into the work folder"),
-        ("gates.answer", "it answers a gate that waits for whoever watches the session"),
-        ("memory.add", "it is their owner's word, as what they send into a session is"),
-        ("orders.open", "the order was signed in the terminal"),
-        ("sandbox.exec", "the door judges it as in a turn"),
-        ("sessions.close", "what was said is kept, and what was made can still be applied and undone"),
-        ("undo", "the door judges it as in a turn"),
+    /// The methods that change something and are called from every surface. The list may only shrink.
+    const CHANGES: [&str; 9] = [
+        "apply",
+        "approvals.revoke",
+        "diff",
+        "gates.answer",
+        "memory.add",
+        "orders.open",
+        "sandbox.exec",
+        "sessions.close",
+        "undo",
     ];
 
-    /// What they may call that only looks into the store.
-    const LOOKS: [&str; 20] = [
+    /// The methods that only read and are called from every surface.
+    const READS: [&str; 20] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -99,41 +367,69 @@ mod tests {
         "undo.list",
     ];
 
-    /// The arms of the dispatcher's table, by the names that they begin with.
-    fn dispatched() -> BTreeMap<&'static str, String> {
-        let mut arms: BTreeMap<&str, String> = BTreeMap::new();
-        let mut name = None;
-        for line in include_str!("calls.rs").lines().map(str::trim_start) {
-            if line.starts_with("_ => Err(no_method())") {
-                break;
-            }
-            name = line
-                .strip_prefix('"')
-                .and_then(|line| line.split_once("\" =>"))
-                .map(|(name, _)| name)
-                .or(name);
-            arms.entry(name.unwrap_or_default()).or_default().push_str(line);
+    fn named(is_wanted: impl Fn(CallAccess) -> bool) -> Vec<&'static str> {
+        let methods = Method::ALL.iter().filter(|method| is_wanted(method.access()));
+        let mut names: Vec<&str> = methods.map(|method| method.name()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn pages_and_programs_may_call_these_alone() {
+        assert_eq!(named(|access| access == Read), READS);
+        assert_eq!(named(|access| matches!(access, Change(reason) if !reason.is_empty())), CHANGES);
+        let terminal = Method::ALL.len() - READS.len() - CHANGES.len();
+        assert_eq!(named(|access| access == Terminal).len(), terminal);
+    }
+
+    #[test]
+    fn names_are_unique_and_lead_back_to_their_method() {
+        let names: BTreeSet<&str> = Method::ALL.iter().map(|method| method.name()).collect();
+        assert_eq!(names.len(), Method::ALL.len());
+        for method in Method::ALL {
+            assert_eq!(Method::find(method.name()), Some(*method));
+            assert!(method.summary().ends_with('.'), "{}", method.summary());
         }
-        arms.remove("");
-        arms
+        assert_eq!(Method::find("ledger.burn"), None);
+    }
+
+    /// What the terminal alone may call has no route, since every route is open to programs with the token.
+    #[test]
+    fn routes_are_of_methods_that_every_surface_may_call() {
+        let mut seen = BTreeSet::new();
+        for method in Method::ALL {
+            let Some(route) = method.route() else { continue };
+            assert_ne!(method.access(), Terminal, "{}", method.name());
+            assert!(!route.paths.is_empty());
+            let mut generator = SchemaGenerator::default();
+            let schema = (route.params)(&mut generator);
+            let fields =
+                generator.definitions().values().next().unwrap_or(schema.as_value())["properties"].clone();
+            for path in route.paths {
+                assert!(seen.insert((format!("{:?}", route.verb), *path)), "twice: {path}");
+                assert_eq!(path.contains('{'), route.subject.is_some(), "{path}");
+            }
+            if let Some(subject) = route.subject {
+                assert!(fields.get(subject.field()).is_some(), "{}: {fields}", method.name());
+            }
+        }
+        assert!(seen.len() >= 17, "{seen:?}");
     }
 
     #[test]
-    fn every_method_is_in_one_of_the_lists_and_in_no_more() {
-        let listed: BTreeSet<&str> = TERMINAL_ONLY.into_iter().chain(ANYWHERE).collect();
-        assert_eq!(listed.len(), TERMINAL_ONLY.len() + ANYWHERE.len(), "none is in both, and none twice");
-        assert_eq!(dispatched().into_keys().collect::<BTreeSet<_>>(), listed);
-        assert!(TERMINAL_ONLY.is_sorted() && ANYWHERE.is_sorted());
-    }
-
-    /// Whatever writes to the ledger is waited for.
-    #[test]
-    fn what_pages_and_programs_may_call_looks_or_is_one_of_a_few() {
-        let mut may: Vec<&str> = MORE.iter().map(|(name, _)| *name).chain(LOOKS).collect();
-        may.sort_unstable();
-        assert_eq!(may, ANYWHERE);
-        let dispatched = dispatched();
-        let waits = |name: &&str| dispatched.get(*name).is_some_and(|arm| arm.contains(".await"));
-        assert_eq!(LOOKS.iter().find(|name| waits(name)), None);
+    fn parameters_that_do_not_fit_are_an_error_that_names_the_method() {
+        let params = serde_json::json!({ "ask": "Ab3dEf9Z", "more": 1 });
+        let Err(EngineError::Params { method, why }) = MethodCall::read(Method::ApprovalsShow, params) else {
+            panic!("read")
+        };
+        assert_eq!(
+            (method.as_str(), why.as_str()),
+            ("approvals.show", "unknown field `more`, expected `ask`")
+        );
+        assert!(matches!(
+            MethodCall::read(Method::ApprovalsList, Value::Null),
+            Ok(MethodCall::ApprovalsList(_))
+        ));
+        assert!(matches!(MethodCall::read(Method::Ping, Value::from(3)), Ok(MethodCall::Ping(_))));
     }
 }

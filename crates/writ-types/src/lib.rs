@@ -2,7 +2,7 @@
 //!
 //! Everything here is data. Nothing here decides, performs or knows a vendor. Read in this order:
 //! [`mod@unit`] and [`id`] name things, [`taint`] labels their trust, [`action`] lists the requests of
-//! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients,
+//! agents, [`entry`] the records of the ledger, [`chat`] the messages of models, [`frame`] those of clients, [`api`] the calls of clients,
 //! [`credential`] names secrets, [`error`] reports failures, [`visible`] escapes foreign text, [`quarantine`]
 //! names results that models do not read, [`schema`] brings foreign schemas into one form, [`similar`]
 //! suggests names, [`encoding`] reads and writes text files.
@@ -25,6 +25,8 @@ pub mod entry;
 pub mod form;
 
 pub mod frame;
+
+pub mod api;
 
 pub mod credential;
 

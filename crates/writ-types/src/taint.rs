@@ -79,7 +79,7 @@ pub const MAX_SOURCES: usize = 32;
 pub const MAX_READERS: usize = 64;
 
 /// The source of a value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
     /// The producer: `message`, `model`, or a tool's name.
     pub origin: String,

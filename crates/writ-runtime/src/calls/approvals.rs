@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
 use writ_policy::principal::Authenticated;
 use writ_policy::review::{self, Asked, Member};
 use writ_policy::show;
 use writ_store::approvals::{Ask, AskState};
+use writ_types::api::approval::{AskFilter, AskGroup, AskList, AskName, AskReview, GroupedAsk};
+use writ_types::api::project::{
+    AnswerOutcome, AttemptName, LatestUndo, SessionOrProject, UndoOffer, UndoOffers, UndoOutcome,
+};
 use writ_types::frame::Card;
-use writ_types::id::{AskId, AttemptId, SessionId};
+use writ_types::id::{AskId, SessionId};
 
-use super::{MAX_LISTED, MAX_LISTED_BYTES, WhichSession, gates, value};
+use super::{MAX_LISTED, MAX_LISTED_BYTES, find_session, gates};
 use crate::core::Core;
 use crate::engine::{Answered, Undone};
 use crate::error::EngineError;
@@ -20,19 +22,12 @@ use crate::error::EngineError;
 /// The most answered asks that what waits is compared with.
 const MAX_COMPARED: usize = 1_000;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListAsks {
-    #[serde(default)]
-    all: bool,
-}
-
-/// What is asked, and which gates ask about a text.
-pub(super) fn list(core: &Core, list: &ListAsks) -> Result<Value, EngineError> {
-    let state = if list.all { None } else { Some(AskState::Open) };
+/// Lists asks, and gates that ask about a text.
+pub(super) fn list(core: &Core, filter: AskFilter) -> Result<AskList, EngineError> {
+    let state = if filter.all { None } else { Some(AskState::Open) };
     let asks = core.store.asks(state, MAX_LISTED)?;
-    let (cards, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
-    Ok(json!({ "asks": cards, "more": more, "gates": gates::waiting(core) }))
+    let (asks, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
+    Ok(AskList { asks, more, gates: gates::waiting(core) })
 }
 
 /// The first cards that fit into `most` bytes of JSON, and how many are left out.
@@ -49,20 +44,14 @@ fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
     (cards, more)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ShowAsk {
-    pub(super) ask: AskId,
+/// Shows the complete card of an ask.
+pub(super) fn show(core: &Core, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
+    let ask = core.store.ask(&id)?;
+    Ok(ask.ok_or(EngineError::NoAsk(id))?.card)
 }
 
-/// One ask, whole.
-pub(super) fn show(core: &Core, show: ShowAsk) -> Result<Value, EngineError> {
-    let ask = core.store.ask(&show.ask)?;
-    value(&ask.ok_or(EngineError::NoAsk(show.ask))?.card)
-}
-
-/// What waits, in groups of what is alike, with what is unusual about each.
-pub(super) fn review(core: &Core) -> Result<Value, EngineError> {
+/// Groups open asks by likeness, and marks what is unusual about each.
+pub(super) fn review(core: &Core) -> Result<AskReview, EngineError> {
     let waiting = core.store.asks(Some(AskState::Open), MAX_LISTED)?;
     let latest = core.store.latest_asks(MAX_COMPARED)?;
     let approved: Vec<Asked<'_>> =
@@ -71,16 +60,20 @@ pub(super) fn review(core: &Core) -> Result<Value, EngineError> {
     let cards: BTreeMap<&AskId, &Card> = waiting.iter().map(|ask| (&ask.card.ask_id, &ask.card)).collect();
     let member = |member: &Member| {
         let card = cards.get(&member.ask);
-        json!({
-            "ask_id": member.ask, "anomalies": member.anomalies, "alone": member.alone,
-            "together": member.goes_with_others(), "risk": card.map(|card| card.risk),
-            "intent": card.map(|card| show::escape_line(&card.intent)),
-        })
+        GroupedAsk {
+            ask_id: member.ask.clone(),
+            anomalies: member.anomalies.clone(),
+            alone: member.alone.map(str::to_owned),
+            together: member.goes_with_others(),
+            risk: card.map(|card| card.risk),
+            intent: card.map(|card| show::escape_line(&card.intent)),
+        }
     };
-    let groups = groups.iter().map(|group| {
-        json!({ "likeness": group.likeness, "asks": group.members.iter().map(member).collect::<Vec<_>>() })
+    let groups = groups.iter().map(|group| AskGroup {
+        likeness: group.likeness.clone(),
+        asks: group.members.iter().map(member).collect(),
     });
-    Ok(json!({ "groups": groups.collect::<Vec<_>>() }))
+    Ok(AskReview { groups: groups.collect() })
 }
 
 fn compared(ask: &Ask) -> Asked<'_> {
@@ -94,50 +87,46 @@ fn compared(ask: &Ask) -> Asked<'_> {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WhichAttempt {
-    attempt: AttemptId,
-}
-
-/// Undoes what an attempt has done, or asks whether to.
+/// Undoes what an attempt has done, or asks a person first.
 pub(super) async fn undo(
     core: &Arc<Core>,
     who: &Authenticated<()>,
-    which: &WhichAttempt,
-) -> Result<Value, EngineError> {
-    let (doing, who, attempt) = (Arc::clone(core), who.clone(), which.attempt);
-    // In a task of its own, as an answer to an ask.
+    AttemptName { attempt }: AttemptName,
+) -> Result<UndoOutcome, EngineError> {
+    let (doing, who) = (Arc::clone(core), who.clone());
+    // A task of its own, as for an answer to an ask: it ends even if the caller disconnects.
     let undone = core.turns.spawn(async move { doing.undo(&who, attempt).await }).await;
     let undone = undone.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
     Ok(match undone? {
-        Undone::Asked(ask) => json!({ "state": "asked", "ask_id": ask }),
+        Undone::Asked(ask_id) => UndoOutcome::Asked { state: "asked".to_owned(), ask_id },
         Undone::Settled(Answered { state, reason, text, exit }) => {
-            json!({ "state": state, "reason": reason, "text": text, "exit": exit })
+            UndoOutcome::Settled(AnswerOutcome { state, reason, text, exit })
         }
     })
 }
 
-/// What one tap undoes now, in every session.
-pub(super) fn undos(core: &Core) -> Result<Value, EngineError> {
+/// Lists what one tap undoes now, in every session.
+pub(super) fn undos(core: &Core) -> Result<UndoOffers, EngineError> {
     let ways = core.store.undos_until(core.valid_now(), MAX_LISTED)?;
-    let shown = ways.iter().map(|way| {
-        json!({
-            "attempt": way.attempt, "session": way.session, "at": way.at, "until": way.until,
-            "project": show::escape_line(&way.way.root), "files": way.way.changes.len(),
-        })
+    let undos = ways.iter().map(|way| UndoOffer {
+        attempt: way.attempt,
+        session: way.session,
+        at: way.at,
+        until: way.until,
+        project: show::escape_line(&way.way.root),
+        files: way.way.changes.len(),
     });
-    Ok(json!({ "undos": shown.collect::<Vec<_>>() }))
+    Ok(UndoOffers { undos: undos.collect() })
 }
 
-/// What was brought into the project last and can be undone.
+/// Finds the latest change of a session's project that can be undone.
 pub(super) fn last(
     core: &Core,
     joined: Option<SessionId>,
-    which: &WhichSession,
-) -> Result<Value, EngineError> {
-    let session = which.find(core, joined)?;
-    Ok(json!({ "session": session.id, "attempt": core.last_way_back(session.id)? }))
+    which: &SessionOrProject,
+) -> Result<LatestUndo, EngineError> {
+    let session = find_session(which, core, joined)?;
+    Ok(LatestUndo { session: session.id, attempt: core.last_way_back(session.id)? })
 }
 
 #[cfg(test)]

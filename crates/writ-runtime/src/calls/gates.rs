@@ -1,100 +1,61 @@
 //! Gates, from a terminal: answers to those that ask, and cases that are only judged.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
 use writ_policy::prepared::Prepared;
 use writ_store::batch::Batch;
-use writ_types::action::Action;
-use writ_types::entry::{Decision, GatePoint};
+use writ_types::api::approval::{AskName, GateAsk};
+use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt, OneVerdict};
 use writ_types::frame::ServerFrame;
-use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Taint};
 
+use super::value;
 use crate::core::Core;
 use crate::engine::GateSaid;
 use crate::engine::Surface;
 use crate::error::EngineError;
 
-/// An answer.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Answered {
-    ask: AskId,
-    decision: Decision,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    answers: BTreeMap<String, String>,
-}
-
-/// Which gate is meant.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Meant {
-    ask: AskId,
-}
-
-/// What a gate that asks shows; nothing, if none asks under this id.
-pub(super) fn show(core: &Core, meant: &Meant) -> Value {
+/// Returns the frame of a gate that asks; none if none asks under this id.
+pub(super) fn show(core: &Core, name: &AskName) -> Option<ServerFrame> {
     let sessions = core.sessions();
-    let frame = sessions.values().find_map(|session| {
+    sessions.values().find_map(|session| {
         let state = session.state();
-        state.gates.get(&meant.ask).map(|waiting| waiting.frame.clone())
-    });
-    frame.and_then(|frame| serde_json::to_value(frame).ok()).unwrap_or(Value::Null)
+        state.gates.get(&name.ask).map(|waiting| waiting.frame.clone())
+    })
 }
 
-/// Who asks about a text now, at most one for each turn that runs: what each shows is had with [`show`].
-pub(super) fn waiting(core: &Core) -> Vec<Value> {
+/// Lists the gates that ask about a text now, at most one for each turn that runs; [`show`] returns the text of each.
+pub(super) fn waiting(core: &Core) -> Vec<GateAsk> {
     let mut waiting = Vec::new();
     for session in core.sessions().values() {
         for one in session.state().gates.values() {
             if let ServerFrame::GateApproval { ask_id, gate, point, reason, .. } = &one.frame {
-                let session = session.id;
-                waiting.push(json!({
-                    "ask_id": ask_id, "session": session, "gate": gate, "point": point, "reason": reason,
-                }));
+                waiting.push(GateAsk {
+                    ask_id: ask_id.clone(),
+                    session: session.id,
+                    gate: gate.clone(),
+                    point: point.clone(),
+                    reason: reason.clone(),
+                });
             }
         }
     }
     waiting
 }
 
-/// Hands it to the turn that waits, and says whether one does: the ask may be one of another kind.
+/// Hands an answer to the turn that waits for it. The receipt is negative if none does: the ask may be one of another kind.
 ///
 /// # Errors
 ///
 /// If what was filled in does not fit.
-pub(super) fn answer(core: &Core, answered: Answered) -> Result<Value, EngineError> {
-    let Answered { ask, decision, reason, answers } = answered;
+pub(super) fn answer(core: &Core, answer: GateDecision) -> Result<GateReceipt, EngineError> {
+    let GateDecision { ask, decision, reason, answers } = answer;
     let said = GateSaid { decision, reason, answers };
-    Ok(json!({ "answered": core.answer_gate(&ask, "owner".to_owned(), said)? }))
-}
-
-/// A case: a text at input or output, or an action at execution or access.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Case {
-    /// The session of the cases before it; none: a fresh one is opened, which the caller closes.
-    #[serde(default)]
-    session: Option<SessionId>,
-    on: GatePoint,
-    #[serde(default)]
-    text: String,
-    #[serde(default)]
-    action: Option<Action>,
-    #[serde(default)]
-    tool: String,
-    /// What the model's call would say.
-    #[serde(default)]
-    arguments: Option<Value>,
+    Ok(GateReceipt { answered: core.answer_gate(&ask, "owner".to_owned(), said)? })
 }
 
 /// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
-pub(super) async fn judge(core: &Arc<Core>, case: Case) -> Result<Value, EngineError> {
+pub(super) async fn judge(core: &Arc<Core>, case: GateCase) -> Result<CaseVerdict, EngineError> {
     let session = match case.session {
         Some(id) => core.session(id)?,
         None => core.open_session(None, false, true, Surface::Local).await?,
@@ -128,14 +89,14 @@ pub(super) async fn judge(core: &Arc<Core>, case: Case) -> Result<Value, EngineE
             place.judge_action(case.on, &prepared, case.arguments.as_ref(), &cancel).await?
         }
     };
-    Ok(json!({
-        "session": place.session.id,
-        "verdict": judged.worst(),
-        "text": judged.text,
-        "arguments": judged.arguments,
-        "after": judged.after.as_ref().map(|after| after.action()),
-        "gates": judged.verdicts.iter().map(|(gate, verdict, reason)| {
-            json!({ "gate": gate, "verdict": verdict, "reason": reason })
-        }).collect::<Vec<_>>(),
-    }))
+    let verdict = judged.worst();
+    let gates = judged.verdicts.into_iter();
+    Ok(CaseVerdict {
+        session: place.session.id,
+        verdict,
+        text: judged.text,
+        arguments: judged.arguments,
+        after: judged.after.as_ref().map(|after| value(&after.action())).transpose()?,
+        gates: gates.map(|(gate, verdict, reason)| OneVerdict { gate, verdict, reason }).collect(),
+    })
 }

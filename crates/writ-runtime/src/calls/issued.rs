@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token};
 use writ_store::batch::{Batch, Op};
 use writ_store::keys::{IssuedKey, KeyOp};
 use writ_types::action::ActionKind;
+use writ_types::api::key::{GivenKey, NotedKey};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::id::KeyId;
@@ -17,38 +17,7 @@ use writ_types::unit::Timestamp;
 
 use crate::core::Core;
 use crate::error::{EngineError, KeysError};
-
-/// A base key that the root key has signed.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Issued {
-    token: Token,
-}
-
-/// What a task key is to be minted of.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Mint {
-    base: Token,
-    document: Value,
-}
-
-/// What a task key is to be narrowed to.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Narrow {
-    base: Token,
-    token: Token,
-    document: Value,
-}
-
-/// A task key that is to go on.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Renew {
-    base: Token,
-    token: Token,
-}
+use crate::methods::params::{IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest};
 
 /// Why a key is not made of what was handed in: for machines, and in words.
 struct Refused {
@@ -102,7 +71,7 @@ fn expired(what: &str) -> Refused {
 /// # Errors
 ///
 /// If it is none of this installation, or has ended.
-pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Value, EngineError> {
+pub(super) async fn issued(core: &Core, KeyToken { token }: KeyToken) -> Result<NotedKey, EngineError> {
     let now = core.valid_now();
     let checked = base_in_force(core, &token, now)?;
     let base = told(core, "base key", checked).await?;
@@ -117,7 +86,7 @@ pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Valu
         expires_at: base.expires_at,
     };
     note(core, key, "issued").await?;
-    Ok(json!({ "key": base.key, "agent": base.agent, "expires_at": base.expires_at.to_string() }))
+    Ok(NotedKey { key: base.key, agent: base.agent, expires_at: base.expires_at.to_string() })
 }
 
 /// Mints a task key over a base key, for one case.
@@ -125,7 +94,10 @@ pub(super) async fn issued(core: &Core, Issued { token }: Issued) -> Result<Valu
 /// # Errors
 ///
 /// If the base key is not in force, or the document says what no task key may.
-pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<Value, EngineError> {
+pub(super) async fn mint(
+    core: &Core,
+    MintRequest { base, document }: MintRequest,
+) -> Result<IssuedTaskKey, EngineError> {
     let now = core.valid_now();
     let checked = base_in_force(core, &base, now)?.and_then(|claims| {
         let task = document::task(document).map_err(Refused::from);
@@ -154,7 +126,7 @@ pub(super) async fn mint(core: &Core, Mint { base, document }: Mint) -> Result<V
 /// # Errors
 ///
 /// If the keys are not in force, or the copy would be more than they are.
-pub(super) async fn narrow(core: &Core, wanted: Narrow) -> Result<Value, EngineError> {
+pub(super) async fn narrow(core: &Core, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
     let now = core.valid_now();
     let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
@@ -184,7 +156,10 @@ fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> C
 /// # Errors
 ///
 /// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
-pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<Value, EngineError> {
+pub(super) async fn renew(
+    core: &Core,
+    KeyPair { base, token }: KeyPair,
+) -> Result<IssuedTaskKey, EngineError> {
     let now = core.valid_now();
     let checked = pair_in_force(core, &base, &token, now)?;
     let renewed = checked.and_then(|authority| {
@@ -207,13 +182,12 @@ pub(super) async fn renew(core: &Core, Renew { base, token }: Renew) -> Result<V
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<Value>, EngineError> {
+pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
     let mut listed = Vec::new();
     for key in core.store.issued_keys(core.valid_now(), limit)? {
-        listed.push(json!({
-            "key": key.id, "role": key.role, "agent": key.agent, "about": key.about,
-            "expires_at": key.expires_at, "revoked": core.store.is_revoked(&key.id.to_string())?,
-        }));
+        let revoked = core.store.is_revoked(&key.id.to_string())?;
+        let IssuedKey { id, role, agent, about, expires_at, .. } = key;
+        listed.push(GivenKey { key: id, role, agent, about, expires_at, revoked });
     }
     Ok(listed)
 }
@@ -308,7 +282,7 @@ async fn given(
     claims: TaskClaims,
     agent: &str,
     change: &str,
-) -> Result<Value, EngineError> {
+) -> Result<IssuedTaskKey, EngineError> {
     let token = keys::mint_task(base, &claims, &core.keys.root, &core.keys.harness)?;
     // What cannot be verified here is not handed out.
     core.verifier.verify(&token)?;
@@ -325,10 +299,13 @@ async fn given(
         expires_at: claims.expires_at,
     };
     note(core, key, change).await?;
-    Ok(json!({
-        "key": claims.key, "base": claims.base, "agent": agent, "token": token,
-        "expires_at": claims.expires_at.to_string(),
-    }))
+    Ok(IssuedTaskKey {
+        key: claims.key,
+        base: claims.base,
+        agent: agent.to_owned(),
+        token,
+        expires_at: claims.expires_at.to_string(),
+    })
 }
 
 /// Writes down that a key is given out: whose, for what, until when, and its hash; never itself.

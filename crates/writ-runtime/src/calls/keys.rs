@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
 use writ_policy::keys::TaskClaims;
 use writ_policy::principal::Authenticated;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
+use writ_types::api::key::{BaseKey, KeyList, Revocation, RevocationRequest, TaskKey};
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
@@ -23,20 +22,12 @@ const MAX_REASON_CHARS: usize = 500;
 /// Why the keys of a session that is closed end.
 const CLOSED: &str = "its session was closed";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Revoke {
-    key: KeyId,
-    #[serde(default)]
-    reason: String,
-}
-
 /// The base key, and the task keys of sessions that can still use theirs.
 ///
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+pub(super) fn list(core: &Core) -> Result<KeyList, EngineError> {
     let now = core.valid_now();
     let base = &core.keys.base_claims;
     let mut tasks = Vec::new();
@@ -45,23 +36,27 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
             && now < task.expires_at
             && !core.store.is_revoked(&task.key.to_string())?
         {
-            tasks.push(json!({
-                "key": task.key, "session": session.id, "expires_at": task.expires_at,
-                "grants": words(&task), "running": session.runs(None),
-            }));
+            tasks.push(TaskKey {
+                key: task.key,
+                session: session.id,
+                expires_at: task.expires_at,
+                grants: words(&task),
+                running: session.runs(None),
+            });
         }
     }
     for plan in core.store.plans(None, now, MAX_LISTED)? {
-        tasks.push(json!({
-            "key": plan.key, "session": plan.session, "expires_at": plan.ends_at,
-            "grants": format!("the steps of plan {}", plan.ask), "running": core.acting.is_on(&plan.ask),
-        }));
+        tasks.push(TaskKey {
+            key: plan.key,
+            session: plan.session,
+            expires_at: plan.ends_at,
+            grants: format!("the steps of plan {}", plan.ask),
+            running: core.acting.is_on(&plan.ask),
+        });
     }
     let revoked = core.store.is_revoked(&base.key.to_string())?;
-    let shown = json!({
-        "key": base.key, "agent": base.agent, "expires_at": base.expires_at, "revoked": revoked,
-    });
-    Ok(json!({ "base": shown, "tasks": tasks, "issued": issued::list(core, MAX_LISTED)? }))
+    let base = BaseKey { key: base.key, agent: base.agent.clone(), expires_at: base.expires_at, revoked };
+    Ok(KeyList { base, tasks, issued: issued::list(core, MAX_LISTED)? })
 }
 
 /// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
@@ -73,8 +68,8 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
 pub(super) async fn revoke(
     core: &Core,
     who: &Authenticated<()>,
-    Revoke { key, reason }: Revoke,
-) -> Result<Value, EngineError> {
+    RevocationRequest { key, reason }: RevocationRequest,
+) -> Result<Revocation, EngineError> {
     let at = core.clock.now();
     if core.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
@@ -112,9 +107,9 @@ pub(super) async fn revoke(
     }
     let affected = affected(self::held(core));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
-    let stopped: Vec<_> = stopped.map(|session| session.id).collect();
+    let stopped = stopped.map(|session| session.id).collect();
     affected.iter().for_each(|session| core.servers.stop_session(session.id));
-    Ok(json!({ "key": key, "role": role, "state": "revoked", "stopped": stopped }))
+    Ok(Revocation { key, role, state: "revoked".to_owned(), stopped })
 }
 
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known. Whether it is over is not

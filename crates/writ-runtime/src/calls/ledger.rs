@@ -1,13 +1,16 @@
 //! Reading the ledger, for surfaces: pages of entries, and proofs.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_policy::show;
+use writ_store::ledger::proof::Proof;
 use writ_store::ledger::rests_on::RestsOn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_types::action::Action;
+use writ_types::api::ledger::{
+    EntryName, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance, ProvenanceStep,
+};
 use writ_types::entry::Fact;
-use writ_types::id::{AskId, EntrySeq, SessionId};
+use writ_types::id::{AskId, EntrySeq};
 
 use super::{MAX_LISTED_BYTES, value};
 use crate::core::Core;
@@ -24,30 +27,8 @@ const MAX_KIND_CHARS: usize = 64;
 /// What says best what an action does, in the order of looking.
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
-/// Which entries.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListEntries {
-    /// Only entries before this one.
-    #[serde(default)]
-    before: Option<EntrySeq>,
-    /// Only entries after this one.
-    #[serde(default)]
-    after: Option<EntrySeq>,
-    #[serde(default)]
-    limit: Option<usize>,
-    /// Only this kind of fact.
-    #[serde(default)]
-    event: Option<String>,
-    #[serde(default)]
-    session: Option<SessionId>,
-    /// A text that they contain.
-    #[serde(default)]
-    q: Option<String>,
-}
-
-/// Entries, newest first, and how many the ledger has.
-pub(super) fn list(core: &Core, wanted: ListEntries) -> Result<Value, EngineError> {
+/// Lists a page of entries, newest first.
+pub(super) fn list(core: &Core, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
     if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
         return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
     }
@@ -64,85 +45,80 @@ pub(super) fn list(core: &Core, wanted: ListEntries) -> Result<Value, EngineErro
     let mut entries = Vec::new();
     for row in core.store.ledger_search(&query)? {
         let entry = entry(&row);
-        bytes = bytes.saturating_add(entry.to_string().len());
-        // At least one, so that a reader who goes on from the last one gets on.
+        bytes = bytes.saturating_add(value(&entry)?.to_string().len());
+        // At least one, so that a reader who continues from the last one advances.
         if bytes > MAX_LISTED_BYTES && !entries.is_empty() {
             break;
         }
         entries.push(entry);
     }
-    Ok(json!({ "entries": entries, "size": core.store.ledger_size()? }))
+    Ok(LedgerPage { entries, size: core.store.ledger_size()? })
 }
 
-/// Which entry.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WhichEntry {
-    seq: EntrySeq,
+/// Proves that an entry is in the ledger.
+pub(super) fn proof(core: &Core, name: EntryName) -> Result<Proof, EngineError> {
+    Ok(core.store.ledger_proof(check_entry(core, name)?)?)
 }
 
-/// A proof that an entry is in the ledger.
-pub(super) fn proof(core: &Core, wanted: &WhichEntry) -> Result<Value, EngineError> {
-    value(&core.store.ledger_proof(there(core, wanted)?)?)
+/// Shows what an entry rests on; nothing if it has no label.
+pub(super) fn rests_on(core: &Core, name: EntryName) -> Result<Provenance, EngineError> {
+    Ok(provenance(core.store.entry_rests_on(check_entry(core, name)?)?))
 }
 
-/// What an entry rests on; nothing: it has no label.
-pub(super) fn rests_on(core: &Core, wanted: &WhichEntry) -> Result<Value, EngineError> {
-    told(core.store.entry_rests_on(there(core, wanted)?)?)
+/// Shows what an ask rests on.
+pub(super) fn ask_rests_on(core: &Core, ask: AskId) -> Result<Provenance, EngineError> {
+    Ok(provenance(core.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
 }
 
-/// What an ask rests on.
-pub(super) fn ask_rests_on(core: &Core, ask: AskId) -> Result<Value, EngineError> {
-    told(core.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?)
+/// Escapes the names of sources: what was read may have any name.
+fn provenance(found: RestsOn) -> Provenance {
+    let rests_on = found.steps.into_iter().map(|mut step| {
+        for source in &mut step.sources {
+            source.origin = show::escape_line(&source.origin);
+            source.detail = show::escape_line(&source.detail);
+        }
+        ProvenanceStep {
+            entry: step.entry,
+            event: step.event.to_owned(),
+            taint: step.taint,
+            outside: step.outside,
+            private: step.private,
+            sources: step.sources,
+            truncated: step.truncated,
+        }
+    });
+    Provenance { rests_on: rests_on.collect(), more: found.more }
 }
 
-/// With names that deceive nobody: what was read may be called anything.
-fn told(mut found: RestsOn) -> Result<Value, EngineError> {
-    for source in found.steps.iter_mut().flat_map(|step| &mut step.sources) {
-        source.origin = show::escape_line(&source.origin);
-        source.detail = show::escape_line(&source.detail);
+fn check_entry(core: &Core, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
+    if seq.0 >= core.store.ledger_size()? {
+        return Err(EngineError::NoEntry(seq));
     }
-    value(&found)
+    Ok(seq)
 }
 
-fn there(core: &Core, wanted: &WhichEntry) -> Result<EntrySeq, EngineError> {
-    if wanted.seq.0 >= core.store.ledger_size()? {
-        return Err(EngineError::NoEntry(wanted.seq));
-    }
-    Ok(wanted.seq)
+/// Erases payloads of entries for the owner.
+pub(super) async fn erase(core: &Core, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
+    Ok(Erasure { erased: core.erase(wanted.entries, "owner", &wanted.reason).await? })
 }
 
-/// Which entries lose their payload.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EraseEntries {
-    entries: Vec<EntrySeq>,
-    reason: String,
-}
-
-/// Erases payloads, because the owner says so.
-pub(super) async fn erase(core: &Core, wanted: EraseEntries) -> Result<Value, EngineError> {
-    let erased = core.erase(wanted.entries, "owner", &wanted.reason).await?;
-    Ok(json!({ "erased": erased }))
-}
-
-fn entry(row: &LedgerRow) -> Value {
+fn entry(row: &LedgerRow) -> LedgerEntry {
     let taint = row.payload.as_ref().and_then(|payload| {
         ["/label/taint", "/record/taint", "/taint"].iter().find_map(|path| payload.pointer(path)).cloned()
     });
-    json!({
-        "seq": row.seq,
-        "at": row.at.to_string(),
-        "event": row.event,
-        "session": row.session,
-        "turn": row.turn,
-        "turn_number": row.turn_number,
-        "taint": taint,
-        "summary": row.entry().map_or_else(|| "erased".to_owned(), |entry| cut(&summary(&entry.fact))),
-        "payload": row.payload,
-        "leaf": row.leaf,
-        "intact": row.intact,
-    })
+    LedgerEntry {
+        seq: row.seq,
+        at: row.at.to_string(),
+        event: row.event.clone(),
+        session: row.session,
+        turn: row.turn,
+        turn_number: row.turn_number,
+        taint,
+        summary: row.entry().map_or_else(|| "erased".to_owned(), |entry| cut(&summary(&entry.fact))),
+        payload: row.payload.clone(),
+        leaf: row.leaf,
+        intact: row.intact,
+    }
 }
 
 /// An entry in one line.

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::Pins;
 use writ_tools::foreign::MAX_TOLD_BYTES;
 use writ_tools::registry::EmptyMeans;
@@ -15,21 +12,14 @@ use super::MAX_LISTED_BYTES;
 use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
+use crate::methods::params::{ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers, ServerPins};
 use crate::servers::Server;
 
 /// The most remarks about what is not offered.
 const MAX_REMARKS: usize = 1_000;
 
-/// A server that is to be tried.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Probe {
-    name: ServerName,
-    spec: ServerSpec,
-}
-
 /// Starts a server in a session of its own, lists its tools as it describes them, and ends it.
-pub(super) async fn probe(core: &Arc<Core>, wanted: Probe) -> Result<Value, EngineError> {
+pub(super) async fn probe(core: &Arc<Core>, wanted: ProbeRequest) -> Result<ProbedServer, EngineError> {
     let wrong = |why: String| EngineError::Params { method: "mcp.probe".to_owned(), why };
     wanted.spec.check().map_err(|error| wrong(error.to_string()))?;
     let session = core.open_session(None, false, false, Surface::Local).await?;
@@ -39,24 +29,15 @@ pub(super) async fn probe(core: &Arc<Core>, wanted: Probe) -> Result<Value, Engi
     let server = Server { name: wanted.name, spec: wanted.spec, pins: Pins::default() };
     let listing =
         core.try_server(&place, &server).await?.map_err(|report| EngineError::Server(Box::new(report)))?;
-    let listed = serde_json::to_value(&listing.tools).map_err(|error| wrong(error.to_string()))?;
-    if listed.to_string().len() > MAX_LISTED_BYTES {
+    let listed = serde_json::to_string(&listing.tools).map_err(|error| wrong(error.to_string()))?;
+    if listed.len() > MAX_LISTED_BYTES {
         return Err(wrong(format!("its tools take more than {MAX_LISTED_BYTES} bytes to describe")));
     }
-    Ok(json!({ "tools": listed, "left_out": listing.left_out }))
+    Ok(ProbedServer { tools: listing.tools, left_out: listing.left_out })
 }
 
-/// What is read anew.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Reload {
-    /// A server that its owner has just looked at and trusts as it is.
-    #[serde(default)]
-    trusted: Option<ServerName>,
-}
-
-/// Reads the owner's files anew, and notes what is in force if that has changed. The answer names what is not offered.
-pub(super) async fn reload(core: &Core, wanted: &Reload) -> Result<Value, EngineError> {
+/// Reads the owner's files again, and records the servers in force if they have changed. The answer names what is not offered.
+pub(super) async fn reload(core: &Core, wanted: &ReloadRequest) -> Result<ReloadedServers, EngineError> {
     let failed = |report| EngineError::Server(Box::new(report));
     let is_changed = core.servers.reload().map_err(failed)?;
     if let Some(name) = &wanted.trusted {
@@ -68,7 +49,7 @@ pub(super) async fn reload(core: &Core, wanted: &Reload) -> Result<Value, Engine
         let pins = server.pins.text().map(|text| Digest::of(text.as_bytes()));
         let pins = pins.map_err(|error| EngineError::Machine(error.to_string()))?;
         summary.push(format!("{} ({} tools, pins {pins})", server.name, server.pins.tools.len()));
-        listed.push(json!({ "name": server.name, "tools": server.pins.tools.len(), "pins": pins }));
+        listed.push(ServerPins { name: server.name.clone(), tools: server.pins.tools.len(), pins });
     }
     let summary = if summary.is_empty() {
         "no servers of tools".to_owned()
@@ -79,7 +60,7 @@ pub(super) async fn reload(core: &Core, wanted: &Reload) -> Result<Value, Engine
         let fact = Fact::PolicyChanged { policy: core.rules.digest(), summary };
         core.store.commit(writ_store::batch::Batch::synced(vec![core.own_entry(fact)])).await?;
     }
-    Ok(json!({ "servers": listed, "left_out": left_out(core) }))
+    Ok(ReloadedServers { servers: listed, left_out: left_out(core) })
 }
 
 /// The trusted tools that models are not told of, each with why.

@@ -1,71 +1,37 @@
 //! What is remembered, for its owner.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
 use writ_store::store::Store;
-use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::action::{MemoryTrust, Remember};
+use writ_types::api::memory::{FoundMemory, MemoryHits, MemoryName, MemoryQuery, NewFact};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::MemoryId;
 use writ_types::taint::Taint;
 
 use super::MAX_LISTED;
 use crate::core::Core;
 use crate::error::EngineError;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Search {
-    query: String,
-    #[serde(default = "default_limit")]
-    limit: usize,
-}
-
-const fn default_limit() -> usize {
-    20
-}
-
-pub(super) fn search(core: &Core, search: &Search) -> Result<Value, EngineError> {
+pub(super) fn search(core: &Core, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
     let limit = search.limit.min(MAX_LISTED);
     let hits = core.store.search_memory(&search.query, None, Secrets::Told, limit)?;
-    let hits: Vec<Value> = hits
-        .into_iter()
-        .map(|hit| {
-            json!({
-                "id": hit.memory.id,
-                "text": hit.memory.item.text,
-                "kind": hit.memory.item.memory_kind,
-                "trust": hit.memory.item.trust,
-                "taint": hit.memory.item.taint,
-                "secret": hit.memory.item.secret,
-                "at": hit.memory.at.to_string(),
-                "score": hit.score,
-            })
-        })
-        .collect();
-    let mut found = json!({ "hits": hits });
-    if let Some(reason) = Store::explain_search(&search.query) {
-        found["note"] = json!(reason.to_string());
-    }
-    Ok(found)
+    let hits = hits.into_iter().map(|hit| FoundMemory {
+        id: hit.memory.id,
+        text: hit.memory.item.text,
+        kind: hit.memory.item.memory_kind,
+        trust: hit.memory.item.trust,
+        taint: hit.memory.item.taint,
+        secret: hit.memory.item.secret,
+        at: hit.memory.at.to_string(),
+        score: hit.score,
+    });
+    let note = Store::explain_search(&search.query).map(|reason| reason.to_string());
+    Ok(MemoryHits { hits: hits.collect(), note })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Add {
-    text: String,
-    #[serde(default = "default_kind")]
-    kind: MemoryKind,
-}
-
-const fn default_kind() -> MemoryKind {
-    MemoryKind::Fact
-}
-
-/// The owner's own word: verified from the start.
-pub(super) async fn add(core: &Core, add: Add) -> Result<Value, EngineError> {
+/// Stores a memory of the owner, which is verified from the start.
+pub(super) async fn add(core: &Core, add: NewFact) -> Result<MemoryName, EngineError> {
     if add.text.trim().is_empty() {
         let why = "the text is empty".to_owned();
         return Err(EngineError::Params { method: "memory.add".to_owned(), why });
@@ -89,16 +55,10 @@ pub(super) async fn add(core: &Core, add: Add) -> Result<Value, EngineError> {
     };
     let ops = vec![core.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
     core.store.commit(Batch::synced(ops)).await?;
-    Ok(json!({ "id": id }))
+    Ok(MemoryName { id })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Forget {
-    id: MemoryId,
-}
-
-pub(super) async fn forget(core: &Core, forget: Forget) -> Result<Value, EngineError> {
+pub(super) async fn forget(core: &Core, forget: MemoryName) -> Result<MemoryName, EngineError> {
     let Some(memory) = core.store.memory(forget.id)? else {
         let why = format!("there is no memory {}", forget.id);
         return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
@@ -112,5 +72,5 @@ pub(super) async fn forget(core: &Core, forget: Forget) -> Result<Value, EngineE
     };
     let ops = vec![core.own_entry(fact), Op::Forget { memory: forget.id }];
     core.store.commit(Batch::synced(ops)).await?;
-    Ok(json!({ "id": forget.id }))
+    Ok(forget)
 }

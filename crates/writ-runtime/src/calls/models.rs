@@ -2,56 +2,48 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_models::{ModelRole, Models};
+use writ_types::api::model::{ConfiguredModel, ModelList, ModelName};
+use writ_types::api::session::SessionName;
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::sessions::{self, OneSession};
+use super::sessions;
 use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::model::try_model;
 
-/// A model that is to be tried.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
-    /// As `provider/name`; none: the one that answers the owner.
-    #[serde(default)]
-    model: Option<String>,
-}
-
 fn models(core: &Core) -> Result<&Models, EngineError> {
     core.models.as_ref().ok_or(EngineError::NoModel)
 }
 
-/// The models of the configuration, with what is known of each.
-pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+/// Lists the models of the configuration.
+pub(super) fn list(core: &Core) -> Result<ModelList, EngineError> {
     let (models, now) = (models(core)?, core.clock.now());
-    let listed: Vec<Value> = models
+    let listed = models
         .routes()
         .all()
         .map(|(role, route)| {
             let info = models.info(route);
-            json!({
-                "role": role.map_or("default", ModelRole::as_str),
-                "model": format!("{}/{}", route.provider.name, route.model),
-                "host": route.provider.host,
-                "key": route.provider.key.as_ref().map(ToString::to_string),
-                "clearance": route.provider.clearance,
-                "known": info.known,
-                "window": models.room(route, now),
-                "tools": info.tools,
-                "priced": models.cost_over(route, &Default::default(), now).is_some(),
-            })
+            ConfiguredModel {
+                role: role.map_or("default", ModelRole::as_str).to_owned(),
+                model: format!("{}/{}", route.provider.name, route.model),
+                host: route.provider.host.clone(),
+                key: route.provider.key.as_ref().map(ToString::to_string),
+                clearance: route.provider.clearance,
+                known: info.known,
+                window: models.room(route, now),
+                tools: info.tools,
+                priced: models.cost_over(route, &Default::default(), now).is_some(),
+            }
         })
         .collect();
-    Ok(json!({ "models": listed, "found": models.found() }))
+    Ok(ModelList { models: listed, found: models.found().map(str::to_owned) })
 }
 
 /// Tries a model in a session of its own, which is closed afterwards.
-pub(super) async fn test(core: &Arc<Core>, wanted: Wanted) -> Result<Value, EngineError> {
+pub(super) async fn test(core: &Arc<Core>, wanted: ModelName) -> Result<Value, EngineError> {
     let models = models(core)?;
     let route = match &wanted.model {
         Some(name) => models.routes().find(name).map_err(|error| {
@@ -68,6 +60,6 @@ pub(super) async fn test(core: &Arc<Core>, wanted: Wanted) -> Result<Value, Engi
     let cancel = core.stop_now.child_token();
     let trial = try_model(place, models, &route, &cancel).await;
     drop(running);
-    sessions::close(core, OneSession { session: id }).await?;
+    sessions::close(core, SessionName { session: id }).await?;
     super::value(&trial?)
 }

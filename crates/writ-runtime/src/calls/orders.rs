@@ -2,40 +2,28 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
 use writ_policy::order::{self, OrderFacts, OrderToken};
 use writ_store::batch::{Batch, Op};
 use writ_store::keys::{KeyOp, StandingOrder};
+use writ_types::api::key::{OrderList, OrderName, OrderSession, OrderSummary, StoredOrder};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::KeyId;
 
 use super::MAX_LISTED;
 use crate::core::Core;
 use crate::error::{EngineError, KeysError};
+use crate::methods::params::OrderRequest;
 use crate::orders::session_of;
 
-/// An order that its owner has signed.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Issue {
-    token: OrderToken,
-}
-
-/// Which order.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Which {
-    order: KeyId,
-}
-
-/// Keeps an order.
+/// Stores an order.
 ///
 /// # Errors
 ///
 /// If it is not in force, grants more than a session does, or there is one with its id.
-pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, EngineError> {
+pub(super) async fn issue(
+    core: &Core,
+    OrderRequest { token }: OrderRequest,
+) -> Result<StoredOrder, EngineError> {
     let (at, now) = (core.clock.now(), core.valid_now());
     let id = token.claims.order;
     let facts = OrderFacts {
@@ -57,32 +45,35 @@ pub(super) async fn issue(core: &Core, Issue { token }: Issue) -> Result<Value, 
     };
     let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: at };
     core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Keep(kept))])).await?;
-    Ok(json!({ "order": id, "name": claims.name, "expires_at": claims.expires_at.to_string() }))
+    Ok(StoredOrder { order: id, name: claims.name.clone(), expires_at: claims.expires_at.to_string() })
 }
 
-/// The session of an order that is in force, opened with its first use.
+/// Returns the session of an order that is in force, and opens it with its first use.
 ///
 /// # Errors
 ///
 /// If the order is not in force, its session was closed, or its folder cannot be used.
-pub(super) async fn open(core: &Arc<Core>, Which { order: id }: &Which) -> Result<Value, EngineError> {
-    let order = core.order_in_force(*id)?;
+pub(super) async fn open(
+    core: &Arc<Core>,
+    OrderName { order: id }: OrderName,
+) -> Result<OrderSession, EngineError> {
+    let order = core.order_in_force(id)?;
     // Two that begin at once mean the same session.
     let _opening = core.opening.lock().await;
-    let session = session_of(*id)?;
+    let session = session_of(id)?;
     let session = match core.store.session(session)? {
         Some(_) => core.open_one(session)?,
         None => core.open_under(&order).await?,
     };
-    Ok(json!({ "session": session.id, "order": id }))
+    Ok(OrderSession { session: session.id, order: id })
 }
 
-/// The orders that are known.
+/// Lists the orders.
 ///
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+pub(super) fn list(core: &Core) -> Result<OrderList, EngineError> {
     let mut listed = Vec::new();
     for kept in core.store.standing_orders(MAX_LISTED)? {
         let state = match core.order_in_force(kept.id) {
@@ -92,10 +83,15 @@ pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
         };
         let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };
         let turns = core.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
-        listed.push(json!({
-            "order": kept.id, "name": claims.name, "project": claims.project, "state": state,
-            "expires_at": claims.expires_at.to_string(), "turns": turns, "max_turns": claims.max_turns,
-        }));
+        listed.push(OrderSummary {
+            order: kept.id,
+            name: claims.name,
+            project: claims.project,
+            state,
+            expires_at: claims.expires_at.to_string(),
+            turns,
+            max_turns: claims.max_turns,
+        });
     }
-    Ok(json!({ "orders": listed }))
+    Ok(OrderList { orders: listed })
 }

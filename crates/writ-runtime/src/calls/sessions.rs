@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::sessions::Session as Row;
+use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName, SessionSummary};
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
 use writ_types::unit::MicroUsd;
@@ -19,45 +19,35 @@ use crate::session::{CLOSED_AT, Session};
 /// The most waiting messages that are named; the queue of a session is bounded, too.
 const MAX_WAITING: usize = 1_000;
 
-/// Which session.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct OneSession {
-    pub(super) session: SessionId,
-}
-
-/// All sessions, the one that was used last first.
-pub(super) fn list(core: &Core) -> Result<Value, EngineError> {
+/// Lists all sessions, the one that was used last first.
+pub(super) fn list(core: &Core) -> Result<SessionList, EngineError> {
     let rows = core.store.sessions(MAX_LISTED)?;
-    let listed: Result<Vec<Value>, EngineError> = rows.iter().map(|row| shown(core, row)).collect();
-    Ok(json!({ "sessions": listed? }))
+    let sessions: Result<Vec<_>, EngineError> = rows.iter().map(|row| summary(core, row)).collect();
+    Ok(SessionList { sessions: sessions? })
 }
 
-/// One session, with the entries of its messages that wait for a turn.
-pub(super) fn show(core: &Core, wanted: &OneSession) -> Result<Value, EngineError> {
-    let row = core.store.session(wanted.session)?.ok_or(EngineError::NoSession(wanted.session))?;
-    let mut shown = shown(core, &row)?;
-    let waiting = core.store.pending_for_session(wanted.session)?;
-    let waiting: Vec<_> = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
-    if let Value::Object(shown) = &mut shown {
-        shown.insert("waiting".to_owned(), json!(waiting));
-    }
-    Ok(shown)
+/// Shows one session, with the entries of its messages that wait for a turn.
+pub(super) fn show(core: &Core, SessionName { session }: SessionName) -> Result<SessionDetails, EngineError> {
+    let row = core.store.session(session)?.ok_or(EngineError::NoSession(session))?;
+    let summary = summary(core, &row)?;
+    let waiting = core.store.pending_for_session(session)?;
+    let waiting = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
+    Ok(SessionDetails { summary, waiting })
 }
 
-/// Closes a session: what it says is kept, and nobody joins it any more. What runs in it is stopped, what waits in it ends,
-/// and no task key of it is good any more. One that is closed, but of which something is left, is closed for good.
+/// Closes a session. Its history stays, but it cannot be joined. Its turn is stopped, its waiting messages end, and its task
+/// keys are revoked. A closed session of which something is left is closed again.
 pub(super) async fn close(
     core: &Arc<Core>,
-    OneSession { session }: OneSession,
-) -> Result<Value, EngineError> {
+    SessionName { session }: SessionName,
+) -> Result<SessionClosing, EngineError> {
     let closing = Arc::clone(core);
-    // In a task of its own: whoever asked may vanish, and nothing is left half closed.
+    // A task of its own: the session is closed completely even if the caller disconnects.
     let closed = core.turns.spawn(async move { close_now(&closing, session).await });
     closed.await.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())))
 }
 
-async fn close_now(core: &Core, id: SessionId) -> Result<Value, EngineError> {
+async fn close_now(core: &Core, id: SessionId) -> Result<SessionClosing, EngineError> {
     let session = core.session(id)?;
     let again = std::mem::replace(&mut session.state().closed, true);
     let written = written(core, &session, again).await;
@@ -77,7 +67,7 @@ async fn close_now(core: &Core, id: SessionId) -> Result<Value, EngineError> {
     if !again {
         core.tell_of_session(&session, HookEvent::SessionClosed).await?;
     }
-    Ok(json!({ "session": session.id, "closed_at": closed_at }))
+    Ok(SessionClosing { session: session.id, closed_at: closed_at.as_str().unwrap_or_default().to_owned() })
 }
 
 /// Writes down that a session is closed, and that its keys and what was approved in it end with it: when it was closed, and
@@ -103,24 +93,24 @@ async fn written(core: &Core, session: &Session, again: bool) -> Result<(Value, 
     Ok((closed_at, plans))
 }
 
-fn shown(core: &Core, row: &Row) -> Result<Value, EngineError> {
+fn summary(core: &Core, row: &Row) -> Result<SessionSummary, EngineError> {
     let session = core.session(row.id)?;
     let spent = core.spent(&session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);
-    Ok(json!({
-        "session": row.id,
-        "project": row.project,
-        "turns": row.turn_number,
-        "seq": row.frame_seq,
-        "running": running,
-        "write": session.terms.write,
-        "dry_run": session.terms.dry_run,
-        "relayed": session.terms.relayed,
-        "created_at": row.created_at.to_string(),
-        "updated_at": row.updated_at.to_string(),
-        "closed_at": row.metadata.get(CLOSED_AT),
-        "tokens": spent.session_tokens,
-        "limit": core.limits_of(Some(&session)).max_tokens_per_session,
-        "order": session.terms.order.as_ref().map(|order| order.id),
-    }))
+    Ok(SessionSummary {
+        session: row.id,
+        project: row.project.clone(),
+        turns: row.turn_number,
+        seq: row.frame_seq,
+        running,
+        write: session.terms.write,
+        dry_run: session.terms.dry_run,
+        relayed: session.terms.relayed,
+        created_at: row.created_at.to_string(),
+        updated_at: row.updated_at.to_string(),
+        closed_at: row.metadata.get(CLOSED_AT).and_then(Value::as_str).map(str::to_owned),
+        tokens: spent.session_tokens,
+        limit: core.limits_of(Some(&session)).max_tokens_per_session,
+        order: session.terms.order.as_ref().map(|order| order.id),
+    })
 }

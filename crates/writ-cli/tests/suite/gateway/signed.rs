@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use writ_runtime::methods::TERMINAL_ONLY;
+use writ_runtime::methods::{CallAccess, Method};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::registry::Registry;
 
@@ -227,8 +227,11 @@ fn what_the_owners_terminal_alone_may_call_is_refused_to_pages_and_programs() {
             socket.say(&json!({ "type": "call", "id": 1, "method": method, "params": {} }));
             socket.until("error")["code"].clone()
         };
-        for method in TERMINAL_ONLY {
-            assert_eq!(refused(method), "auth.terminal_only", "{method}");
+        let terminal = Method::ALL.iter().filter(|method| method.access() == CallAccess::Terminal);
+        let names: Vec<&str> = terminal.map(|method| method.name()).collect();
+        assert_eq!(names.len(), 16, "{names:?}");
+        for name in names {
+            assert_eq!(refused(name), "auth.terminal_only", "{name}");
         }
         assert_eq!(refused("ledger.burn"), "call.unknown", "what is not listed is not there");
     }

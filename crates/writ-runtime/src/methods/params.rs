@@ -1,0 +1,130 @@
+//! Parameters and answers that hold tokens or server definitions, whose types are not part of the vocabulary.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use writ_mcp::config::{ServerName, ServerSpec};
+use writ_mcp::definition::Definition;
+use writ_policy::enrolment::EnrolmentGrant;
+use writ_policy::keys::Token;
+use writ_policy::order::OrderToken;
+use writ_types::digest::Digest;
+use writ_types::id::KeyId;
+
+/// A signed permission to enrol a passkey.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnrolmentRequest {
+    /// The permission.
+    pub grant: EnrolmentGrant,
+}
+
+/// A base key that the root key has signed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyToken {
+    /// The key.
+    pub token: Token,
+}
+
+/// A base key and the document of the task key that is minted over it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MintRequest {
+    /// The base key.
+    pub base: Token,
+    /// The document.
+    pub document: Value,
+}
+
+/// A task key and the document of its narrower copy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NarrowRequest {
+    /// The base key.
+    pub base: Token,
+    /// The task key.
+    pub token: Token,
+    /// The document.
+    pub document: Value,
+}
+
+/// A task key with its base key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyPair {
+    /// The base key.
+    pub base: Token,
+    /// The task key.
+    pub token: Token,
+}
+
+/// A task key that was minted for an agent outside this engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IssuedTaskKey {
+    /// Its id.
+    pub key: KeyId,
+    /// The id of its base key.
+    pub base: KeyId,
+    /// The agent.
+    pub agent: String,
+    /// The key.
+    pub token: Token,
+    /// When it ends, as RFC 3339.
+    pub expires_at: String,
+}
+
+/// A signed standing order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderRequest {
+    /// The order.
+    pub token: OrderToken,
+}
+
+/// An MCP server that is to be tried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeRequest {
+    /// Its name.
+    pub name: ServerName,
+    /// Its definition.
+    pub spec: ServerSpec,
+}
+
+/// The tools of an MCP server that was tried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProbedServer {
+    /// The tools, in the server's words.
+    pub tools: Vec<Definition>,
+    /// Why other tools are left out.
+    pub left_out: Vec<String>,
+}
+
+/// Asks for the files about MCP servers to be read again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReloadRequest {
+    /// A server that its owner has just reviewed and trusts as it is.
+    #[serde(default)]
+    pub trusted: Option<ServerName>,
+}
+
+/// The MCP servers in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReloadedServers {
+    /// The servers.
+    pub servers: Vec<ServerPins>,
+    /// Trusted tools that are not offered to models, each with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// An MCP server and its pinned tools.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerPins {
+    /// Its name.
+    pub name: ServerName,
+    /// How many tools are pinned.
+    pub tools: usize,
+    /// Digest of the pins.
+    pub pins: Digest,
+}

@@ -1,0 +1,202 @@
+//! Asks, approvals in force, and people who may approve.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Risk;
+use crate::frame::Card;
+use crate::id::{AskId, KeyId, SessionId};
+use crate::unit::Timestamp;
+
+/// Selects asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskFilter {
+    /// Whether asks that were answered or have expired are listed, too.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// Asks, and gates that ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskList {
+    /// As many as fit into one answer, at most 500.
+    pub asks: Vec<Card>,
+    /// How many do not fit.
+    pub more: usize,
+    /// Gates that ask a person about a text.
+    pub gates: Vec<GateAsk>,
+}
+
+/// A gate that asks a person about a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GateAsk {
+    /// The ask.
+    pub ask_id: AskId,
+    /// The session whose turn waits.
+    pub session: SessionId,
+    /// The gate.
+    pub gate: String,
+    /// `input`, `output` or `server`.
+    pub point: String,
+    /// Why it asks.
+    pub reason: String,
+}
+
+/// Names an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskName {
+    /// The ask.
+    pub ask: AskId,
+}
+
+/// Open asks in groups of similar ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskReview {
+    /// The groups.
+    pub groups: Vec<AskGroup>,
+}
+
+/// Open asks of the same tool that name the same kinds of things.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AskGroup {
+    /// What they have in common, in words.
+    pub likeness: String,
+    /// The asks.
+    pub asks: Vec<GroupedAsk>,
+}
+
+/// An ask of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupedAsk {
+    /// The ask.
+    pub ask_id: AskId,
+    /// What is unusual about it, in words.
+    pub anomalies: Vec<String>,
+    /// Why it must be answered alone.
+    pub alone: Option<String>,
+    /// Whether a yes to the group may include it.
+    pub together: bool,
+    /// How much harm a wrong answer can do.
+    pub risk: Option<Risk>,
+    /// What it is for, escaped.
+    pub intent: Option<String>,
+}
+
+/// Approvals that later actions may rest on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalList {
+    /// The approvals.
+    pub approvals: Vec<ApprovalInForce>,
+}
+
+/// An approval that later actions may rest on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalInForce {
+    /// The ask that was answered.
+    pub ask_id: AskId,
+    /// The session that it is limited to.
+    pub session: Option<SessionId>,
+    /// `task`, `standing`, `values`, `host` or `plan`.
+    pub scope: String,
+    /// What it covers, in words.
+    pub covers: String,
+    /// What was asked about, escaped.
+    pub intent: String,
+    /// The risk that was shown.
+    pub risk: Risk,
+    /// Who approved it.
+    pub by: String,
+    /// Uses that are left; none if they are not counted.
+    pub uses_left: Option<u64>,
+    /// The sum that is left; none if there is no total.
+    pub total_left: Option<String>,
+    /// When it ends; none if it ends with its session or is taken back.
+    pub expires_at: Option<Timestamp>,
+    /// The key of a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyId>,
+    /// Whether the steps of a plan may still run under today's rules and keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<bool>,
+}
+
+/// An approval that was taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalRevocation {
+    /// The ask that it answered.
+    pub ask_id: AskId,
+    /// `revoked`.
+    pub state: String,
+    /// How many attempts were stopped.
+    pub stopped: usize,
+}
+
+/// Hosts of the configuration and hosts that a person has approved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostList {
+    /// The hosts, each once.
+    pub hosts: Vec<HostApproval>,
+}
+
+/// A host that programs may connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostApproval {
+    /// The host or pattern, with its port.
+    pub domain: String,
+    /// `config` or `user`.
+    pub approved_by: String,
+    /// `open`, `asks` or `refused`: the present verdict on a connection.
+    pub state: String,
+    /// When a person approved it.
+    pub approved_at: Option<Timestamp>,
+    /// Who approved it.
+    pub by: Option<String>,
+    /// The ask that was answered.
+    pub ask_id: Option<AskId>,
+}
+
+/// The passkeys that may approve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PasskeyList {
+    /// The passkeys.
+    pub passkeys: Vec<PasskeySummary>,
+}
+
+/// A passkey that may approve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PasskeySummary {
+    /// Its id.
+    pub id: KeyId,
+    /// Its name.
+    pub name: String,
+    /// The site that it is bound to.
+    pub site: String,
+    /// When it was enrolled, in milliseconds since 1970.
+    pub created_at: i64,
+}
+
+/// A permission to enrol a passkey.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EnrolmentPermission {
+    /// When it ends, as RFC 3339.
+    pub expires_at: String,
+}
+
+/// Names an approver key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApproverName {
+    /// The key.
+    pub key: KeyId,
+}
+
+/// An approver key that was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApproverRemoval {
+    /// Its id.
+    pub id: KeyId,
+    /// Its name.
+    pub name: String,
+}
