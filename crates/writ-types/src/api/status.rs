@@ -10,6 +10,7 @@ use crate::unit::{MicroUsd, Tokens};
 
 /// The state of the engine, of its queue and of today's spending.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+// tidy: plain state
 pub struct EngineStatus {
     /// The installation.
     pub installation: InstallationId,
